@@ -1,0 +1,133 @@
+"""Compiles the programs that are written in Go, once for each version of their sources.
+
+A program is a Go module in `harness/go` that pins what it is made of. Its binaries land in a folder of the
+cache that is named by version and by a hash of the module, so a changed pin builds anew and an old build stays
+usable. What comes from Debian is not built here: see `packages`.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import UnavailableError
+
+SOURCES = Path(__file__).parent / "go"
+KUBERNETES = "v1.36.3"
+
+
+def cache() -> Path:
+    """The folder that outlives a run: $TRIMTAB_CACHE, or else ~/.cache/trimtab."""
+    return Path(os.environ.get("TRIMTAB_CACHE") or Path.home() / ".cache" / "trimtab")
+
+
+def say(line: str) -> None:
+    print(f"==> {line}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """One Go module and the binaries that it gives."""
+
+    name: str
+    version: str
+    packages: tuple[str, ...] = (".",)
+    links: tuple[str, ...] = ()
+    """Other names of the binary: it looks at the name that it was called by."""
+    variables: tuple[str, ...] = ()
+    """What the linker sets, as `path.name=value`."""
+    minutes: float
+    """What a first build takes on two cores, for whoever waits."""
+
+    @property
+    def sources(self) -> Path:
+        return SOURCES / self.name
+
+    @property
+    def folder(self) -> Path:
+        digest = hashlib.sha256(repr(self).encode())
+        for path in sorted(self.sources.iterdir()):
+            digest.update(path.name.encode() + path.read_bytes())
+        return cache() / f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
+
+    def built(self) -> Path:
+        """The folder with the binaries, compiled first where this version of them is not there yet."""
+        folder = self.folder
+        if folder.is_dir():
+            return folder
+        if not shutil.which("go"):
+            raise UnavailableError(
+                f"{self.name} cannot be built: there is no `go` on PATH; install Go 1.26 or later"
+            )
+        with _locked(self.name):
+            if not folder.is_dir():  # another run may have built it while this one waited
+                self._build(folder)
+        return folder
+
+    def _build(self, folder: Path) -> None:
+        say(f"building {self.name} {self.version}, about {self.minutes:g} min the first time")
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{self.name}-") as scratch:
+            made = Path(scratch) / "bin"
+            made.mkdir()
+            flags = " ".join(["-s -w", *(f"-X {variable}" for variable in self.variables)])
+            command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", f"{made}/", *self.packages]
+            _run_with_progress(command, self, Path(scratch) / "log")
+            for link in self.links:
+                (made / link).symlink_to(self.name)
+            made.rename(folder)
+        say(f"{self.name} {self.version} built in {time.monotonic() - started:.0f} s")
+
+
+def _run_with_progress(command: list[str], program: Program, log: Path) -> None:
+    started = time.monotonic()
+    environment = os.environ | {"CGO_ENABLED": "0"}
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command, cwd=program.sources, env=environment, stdout=output, stderr=subprocess.STDOUT
+        ) as go,
+    ):
+        while True:
+            try:
+                status = go.wait(timeout=20)
+                break
+            except subprocess.TimeoutExpired:
+                say(
+                    f"  {program.name}: {time.monotonic() - started:.0f} s of about {program.minutes * 60:.0f}"
+                )
+            except BaseException:
+                go.terminate()
+                raise
+    if status:
+        raise RuntimeError(f"{program.name} did not build:\n{tail(log)}")
+
+
+def tail(log: Path, lines: int = 20) -> str:
+    """The end of a log, where what went wrong is told."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return "\n".join(text.splitlines()[-lines:]) or f"(nothing in {log})"
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
+    """Two runs on one machine build once: the second waits for the first."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another run that is building {name}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+QUANTITY = Program(name="quantity", version=KUBERNETES, minutes=0.2)
