@@ -67,7 +67,7 @@ class Program:
             raise UnavailableError(
                 f"{self.name} cannot be built: there is no `go` on PATH; install Go 1.26 or later"
             )
-        with _locked(self.name):
+        with locked(self.name):
             if not folder.is_dir():  # another run may have built it while this one waited
                 self._build(folder)
         return folder
@@ -118,7 +118,7 @@ def tail(log: Path, lines: int = 20) -> str:
 
 
 @contextmanager
-def _locked(name: str) -> Iterator[None]:
+def locked(name: str) -> Iterator[None]:
     """Two runs on one machine build once: the second waits for the first."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / f"{name}.lock").open("w") as lock:
@@ -131,3 +131,29 @@ def _locked(name: str) -> Iterator[None]:
 
 
 QUANTITY = Program(name="quantity", version=KUBERNETES, minutes=0.2)
+KUBE = Program(
+    name="kube",
+    version=KUBERNETES,
+    links=("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
+    # A module is not a checkout, and so knows no version of its own: clients would see v0.0.0-master.
+    variables=tuple(
+        f"k8s.io/component-base/version.{name}={value}"
+        for name, value in (("gitVersion", KUBERNETES), ("gitMajor", "1"), ("gitMinor", "36"))
+    ),
+    minutes=7,
+)
+CONTAINERD = Program(
+    name="containerd",
+    version="v2.4.2",
+    packages=tuple(
+        f"github.com/containerd/containerd/v2/cmd/{name}"
+        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+    ),
+    minutes=3,
+)
+METRICS_SERVER = Program(
+    name="metricsserver",
+    version="v0.9.0",
+    packages=("sigs.k8s.io/metrics-server/cmd/metrics-server",),
+    minutes=3,
+)

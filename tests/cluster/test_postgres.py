@@ -1,0 +1,19 @@
+import psycopg
+import pytest
+
+
+@pytest.mark.postgres
+def test_a_postgresql_of_our_own_takes_rows(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
+        connection.execute("CREATE TEMPORARY TABLE deeds (what text)")
+        connection.execute("INSERT INTO deeds VALUES ('resized')")
+        assert connection.execute("SELECT what FROM deeds").fetchall() == [("resized",)]
+
+
+@pytest.mark.postgres
+def test_that_postgresql_wants_its_password(postgres_url: str) -> None:
+    scheme, _, rest = postgres_url.replace("+psycopg", "").partition("://")
+    user, _, place = rest.partition(":")
+    without = f"{scheme}://{user}:wrong@{place.partition('@')[2]}"
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(without)

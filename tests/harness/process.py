@@ -1,0 +1,129 @@
+"""A program in the background, with its log kept and its end assured.
+
+It ends when it is stopped, and with the process that started it however that one ends. Should it outlive both
+all the same, the next start of the harness finds it in the record and ends it.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from harness.build import cache, tail
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Process:
+    """`start`, `wait_until` it answers, `stop` or `kill`; `start` again."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        user: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        as_user = ["--reuid", user, "--regid", user, "--clear-groups"] if user else []
+        # setpriv becomes the program itself: the process id stays. It must be called by a thread that lives on,
+        # since to the kernel the parent is the thread.
+        self._command = [*map(str, ("setpriv", *as_user, "--pdeathsig", "KILL", "--", *command))]
+        self._environment = {**os.environ, **(environment or {})}
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._popen is not None and self._popen.poll() is None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._popen = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C reaches the harness, which stops things in their order
+            )
+        _record(self.name, self._popen.pid)
+
+    def wait_until(self, ready: Callable[[], bool], *, timeout: float = 60) -> None:
+        """Return once it is ready; a program that ends or is not ready in time tells why by its log."""
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if not self.alive or time.monotonic() > deadline:
+                happened = f"was not ready after {timeout:g} s" if self.alive else "ended at its start"
+                self.kill()
+                raise RuntimeError(f"{self.name} {happened}; the end of {self.log}:\n{tail(self.log)}")
+            time.sleep(0.05)
+
+    def stop(self, *, timeout: float = 10) -> None:
+        """Ask it to end; after the timeout, end it."""
+        if self._popen is None:
+            return
+        self._popen.terminate()
+        try:
+            self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        if self._popen is None:
+            return
+        self._popen.kill()
+        self._popen.wait()
+        _record_of(self._popen.pid).unlink(missing_ok=True)
+        self._popen = None
+
+
+def _born(pid: int) -> str | None:
+    """When a process was started, in ticks: with it a process id names one process only."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+
+
+def _record_of(pid: int) -> Path:
+    return cache() / "running" / f"{pid}.json"
+
+
+def _record(name: str, pid: int) -> None:
+    record = _record_of(pid)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    entry = {"name": name, "born": _born(pid), "owner": os.getpid(), "owner born": _born(os.getpid())}
+    record.write_text(json.dumps(entry))
+
+
+def end_leftovers() -> list[str]:
+    """End what a crashed run left behind, and say what it was. What a living run owns is let be."""
+    ended = []
+    for record in (cache() / "running").glob("*.json"):
+        with suppress(FileNotFoundError, ValueError):  # another run is at it too
+            entry = json.loads(record.read_text())
+            if entry["owner born"] == _born(entry["owner"]):
+                continue
+            pid = int(record.stem)
+            if entry["born"] == _born(pid):
+                os.kill(pid, signal.SIGKILL)
+                ended.append(entry["name"])
+            record.unlink()
+    return ended
