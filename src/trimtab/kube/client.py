@@ -1,0 +1,431 @@
+"""Requests to one API server: what to send, how often to try, and what the answer means.
+
+Objects go in and come out as plain JSON dictionaries, or as any type msgspec can decode (`into=`), so
+that a caller reads only the fields that it names. Watching is in `informer`; authentication in
+`credentials`; which failure is retried in `pace`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from enum import StrEnum
+from typing import Any, Self, TypeVar, overload
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from trimtab import __version__
+from trimtab.kube.connection import Connection
+from trimtab.kube.errors import (
+    ConfigError,
+    Conflict,
+    KubeError,
+    NotFound,
+    TimedOut,
+    Unauthorized,
+    Unreachable,
+    describe,
+    error_from_response,
+)
+from trimtab.kube.pace import RateLimit, RetryRule
+from trimtab.kube.records import JSON
+from trimtab.kube.resources import PODS, Resource
+
+T = TypeVar("T")
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON."""
+
+FIELD_MANAGER = "trimtab.io"
+CONFLICT_ATTEMPTS = 5
+
+
+class _PageMetadata(msgspec.Struct, rename={"continue_": "continue"}, gc=False):
+    continue_: str = ""
+
+
+class _Page(msgspec.Struct, gc=False):
+    metadata: _PageMetadata = _PageMetadata()
+
+
+_PAGE = msgspec.json.Decoder(_Page)
+
+
+class PatchType(StrEnum):
+    """How the server merges a patch into the object."""
+
+    APPLY = "application/apply-patch+yaml"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
+
+
+class Client:
+    """A connection pool to one API server, used as an async context manager."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        rate: RateLimit | None = None,
+        retry: RetryRule | None = None,
+        timeout: float = 30.0,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.connection = connection
+        self._rate = rate or RateLimit()
+        self._retry = retry or RetryRule()
+        self._timeout = timeout
+        self._rng = rng or random.Random()  # noqa: S311 - jitter
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=64, keepalive_timeout=60),
+            # Compressing costs both sides more CPU than a cluster's own network costs time.
+            headers={"User-Agent": f"trimtab/{__version__}", "Accept-Encoding": "identity"},
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    # Reading
+
+    @overload
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str | None = ..., subresource: str | None = ...
+    ) -> Object: ...
+    @overload
+    async def get(
+        self, resource: Resource, name: str, *, into: type[T], namespace: str | None = ..., subresource: str | None = ...
+    ) -> T: ...
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        into: Any = Object,
+    ) -> Any:
+        """One object."""
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        return _decode(await self.request("GET", path), into)
+
+    async def pages(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        accept: str = JSON,
+        limit: int = 500,
+    ) -> AsyncIterator[bytes]:
+        """The raw pages of a list, one after the other, as one consistent snapshot."""
+        params = {"limit": str(limit)} | selectors(labels, fields)
+        while True:
+            page = await self.request("GET", resource.path(namespace=namespace), params=params, accept=accept)
+            yield page
+            following = _PAGE.decode(page).metadata.continue_
+            if not following:
+                return
+            params["continue"] = following
+
+    async def list(
+        self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> list[Object]:
+        """All objects of a resource in a namespace, or in all of them. For many, prefer an informer."""
+        found: list[Object] = []
+        async for page in self.pages(resource, namespace=namespace, labels=labels, fields=fields):
+            found += msgspec.json.decode(page)["items"]
+        return found
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: Resource, *, namespace: str | None, params: Mapping[str, str], accept: str, silence: float
+    ) -> AsyncIterator[AsyncIterable[bytes]]:
+        """The bytes of a watch as they come; `silence` seconds without any count as a dead connection."""
+        path = resource.path(namespace=namespace)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
+        async with self._exchange("GET", path, params={"watch": "1", **params}, accept=accept, timeout=timeout) as response:
+            yield response.content.iter_any()
+
+    async def version(self) -> Object:
+        """What the server says of itself at /version."""
+        return _decode(await self.request("GET", "/version"), Object)
+
+    # Writing
+
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], *, namespace: str | None = None, dry_run: bool = False
+    ) -> Object:
+        """Make a new object."""
+        path = resource.path(namespace=namespace)
+        return await self._write("POST", path, body, dry_run=dry_run)
+
+    async def replace(
+        self, resource: Resource, body: Mapping[str, Any], *, subresource: str | None = None, dry_run: bool = False
+    ) -> Object:
+        """Write a whole object over what is there; with a resourceVersion in it, only over that version."""
+        metadata = body["metadata"]
+        path = resource.path(namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource)
+        return await self._write("PUT", path, body, dry_run=dry_run)
+
+    async def update(
+        self,
+        resource: Resource,
+        name: str,
+        change: Callable[[Object], Object | None],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> Object:
+        """Read, change, write; from the start again when somebody else wrote in between.
+
+        `change` is given the object as it is and returns it as it should be, or None to leave it alone.
+        """
+        for attempt in range(1, CONFLICT_ATTEMPTS + 1):
+            now = await self.get(resource, name, namespace=namespace, subresource=subresource)
+            wanted = change(now)
+            if wanted is None:
+                return now
+            try:
+                return await self.replace(resource, wanted, subresource=subresource)
+            except Conflict:
+                if attempt == CONFLICT_ATTEMPTS:
+                    raise
+                await asyncio.sleep(self._retry.backoff.delay(attempt, rng=self._rng))
+        raise AssertionError("unreachable")
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        type: PatchType,  # noqa: A002 - Kubernetes' own word for it
+        namespace: str | None = None,
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Object:
+        """Change part of an object; `force` takes over fields that another manager applied."""
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        return await self._write("PATCH", path, body, content_type=type, force=force, dry_run=dry_run)
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Object:
+        """Server-side apply: we own the fields in `body`, and those that we no longer name are given up."""
+        named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        metadata = named["metadata"]
+        return await self.patch(
+            resource,
+            metadata["name"],
+            named,
+            type=PatchType.APPLY,
+            namespace=metadata.get("namespace"),
+            subresource=subresource,
+            force=force,
+            dry_run=dry_run,
+        )
+
+    async def delete(
+        self, resource: Resource, name: str, *, namespace: str | None = None, uid: str | None = None, dry_run: bool = False
+    ) -> bool:
+        """Delete an object, with `uid` only that very one; False when it was gone already."""
+        options: Object = {"preconditions": {"uid": uid}} if uid else {}
+        try:
+            await self._write("DELETE", resource.path(namespace=namespace, name=name), options, dry_run=dry_run)
+        except NotFound:
+            return False
+        return True
+
+    async def resize(
+        self, pod: str, containers: list[Object], *, namespace: str, dry_run: bool = False
+    ) -> Object:
+        """Change the resources of a running pod in place; `containers` holds names and resources."""
+        return await self.patch(
+            PODS,
+            pod,
+            {"spec": {"containers": containers}},
+            type=PatchType.STRATEGIC,
+            namespace=namespace,
+            subresource="resize",
+            dry_run=dry_run,
+        )
+
+    async def evict(self, pod: str, *, namespace: str, uid: str | None = None, dry_run: bool = False) -> bool:
+        """Evict a pod if its disruption budgets allow (else DisruptionBlocked); False when it was gone already."""
+        body: Object = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        if uid:
+            body["deleteOptions"] = {"preconditions": {"uid": uid}}
+        try:
+            # Evicting a pod twice is evicting it once, so an unanswered request may be repeated.
+            path = PODS.path(namespace=namespace, name=pod, subresource="eviction")
+            await self._write("POST", path, body, dry_run=dry_run, repeatable=True)
+        except NotFound:
+            return False
+        return True
+
+    async def scale(
+        self, resource: Resource, name: str, replicas: int, *, namespace: str, dry_run: bool = False
+    ) -> Object:
+        """Set the number of replicas through the scale subresource, which any scalable kind has."""
+        return await self.patch(
+            resource,
+            name,
+            {"spec": {"replicas": replicas}},
+            type=PatchType.MERGE,
+            namespace=namespace,
+            subresource="scale",
+            dry_run=dry_run,
+        )
+
+    async def review(self, resource: Resource, body: Mapping[str, Any]) -> Object:
+        """Ask the server a question that is put as a POST and stores nothing."""
+        named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        return await self._write("POST", resource.path(), named, repeatable=True)
+
+    # The wire
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        *,
+        content_type: str = JSON,
+        force: bool = False,
+        dry_run: bool = False,
+        repeatable: bool | None = None,
+    ) -> Object:
+        params: dict[str, str] = {} if method == "DELETE" else {"fieldManager": FIELD_MANAGER}
+        if force:
+            params["force"] = "true"
+        if dry_run:
+            params["dryRun"] = "All"
+        encoded = msgspec.json.encode(body)
+        repeat = method != "POST" if repeatable is None else repeatable
+        answer = await self.request(
+            method, path, params=params, body=encoded, content_type=content_type, repeatable=repeat
+        )
+        return _decode(answer, Object)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        repeatable: bool = True,
+    ) -> bytes:
+        """Send a request, again where that may help, and return the body of the answer."""
+        timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=10)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                async with self._exchange(
+                    method, path, params=params or {}, body=body, content_type=content_type, accept=accept, timeout=timeout
+                ) as response:
+                    return await response.read()
+            except KubeError as error:
+                delay = self._retry.delay(error, attempt=attempt, repeatable=repeatable, rng=self._rng)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    @asynccontextmanager
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str],
+        accept: str,
+        timeout: aiohttp.ClientTimeout,
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request and its answer; a refused token is renewed and tried once more."""
+        request = f"{method} {path}"
+        assert self._session is not None, "use the client as `async with Client(...)`"
+        await asyncio.sleep(self._rate.book(asyncio.get_running_loop().time()))
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
+        url = URL(self.connection.server + path, encoded=True).with_query(dict(params))
+        with _named_errors(request):
+            for last_try in (False, True):
+                response = await self._session.request(
+                    method,
+                    url,
+                    data=body,
+                    headers=headers | await self.connection.credentials.headers(),
+                    ssl=self.connection.ssl or False,
+                    server_hostname=self.connection.server_hostname,
+                    proxy=self.connection.proxy,
+                    timeout=timeout,
+                    allow_redirects=False,
+                )
+                async with response:
+                    if response.status < 300:
+                        yield response
+                        return
+                    error = error_from_response(
+                        response.status,
+                        await response.read(),
+                        request=request,
+                        retry_after=response.headers.get("Retry-After"),
+                    )
+                if last_try or not isinstance(error, Unauthorized) or not await self.connection.credentials.refresh():
+                    raise error
+
+
+@contextmanager
+def _named_errors(request: str) -> Iterator[None]:
+    """Give what the network did a name from our own tree, and say whether the server may have seen the request."""
+    try:
+        yield
+    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+        raise ConfigError(
+            f"{request}: the server's certificate is not trusted ({describe(error)}); "
+            "check certificate-authority and tls-server-name of the cluster"
+        ) from error
+    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
+        kind = TimedOut if isinstance(error, TimeoutError) else Unreachable
+        raise kind(f"{request}: cannot connect: {describe(error)}", sent=False) from error
+    except TimeoutError as error:
+        raise TimedOut(f"{request}: no answer in time", sent=True) from error
+    except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
+        raise Unreachable(f"{request}: the connection broke: {describe(error)}", sent=True) from error
+
+
+def selectors(labels: str, fields: str) -> dict[str, str]:
+    return {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
+
+
+def _decode(body: bytes, into: Any) -> Any:
+    return msgspec.json.decode(body, type=into)

@@ -1,0 +1,233 @@
+"""Everything that can go wrong between us and Kubernetes, as one tree.
+
+    KubeError
+    ├── ConfigError             kubeconfig or credentials that cannot be used
+    ├── Unreachable             no answer: refused, reset, name unknown, TLS, cut off
+    │   └── TimedOut            no answer in time
+    └── ApiError                the server answered, and said no
+        ├── BadRequest          400
+        ├── Unauthorized        401
+        ├── Forbidden           403
+        ├── NotFound            404
+        ├── MethodNotAllowed    405
+        ├── NotAcceptable       406
+        ├── Conflict            409  somebody else wrote first, or owns the field
+        │   └── AlreadyExists   409
+        ├── Gone                410  the version asked for is compacted away: list again
+        ├── TooLarge            413
+        ├── UnsupportedMediaType 415
+        ├── Invalid             422  `causes` names the fields
+        ├── TooManyRequests     429
+        │   └── DisruptionBlocked   an eviction that a PodDisruptionBudget forbids
+        └── ServerError         5xx
+            ├── InternalError   500
+            ├── Unavailable     503
+            └── ServerTimeout   504
+
+An error is named by its outcome, so that a caller writes `except NotFound`. Whether it is worth
+another try is a property of the class (`transient`), following the OptiPod seed's tables.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class KubeError(Exception):
+    """Any failure of talking to Kubernetes."""
+
+    transient: ClassVar[bool] = False
+    """Whether the same request may well succeed a little later."""
+
+
+class ConfigError(KubeError):
+    """A kubeconfig or credentials that cannot be used; the message names the file, the field and the fix."""
+
+
+class Unreachable(KubeError):
+    """No answer came. `sent` tells whether the server may have acted on the request."""
+
+    transient = True
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class TimedOut(Unreachable):
+    """No answer came in time."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One reason the server gave, usually a field and what is wrong with it."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: tuple[Cause, ...] = ()
+    retryAfterSeconds: float | None = None  # noqa: N815 - the server's spelling
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The part of a `metav1.Status` that we use."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+class ApiError(KubeError):
+    """The server answered with a failure; `message` is what it said."""
+
+    code: ClassVar[int] = 0
+
+    def __init__(self, status: Status, *, request: str = "", retry_after: float | None = None) -> None:
+        super().__init__(f"{request}: {status.message}" if request else status.message)
+        details = status.details
+        self.status = status
+        self.message = status.message
+        self.reason = status.reason
+        self.causes = details.causes if details else ()
+        self.retry_after = retry_after if retry_after is not None else details and details.retryAfterSeconds
+
+
+class BadRequest(ApiError):
+    code = 400
+
+
+class Unauthorized(ApiError):
+    code = 401
+
+
+class Forbidden(ApiError):
+    code = 403
+
+
+class NotFound(ApiError):
+    code = 404
+
+
+class MethodNotAllowed(ApiError):
+    code = 405
+
+
+class NotAcceptable(ApiError):
+    code = 406
+
+
+class Conflict(ApiError):
+    code = 409
+
+
+class AlreadyExists(Conflict):
+    """The name is taken."""
+
+
+class Gone(ApiError):
+    code = 410
+
+
+class TooLarge(ApiError):
+    code = 413
+
+
+class UnsupportedMediaType(ApiError):
+    code = 415
+
+
+class Invalid(ApiError):
+    code = 422
+
+
+class TooManyRequests(ApiError):
+    code = 429
+    transient = True
+
+
+class DisruptionBlocked(TooManyRequests):
+    """A PodDisruptionBudget forbids this eviction now; whether to wait is the caller's decision."""
+
+    transient = False
+
+
+class ServerError(ApiError):
+    transient = True
+
+
+class InternalError(ServerError):
+    code = 500
+
+
+class Unavailable(ServerError):
+    code = 503
+
+
+class ServerTimeout(ServerError):
+    code = 504
+
+
+def _by_code(root: type[ApiError]) -> dict[int, type[ApiError]]:
+    found: dict[int, type[ApiError]] = {}
+    for kind in root.__subclasses__():
+        if "code" in vars(kind):
+            found[kind.code] = kind
+        found |= _by_code(kind)
+    return found
+
+
+_CLASSES = _by_code(ApiError)
+_STATUS = msgspec.json.Decoder(Status)
+
+
+def error_from_status(
+    status: Status, *, request: str = "", retry_after: float | None = None, code: int = 0
+) -> ApiError:
+    """The error that a `metav1.Status` stands for; `code` is the HTTP status, which wins when both are given."""
+    code = code or status.code
+    kind = _CLASSES.get(code, ServerError if code >= 500 else ApiError)
+    if status.reason == "AlreadyExists":
+        kind = AlreadyExists
+    elif kind is TooManyRequests and any(
+        cause.reason == "DisruptionBudget" for cause in (status.details.causes if status.details else ())
+    ):
+        kind = DisruptionBlocked
+    return kind(status, request=request, retry_after=retry_after)
+
+
+def error_from_response(code: int, body: bytes, *, request: str, retry_after: str | None = None) -> ApiError:
+    """The error that an HTTP answer stands for, also when something between us and the server wrote it."""
+    try:
+        status = _STATUS.decode(body)
+    except msgspec.DecodeError:
+        text = " ".join(body[:200].decode("utf-8", "replace").split())
+        status = Status(message=text, code=code)
+    if not status.message:
+        status = Status(
+            message=f"the server answered {code}", reason=status.reason, code=code, details=status.details
+        )
+    return error_from_status(status, request=request, retry_after=_seconds(retry_after), code=code)
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; its other form, a date, is not used by Kubernetes and counts as absent."""
+    try:
+        return max(0.0, float(header)) if header is not None else None
+    except ValueError:
+        return None
+
+
+def describe(error: BaseException) -> str:
+    """One line about an error, for a log or a status; some network errors have no text of their own."""
+    text = " ".join(str(error).split())
+    return text or type(error).__name__
+
+
+def field_messages(error: ApiError) -> list[str]:
+    """What the server found wrong, one line a field."""
+    return [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in error.causes]

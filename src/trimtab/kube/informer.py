@@ -1,0 +1,195 @@
+"""Keeps a cache equal to the server: list once, follow the watch, resume where it broke.
+
+The first list is streamed (`sendInitialEvents`), so that no page of raw objects is ever held; a server
+that cannot do it is read in pages. After that every connection resumes from the last version seen, and
+only a 410 (that version is compacted away) costs a new list. What vanished meanwhile is then reported
+as deleted. Any failure costs time, never correctness: the cache keeps what it last knew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Never
+
+import msgspec
+import structlog
+from prometheus_client import Counter, Gauge
+
+from trimtab.kube.cache import Cache, Index
+from trimtab.kube.client import Client, selectors
+from trimtab.kube.errors import BadRequest, Gone, Invalid, KubeError, TimedOut, describe
+from trimtab.kube.pace import Backoff
+from trimtab.kube.records import MetadataWire, R, Shape
+from trimtab.kube.resources import Resource
+from trimtab.kube.watch import EventDecoder, whole_lines
+
+log = structlog.get_logger(__name__)
+
+_EVENTS = Counter("trimtab_informer_events_total", "Watch events taken in", ["resource"])
+_LISTS = Counter("trimtab_informer_lists_total", "Full lists, the first one included", ["resource"])
+_FAILURES = Counter("trimtab_informer_failures_total", "Lists and watches that broke", ["resource", "error"])
+_RECORDS = Gauge("trimtab_informer_records", "Records in the cache", ["resource"])
+
+_LIST_IS_OVER = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which objects to watch: all, or those of a namespace, with these labels or fields."""
+
+    namespace: str | None = None
+    labels: str = ""
+    fields: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an informer waits for what, in seconds."""
+
+    silence: float = 70.0
+    """Without a byte for so long (the server sends a bookmark a minute) a connection counts as dead."""
+    watch_lasts: tuple[float, float] = (300.0, 600.0)
+    """The server ends a watch after a random time in this range, so that load spreads over replicas."""
+    backoff: Backoff = Backoff(first=0.5, ceiling=30.0)
+
+
+class Informer(Generic[R]):
+    """Fills and refreshes one cache; `run` it as a task, and wait for `synced` before you trust it."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        shape: Shape[R],
+        *,
+        scope: Scope | None = None,
+        indexes: Mapping[str, Index[R]] | None = None,
+        patience: Patience | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.cache: Cache[R] = Cache(indexes)
+        self._client = client
+        self._resource = resource
+        self._shape = shape
+        self._scope = scope or Scope()
+        self._patience = patience or Patience()
+        self._rng = rng or random.Random()  # noqa: S311 - jitter
+        self._decoder = EventDecoder(shape)
+        self._page = msgspec.json.Decoder(_page_of(shape.wire))
+        self._version: str | None = None
+        self._streams_lists = True
+        self._synced = asyncio.Event()
+        self._name = str(resource)
+
+    async def synced(self, timeout: float | None = None) -> None:
+        """Wait until the cache has held everything the server had; TimeoutError when that takes too long."""
+        async with asyncio.timeout(timeout):
+            await self._synced.wait()
+
+    @property
+    def is_synced(self) -> bool:
+        return self._synced.is_set()
+
+    async def run(self) -> Never:
+        """Follow the server until cancelled."""
+        failures = 0
+        clock = asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            try:
+                await self._follow()
+                # A watch that ends at once did not help; come back more and more slowly.
+                failures = failures + 1 if clock() - began < 1.0 else 0
+            except Gone:
+                log.info("informer.list_again", resource=self._name, last_version=self._version)
+                self._version = None
+                failures += 1
+            except KubeError as error:
+                failures = failures + 1 if clock() - began < self._patience.silence else 1
+                _FAILURES.labels(self._name, type(error).__name__).inc()
+                log.warning("informer.broke", resource=self._name, error=describe(error), failures=failures)
+            if failures:
+                await asyncio.sleep(self._patience.backoff.delay(failures, rng=self._rng))
+
+    async def _follow(self) -> None:
+        """One connection's worth: what is missing is listed first."""
+        if self._version is not None:
+            await self._watch({"resourceVersion": self._version})
+            return
+        _LISTS.labels(self._name).inc()
+        if not self._streams_lists:
+            await self._list_pages()
+            return
+        try:
+            await self._watch({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
+        except (BadRequest, Invalid, TimedOut) as error:
+            if self._version is None:
+                log.info("informer.reads_pages", resource=self._name, reason=describe(error))
+                self._streams_lists = False
+            raise
+
+    async def _watch(self, start: Mapping[str, str]) -> None:
+        # The uids of a list under way; None once everything the server has is in the cache.
+        listed: set[str] | None = set() if self._version is None else None
+        params = {
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(self._rng.uniform(*self._patience.watch_lasts))),
+            **selectors(self._scope.labels, self._scope.fields),
+            **start,
+        }
+        cache, fold, events = self.cache, self._shape.fold, _EVENTS.labels(self._name)
+        async with self._client.watch(
+            self._resource,
+            namespace=self._scope.namespace,
+            params=params,
+            accept=self._shape.accept,
+            silence=self._patience.silence,
+        ) as chunks:
+            async for lines in whole_lines(chunks):
+                batch = self._decoder.decode(lines)
+                for event in batch:
+                    if event.type == "BOOKMARK":
+                        if listed is not None and _LIST_IS_OVER in event.object.metadata.annotations:
+                            self._finish_list(listed)
+                            listed = None
+                        continue
+                    record = fold(event.object)
+                    if event.type == "DELETED":
+                        cache.remove(record)
+                    else:
+                        cache.put(record)
+                        if listed is not None:
+                            listed.add(record.uid)
+                if listed is None and batch:
+                    self._version = batch[-1].object.metadata.resource_version
+                events.inc(len(batch))
+                _RECORDS.labels(self._name).set(len(cache))
+
+    async def _list_pages(self) -> None:
+        scope, cache, fold = self._scope, self.cache, self._shape.fold
+        listed: set[str] = set()
+        version = ""
+        async for raw in self._client.pages(
+            self._resource, namespace=scope.namespace, labels=scope.labels, fields=scope.fields, accept=self._shape.accept
+        ):
+            page = self._page.decode(raw)
+            version = page.metadata.resource_version
+            for wire in page.items:
+                record = fold(wire)
+                cache.put(record)
+                listed.add(record.uid)
+        self._finish_list(listed)
+        self._version = version
+
+    def _finish_list(self, listed: set[str]) -> None:
+        self.cache.keep_only(listed)
+        _RECORDS.labels(self._name).set(len(self.cache))
+        self._synced.set()
+
+
+def _page_of(wire: type[Any]) -> type[Any]:
+    """The struct of a list's page whose items are of this wire type."""
+    return msgspec.defstruct("Page", [("metadata", MetadataWire, MetadataWire()), ("items", list[wire], [])], gc=False)  # type: ignore[valid-type]
