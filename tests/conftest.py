@@ -1,15 +1,66 @@
-"""The fixtures that every room shares: the real things of `harness`, started once a session."""
+"""The fixtures that every room shares: the real things of `harness`, started once a session.
 
+Asking for one of them marks a test (`cluster`, `node`, `postgres`), so that `-m "not cluster"` leaves out what it
+should. What this machine cannot run is skipped with the reason.
+"""
+
+import asyncio
+import os
+import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 import pytest
 
-from harness import UnavailableError
+from harness import UnavailableError, build, packages, process
+from harness.cluster import Cluster
 from harness.postgres import Postgres
 from harness.quantity import GoQuantity
 
 T = TypeVar("T")
+
+MARKS = {"cluster": "cluster", "node_cluster": "node", "postgres_url": "postgres"}
+PREPARATIONS: dict[str, Callable[[], object]] = {
+    "go_quantity": build.QUANTITY.built,
+    "postgres_url": lambda: packages.install("postgresql"),
+    "cluster": build.KUBE.built,
+}
+
+
+def pytest_sessionstart() -> None:
+    """Say that there is no event loop yet: else pytest-asyncio's question for it makes one that nobody closes."""
+    asyncio.set_event_loop(None)
+
+
+def _fixtures_of(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by what it asks for, and leave the node to the end: until then, no pod ever starts."""
+    for item in items:
+        for fixture, mark in MARKS.items():
+            if fixture in _fixtures_of(item):
+                item.add_marker(mark)
+        if os.environ.get("TRIMTAB_SKIP_CLUSTER") and item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.skip(reason="TRIMTAB_SKIP_CLUSTER is set"))
+    items.sort(key=lambda item: item.get_closest_marker("node") is not None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Build what the selected tests need before the first starts: in the open, and on nobody's time-out."""
+    if session.config.option.collectonly:
+        return
+    wanted = {
+        name for item in session.items if not item.get_closest_marker("skip") for name in _fixtures_of(item)
+    }
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        for name in wanted & PREPARATIONS.keys():
+            with suppress(UnavailableError):  # the fixture meets it again, and skips with the reason
+                PREPARATIONS[name]()
 
 
 def _or_skip(make: Callable[[], T]) -> T:
@@ -30,3 +81,21 @@ def postgres_url() -> Iterator[str]:
     """The URL of an empty database on a PostgreSQL server of our own."""
     with _or_skip(Postgres) as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The real control plane, one a session."""
+    with _or_skip(lambda: Cluster.start(tmp_path_factory.mktemp("cluster"))) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """The name of a fresh namespace, in which pods can be made."""
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    process.wait_for(lambda: cluster.has(account), what=f"the service account of {name}")
+    yield name
+    cluster.call("DELETE", f"/api/v1/namespaces/{name}")

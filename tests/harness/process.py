@@ -6,6 +6,7 @@ all the same, the next start of the harness finds it in the record and ends it.
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -18,11 +19,25 @@ from harness.build import cache, tail
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that nobody listens on now.
+
+    It lies below the range from which the system serves outgoing connections, so that a server which is down for
+    a while finds its port free when it comes back.
+    """
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 60) -> None:
+    """Look until it is so."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout:g} s for {what}")
+        time.sleep(0.05)
 
 
 class Process:
@@ -64,13 +79,18 @@ class Process:
 
     def wait_until(self, ready: Callable[[], bool], *, timeout: float = 60) -> None:
         """Return once it is ready; a program that ends or is not ready in time tells why by its log."""
-        deadline = time.monotonic() + timeout
-        while not ready():
-            if not self.alive or time.monotonic() > deadline:
-                happened = f"was not ready after {timeout:g} s" if self.alive else "ended at its start"
-                self.kill()
-                raise RuntimeError(f"{self.name} {happened}; the end of {self.log}:\n{tail(self.log)}")
-            time.sleep(0.05)
+        try:
+            wait_for(lambda: not self.alive or ready(), what=self.name, timeout=timeout)
+        except TimeoutError:
+            self.kill()
+            raise RuntimeError(
+                f"{self.name} was not ready after {timeout:g} s\n{self._last_words()}"
+            ) from None
+        if not self.alive:
+            raise RuntimeError(f"{self.name} ended at its start\n{self._last_words()}")
+
+    def _last_words(self) -> str:
+        return f"the end of {self.log}:\n{tail(self.log)}"
 
     def stop(self, *, timeout: float = 10) -> None:
         """Ask it to end; after the timeout, end it."""
