@@ -1,0 +1,1 @@
+"""The kinds and their meaning."""

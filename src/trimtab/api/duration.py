@@ -1,0 +1,159 @@
+"""Durations exactly as Go reads and writes them: `90s` is `1m30s`, `1.5h` is `1h30m0s`.
+
+Kubernetes keeps a duration as the text of Go's `time.Duration`; there is no day, because days differ in
+length. Left out: arithmetic; the loops work on seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import CoreSchema, core_schema
+
+from trimtab.api.errors import DurationError
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+_SECOND = 1_000_000_000
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # the micro sign
+    "μs": 1_000,  # the Greek letter, which Go takes too
+    "ms": 1_000_000,
+    "s": _SECOND,
+    "m": 60 * _SECOND,
+    "h": 3600 * _SECOND,
+}
+_LIMIT = 2**63
+_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
+_ADVICE = "write it like 90s, 5m or 1h30m"
+
+# What a field of a kind takes: no sign, at least one unit.
+PATTERN = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"
+MAX_LENGTH = 32
+_FIELD = re.compile(PATTERN)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A span of time, to the nanosecond.
+
+    >>> str(Duration.parse("90s")), Duration.parse("1h30m").seconds
+    ('1m30s', 5400.0)
+    """
+
+    nanoseconds: int
+
+    @classmethod
+    def parse(cls, text: str) -> Duration:
+        """Read what Go's `time.ParseDuration` reads, and refuse what it refuses."""
+        unsigned = text.removeprefix(text[:1]) if text[:1] in {"+", "-"} else text
+        total = 0 if unsigned == "0" else sum(_parts(text, unsigned))
+        negative = text.startswith("-")
+        if total > (_LIMIT if negative else _LIMIT - 1):
+            raise _too_long(text)
+        return cls(-total if negative else total)
+
+    @classmethod
+    def of_seconds(cls, seconds: float) -> Duration:
+        return cls(round(seconds * _SECOND))
+
+    @property
+    def seconds(self) -> float:
+        return self.nanoseconds / _SECOND
+
+    def __str__(self) -> str:
+        """Hours, minutes and seconds; below one second the unit that leaves a whole part."""
+        sign, rest = ("-" if self.nanoseconds < 0 else ""), abs(self.nanoseconds)
+        if rest == 0:
+            return "0s"
+        if rest < _SECOND:
+            unit = next(unit for unit in ("ms", "µs", "ns") if rest >= _UNITS[unit])
+            return f"{sign}{_ratio(rest, _UNITS[unit])}{unit}"
+        minutes, rest = divmod(rest, _UNITS["m"])
+        hours, minutes = divmod(minutes, 60)
+        text = f"{_ratio(rest, _SECOND)}s"
+        if hours:
+            text = f"{hours}h{minutes}m{text}"
+        elif minutes:
+            text = f"{minutes}m{text}"
+        return sign + text
+
+    def __repr__(self) -> str:
+        return f"Duration({str(self)!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            _field, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "string", "pattern": PATTERN, "maxLength": MAX_LENGTH}
+
+
+def _parts(text: str, unsigned: str) -> list[int]:
+    """Each number with its unit, in nanoseconds."""
+    parts: list[int] = []
+    while unsigned or not parts:
+        part = _PART.match(unsigned)
+        assert part is not None  # it matches nothing at all, too
+        whole, fraction, unit = part.groups(default="")
+        unsigned = unsigned[part.end() :]
+        if not whole and not fraction:
+            raise DurationError(f'duration "{text}": a number is missing; {_ADVICE}')
+        if not unit:
+            raise DurationError(
+                f'duration "{text}": a unit is missing after "{whole or fraction}"; {_ADVICE}'
+            )
+        if unit not in _UNITS:
+            days = "; write days as hours, like 168h" if unit == "d" else f"; {_ADVICE}"
+            raise DurationError(f'duration "{text}": unknown unit "{unit}"{days}')
+        parts.append(_nanoseconds(text, whole, fraction, unit))
+    return parts
+
+
+def _nanoseconds(text: str, whole: str, fraction: str, unit: str) -> int:
+    significant = whole.lstrip("0")
+    if len(significant) > 19 or int(significant or "0") > _LIMIT // _UNITS[unit]:
+        raise _too_long(text)
+    # In floating point, in this order, for so does Go: 0.3µs is 299ns in neither or in both.
+    numerator, scale = 0, 1.0
+    for digit in fraction:
+        if numerator * 10 + int(digit) > _LIMIT:
+            break
+        numerator, scale = numerator * 10 + int(digit), scale * 10
+    total = int(significant or "0") * _UNITS[unit] + int(float(numerator) * (_UNITS[unit] / scale))
+    if total > _LIMIT:
+        raise _too_long(text)
+    return total
+
+
+def _too_long(text: str) -> DurationError:
+    return DurationError(f'duration "{text}": is longer than 292 years, the most that can be kept')
+
+
+def _ratio(value: int, unit: int) -> str:
+    """`value / unit` with just the digits it needs."""
+    whole, fraction = divmod(value, unit)
+    digits = f"{fraction:0{len(str(unit)) - 1}d}".rstrip("0") if fraction else ""
+    return f"{whole}.{digits}" if digits else str(whole)
+
+
+def _field(value: object) -> Duration:
+    """A field's value: what a manifest may say, and what our own code gives."""
+    if isinstance(value, Duration):
+        return value
+    if not isinstance(value, str):
+        raise DurationError(f"duration must be text; {_ADVICE}")
+    parsed = Duration.parse(value)
+    if len(value) > MAX_LENGTH or not _FIELD.fullmatch(value):
+        raise DurationError(f'duration "{value}": must be short and not negative; {_ADVICE}')
+    return parsed

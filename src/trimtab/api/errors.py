@@ -1,0 +1,92 @@
+"""Everything that a user can get wrong and is told in one line, as one tree.
+
+    TrimtabError
+    ├── QuantityError       text that is no Kubernetes quantity
+    ├── DurationError       text that is no Go duration
+    └── InvalidObjectError  an object that its kind refuses, one line a field
+
+The command line prints a TrimtabError as it is and exits with 2; anything else is our own fault and keeps
+its traceback. What goes wrong between us and a cluster has its own tree, in `trimtab.kube.errors`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+
+class TrimtabError(Exception):
+    """Something the user can mend; the message is one line that names what is wrong and how to mend it."""
+
+
+class QuantityError(TrimtabError, ValueError):
+    """Text that Kubernetes would not read as a quantity."""
+
+
+class DurationError(TrimtabError, ValueError):
+    """Text that Go would not read as a duration."""
+
+
+class InvalidObjectError(TrimtabError):
+    """An object that its kind refuses; `problems` holds one line for each field that is wrong."""
+
+    def __init__(self, problems: list[str], *, origin: str = "") -> None:
+        self.problems = problems
+        self.origin = origin
+        super().__init__((f"{origin}: " if origin else "") + "; ".join(problems))
+
+
+def problems_of(error: ValidationError, *, prefix: str = "") -> list[str]:
+    """What pydantic found wrong, each in one line as Kubernetes writes it: `spec.weight: must be at most 1000`."""
+    return [_line(found, prefix) for found in error.errors(include_url=False)]
+
+
+def _line(found: ErrorDetails, prefix: str) -> str:
+    context = found.get("ctx", {})
+    path = prefix
+    for step in (*found["loc"], *_below(context)):
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}" if path else step
+    problem = _PHRASES.get(found["type"], "").format(**context) or _plain(found["msg"])
+    return f"{path}: {problem}" if path else problem
+
+
+def _below(context: dict[str, object]) -> list[str]:
+    """A rule of a whole model says which of the model's fields it is about."""
+    return [step for step in str(context.get("field", "")).split(".") if step]
+
+
+def _plain(message: str) -> str:
+    """Pydantic's words without the class of the exception that carried ours."""
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+# Pydantic's words where they name neither what is allowed nor what to do.
+_PHRASES = {
+    "missing": "is required",
+    "extra_forbidden": "unknown field; check its spelling",
+    "enum": "must be one of {expected}",
+    "literal_error": "must be one of {expected}",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+    "tuple_type": "must be a list",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+}

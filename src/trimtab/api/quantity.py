@@ -1,0 +1,233 @@
+"""Quantities exactly as Kubernetes reads and writes them: `100m`, `1.5Gi`, `1e3`.
+
+Every number of CPUs or bytes that a cluster states is such a text, and Go's `resource.Quantity` decides what
+it means, so this follows Go, oddities included: values finer than a nano are rounded up, binary ones are
+capped at an int64, a suffix alone is zero. Left out: arithmetic (the sizing core works on plain numbers) and
+three accidents of Go's: a number of more than 999E printed without its suffix, a whole value past an int64
+that wraps around (ours stays at the end of the range), and a few negative fractions rounded towards zero.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_UP, Context, Decimal
+from enum import StrEnum
+from functools import lru_cache, total_ordering
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import CoreSchema, core_schema
+
+from trimtab.api.errors import QuantityError
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+
+class Format(StrEnum):
+    """Which suffixes a quantity was written with, and will be written with again."""
+
+    DECIMAL_SI = "DecimalSI"
+    BINARY_SI = "BinarySI"
+    DECIMAL_EXPONENT = "DecimalExponent"
+
+
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_UP)
+_NANO = Decimal("1e-9")
+_KIBI = 1024
+_INT64_MAX = 2**63 - 1
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_SUFFIX = ["", *_BINARY]
+
+_SHAPE = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_EXPONENT = re.compile(r"[eE]([+-]?)0*([0-9]{1,19})")
+_ADVICE = "write it like 500m, 1.5Gi or 1e9"
+
+# What a field of a kind takes: no sign and no suffix alone, which Go would accept but nobody means.
+PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
+MAX_LENGTH = 32
+_FIELD = re.compile(PATTERN)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """An exact amount, and how it is written. Two are equal when their amounts are: `1` and `1000m`.
+
+    >>> str(Quantity.parse("1.5Gi")), Quantity.parse("0.1").millicores
+    ('1536Mi', 100)
+    """
+
+    amount: Decimal
+    format: Format = Format.DECIMAL_SI
+
+    @classmethod
+    def parse(cls, text: str) -> Quantity:
+        """Read what Go reads, and refuse what it refuses."""
+        shape = _SHAPE.fullmatch(text)
+        if not text or not shape:
+            raise _refusal(text)
+        sign, whole, fraction, suffix = shape.groups(default="")
+        power, exponent, written = _suffix(text, suffix)
+        digits = whole + fraction
+        if not digits and (exponent < -9 or power > 40):
+            raise QuantityError(f'quantity "{text}": there is no number before the suffix; {_ADVICE}')
+        amount = Decimal(f"{digits}e{exponent - len(fraction)}") if digits.strip("0") else Decimal(0)
+        if power:
+            amount = _EXACT.multiply(amount, Decimal(2**power))
+        if amount and _tenth_power(amount) < -9:
+            amount = _EXACT.quantize(amount, _NANO)
+        if written is Format.BINARY_SI:
+            amount = min(amount, Decimal(_INT64_MAX))
+            if 0 < amount < 1:
+                written = Format.DECIMAL_SI
+        return cls(-amount if sign == "-" and amount else amount, written)
+
+    @classmethod
+    def of_millicores(cls, millicores: int) -> Quantity:
+        """CPU as people write it: 1500 is `1500m`, 2000 is `2`."""
+        return cls(_EXACT.scaleb(Decimal(millicores), -3))
+
+    @classmethod
+    def of_bytes(cls, count: int) -> Quantity:
+        """Memory as people write it: 536870912 is `512Mi`."""
+        return cls(Decimal(count), Format.BINARY_SI)
+
+    @property
+    def millicores(self) -> int:
+        """Thousandths, rounded up as Go's MilliValue does, for a request must never shrink by being read."""
+        return _whole(_EXACT.scaleb(self.amount, 3))
+
+    @property
+    def cores(self) -> float:
+        return float(self.amount)
+
+    @property
+    def bytes(self) -> int:
+        """The whole number, rounded up as Go's Value does."""
+        return _whole(self.amount)
+
+    def __str__(self) -> str:
+        """The canonical form: no fraction, and the largest suffix that loses nothing."""
+        if not self.amount:
+            return "0"
+        binary = self.format is Format.BINARY_SI and abs(self.amount) >= _KIBI
+        if binary and self.amount == self.amount.to_integral_value():
+            return _binary(int(self.amount))
+        _, digits, tenth = _EXACT.normalize(self.amount).as_tuple()
+        assert isinstance(tenth, int)  # parse lets no infinity in
+        exponent = tenth - tenth % 3
+        if self.format is not Format.DECIMAL_EXPONENT:
+            exponent = min(exponent, 18)
+        suffix = _DECIMAL_SUFFIX.get(exponent, "")
+        if self.format is Format.DECIMAL_EXPONENT and exponent:
+            suffix = f"e{exponent}"
+        sign = "-" if self.amount < 0 else ""
+        return sign + "".join(map(str, digits)) + "0" * (tenth - exponent) + suffix
+
+    def __repr__(self) -> str:
+        return f"Quantity({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.amount == other.amount if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.amount < other.amount
+
+    def __hash__(self) -> int:
+        return hash(self.amount)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            _field, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "pattern": PATTERN,
+            "maxLength": MAX_LENGTH,
+        }
+
+
+@lru_cache(maxsize=65_536)
+def millicores(text: str) -> int:
+    """CPU in thousandths of a core. Remembered: a cluster of 200,000 pods uses a few hundred different texts."""
+    return Quantity.parse(text).millicores
+
+
+@lru_cache(maxsize=65_536)
+def memory_bytes(text: str) -> int:
+    """Memory in bytes, remembered like `millicores`."""
+    return Quantity.parse(text).bytes
+
+
+def _suffix(text: str, suffix: str) -> tuple[int, int, Format]:
+    """What a suffix multiplies by, as a power of two, a power of ten and the format it stands for."""
+    if suffix in _DECIMAL:
+        return 0, _DECIMAL[suffix], Format.DECIMAL_SI
+    if suffix in _BINARY:
+        return _BINARY[suffix], 0, Format.BINARY_SI
+    exponent = _EXPONENT.fullmatch(suffix)
+    if not exponent or int(exponent[2]) > _INT64_MAX:
+        raise _refusal(text)
+    # Go keeps the low 32 bits, so a cluster may hold such a text.
+    return 0, (int(exponent[1] + exponent[2]) + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT
+
+
+def _refusal(text: str) -> QuantityError:
+    number, suffix = re.fullmatch(r"([+-]?[0-9.]*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    if not text:
+        wrong = "is empty"
+    elif number.count(".") > 1:
+        wrong = f'"{number}" has more than one point'
+    elif not any(map(str.isdigit, number)):
+        wrong = "does not start with a number"
+    elif suffix[:1] in {"e", "E"}:
+        wrong = f'"{suffix}" is no exponent'
+    else:
+        wrong = f'unknown suffix "{suffix}"'
+    return QuantityError(f'quantity "{text}": {wrong}; {_ADVICE}')
+
+
+def _tenth_power(amount: Decimal) -> int:
+    exponent = amount.as_tuple().exponent
+    assert isinstance(exponent, int)  # never infinite
+    return exponent
+
+
+def _whole(amount: Decimal) -> int:
+    if amount.adjusted() > 18:
+        return _INT64_MAX if amount > 0 else -_INT64_MAX
+    return max(-_INT64_MAX, min(_INT64_MAX, int(amount.to_integral_value(ROUND_UP))))
+
+
+def _binary(count: int) -> str:
+    power = 0
+    while count % _KIBI == 0:
+        count //= _KIBI
+        power += 1
+    return f"{count}{_BINARY_SUFFIX[power]}"
+
+
+def _field(value: object) -> Quantity:
+    """A field's value: what a manifest may say, and what our own code gives."""
+    if isinstance(value, Quantity):
+        return value
+    if isinstance(value, float):
+        raise QuantityError(f'quantity {value}: a fraction must be text; write it as "{value}"')
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise QuantityError(f"quantity must be text or a whole number; {_ADVICE}")
+    text = str(value)
+    parsed = Quantity.parse(text)
+    if len(text) > MAX_LENGTH or not _FIELD.fullmatch(text):
+        raise QuantityError(f'quantity "{text}": must be a plain number that is not negative; {_ADVICE}')
+    return parsed
