@@ -1,0 +1,79 @@
+"""A resolved way to one API server, which is all that the client needs to know of kubeconfigs and credentials.
+
+Who we are may change while we run: tokens rotate, and exec plugins hand out new certificates. So a request asks
+for the `identity` of the moment. Since aiohttp keeps connections by their SSL context, passing `identity.ssl`
+with each request is enough: after a change of certificate new connections are made, and old ones idle out.
+
+    identity = await connection.identity()
+    ... session.request(
+        method, connection.server + path, headers=identity.headers, ssl=identity.ssl,
+        proxy=connection.proxy, server_hostname=connection.server_hostname,
+    )
+    ... on 401: if await connection.renew(identity), try once more with the new identity
+"""
+
+from dataclasses import dataclass, field
+from ssl import SSLContext
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from trimtab.kube.credentials import Credentials, Proof
+from trimtab.kube.tls import Trust
+
+
+@dataclass(frozen=True, eq=False)
+class Identity:
+    """Who a request says it comes from; the same object until something changed."""
+
+    headers: CIMultiDictProxy[str] = field(repr=False)
+    """Authorization and impersonation. A header may occur several times, so this must not become a dict."""
+
+    ssl: SSLContext | bool
+    """What aiohttp takes as `ssl`: the context with our certificate, or True where there is no TLS."""
+
+    proof: Proof = field(repr=False)
+
+
+@dataclass(eq=False)
+class Connection:
+    """Where an API server is, whom we trust to be it, and who we are to it."""
+
+    server: str
+    """The URL, without a slash at its end; it may have a path, under which the API then is."""
+
+    context: str
+    """The name shown to people."""
+
+    namespace: str
+    """Where to look when no namespace is named."""
+
+    credentials: Credentials = field(repr=False)
+    trust: Trust | None = field(repr=False)
+    """None where the server is spoken to without TLS."""
+
+    server_hostname: str | None = None
+    """The name to expect in the server's certificate, where it is not the one in the URL."""
+
+    proxy: str | None = field(default=None, repr=False)
+    """An http:// or https:// proxy; may hold a password."""
+
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """The headers that make us act as somebody else."""
+
+    _identity: Identity | None = field(default=None, init=False, repr=False)
+
+    async def identity(self) -> Identity:
+        """Who we are now; cheap while nothing changes."""
+        proof = await self.credentials.proof()
+        context: SSLContext | bool = self.trust.context(proof.certificate) if self.trust else True
+        identity = self._identity
+        if identity is None or identity.proof is not proof or identity.ssl is not context:
+            headers = CIMultiDict(self.impersonation)
+            if proof.authorization:
+                headers["Authorization"] = proof.authorization.reveal()
+            identity = self._identity = Identity(CIMultiDictProxy(headers), context, proof)
+        return identity
+
+    async def renew(self, rejected: Identity) -> bool:
+        """The server did not believe this identity (401): True when trying again with a new one makes sense."""
+        return await self.credentials.renew(rejected.proof)

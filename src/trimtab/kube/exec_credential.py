@@ -1,0 +1,117 @@
+"""What we say to an exec plugin and what it says to us: the group client.authentication.k8s.io, v1 and v1beta1.
+
+A plugin is told what is wanted in the environment variable KUBERNETES_EXEC_INFO, and prints an ExecCredential
+with a token, a client certificate, or both. Running it is in `exec_plugin`.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from trimtab.kube.credentials import Proof, bearer
+from trimtab.kube.errors import ConfigError
+from trimtab.kube.kubefile import Cluster, Exec
+from trimtab.kube.material import Material
+from trimtab.kube.secret import Secret, decode_secret
+from trimtab.kube.tls import KeyPair
+
+GROUP = "client.authentication.k8s.io"
+VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+MODES = ("Never", "IfAvailable", "Always")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a plugin gave, and until when it holds."""
+
+    proof: Proof
+    expires: datetime | None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    token: Secret | None = None
+    client_certificate_data: str | None = None
+    client_key_data: Secret | None = None
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    status: _Status | None = None
+
+
+_DECODER = msgspec.json.Decoder(_ExecCredential, dec_hook=decode_secret)
+
+
+def checked(plugin: Exec, *, where: str) -> Exec:
+    """The plugin's settings, complete, or what is wrong with them."""
+    if not plugin.command:
+        raise ConfigError(f"{where}: command is missing")
+    if plugin.api_version not in VERSIONS:
+        raise ConfigError(
+            f"{where}: apiVersion {plugin.api_version!r} is not supported; "
+            f"use {' or '.join(VERSIONS)}, as current versions of the plugin do"
+        )
+    if not plugin.interactive_mode and plugin.api_version != VERSIONS[0]:
+        return msgspec.structs.replace(plugin, interactive_mode="IfAvailable")
+    if plugin.interactive_mode not in MODES:
+        raise ConfigError(f"{where}: interactiveMode must be one of {', '.join(MODES)}")
+    return plugin
+
+
+def environment(plugin: Exec, *, cluster: Mapping[str, object], interactive: bool) -> dict[str, str]:
+    """The variables that the plugin gets in addition to our own."""
+    spec: dict[str, object] = {"interactive": interactive}
+    if plugin.provide_cluster_info:
+        spec["cluster"] = cluster
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    given = {variable.name: variable.value.reveal() for variable in plugin.env}
+    return {**given, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+
+
+def cluster_info(cluster: Cluster, *, authority: Material | None) -> dict[str, object]:
+    """What a plugin that asks for it is told about the cluster."""
+    told: dict[str, object] = {
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(authority.read()).decode() if authority else "",
+        "proxy-url": cluster.proxy_url.reveal(),
+        "disable-compression": cluster.disable_compression,
+        "config": next((e.extension for e in cluster.extensions if e.name == f"{GROUP}/exec"), None),
+    }
+    return {"server": cluster.server} | {name: value for name, value in told.items() if value}
+
+
+def read_answer(output: bytes, *, version: str, where: str) -> Answer:
+    """What the plugin printed, or what is wrong with it; nothing of it is quoted."""
+    try:
+        credential = _DECODER.decode(output)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where}: printed no ExecCredential: {error}") from None
+    if credential.kind != "ExecCredential" or credential.api_version != version:
+        raise ConfigError(
+            f"{where}: printed no ExecCredential of {version}; set apiVersion to what it speaks"
+        )
+    if credential.status is None:
+        raise ConfigError(f"{where}: returned no status")
+    return _answer(credential.status, where=where)
+
+
+def _answer(status: _Status, *, where: str) -> Answer:
+    certificate, key = status.client_certificate_data, status.client_key_data
+    if bool(certificate) != bool(key):
+        raise ConfigError(f"{where}: returned a certificate or a key, but not both")
+    pair = None
+    if certificate and key:
+        places = (f"{where}: clientCertificateData", f"{where}: clientKeyData")
+        pair = KeyPair.read(certificate.encode(), key.reveal().encode(), where=places)
+    token = bearer(status.token.reveal().encode(), where=f"{where}: token") if status.token else None
+    if not token and not pair:
+        raise ConfigError(f"{where}: returned neither a token nor a certificate")
+    ends = [end for end in (status.expiration_timestamp, pair and pair.expires) if end]
+    return Answer(Proof(token, pair), min(ends, default=None))

@@ -1,0 +1,157 @@
+"""Credentials that a program hands out: the exec plugins of kubeconfig, by which cloud providers log in.
+
+What the program gave is kept in memory until shortly before it expires; however many requests wait for it, the
+program runs once. Where we have a terminal the program may use it, to ask and to explain. Where we have none,
+the end of what it said on stderr is part of the error. The protocol itself is in `exec_credential`.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from trimtab.kube.credentials import Clock, Proof, utc_now
+from trimtab.kube.errors import ConfigError
+from trimtab.kube.exec_credential import Answer, checked, environment, read_answer
+from trimtab.kube.kubeconfig import Entry
+from trimtab.kube.kubefile import Exec
+
+log = structlog.get_logger(__name__)
+
+EARLY = timedelta(seconds=30)
+"""How long before its end a proof is renewed, at most: a request under way should not outlive its token."""
+
+_HIDDEN = re.compile(r"eyJ[\w-]+\.[\w.-]+|-----BEGIN.*?(-----END[^-]*-----|$)|(?<=[Bb]earer )\S+", re.DOTALL)
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class ExecPlugin:
+    """Credentials from a program."""
+
+    def __init__(
+        self,
+        plugin: Exec,
+        *,
+        user: Entry[Any],
+        cluster: Mapping[str, object],
+        environ: Mapping[str, str],
+        timeout: float = 60,
+        attended_timeout: float = 600,
+        now: Clock = utc_now,
+    ) -> None:
+        self._plugin = checked(plugin, where=user.where("exec"))
+        self._where = user.where(f"exec: {plugin.command}")
+        self._command = str(user.path(plugin.command)) if "/" in plugin.command else plugin.command
+        self._cluster = cluster
+        self._environ = environ
+        self._timeout = timeout
+        self._attended_timeout = attended_timeout
+        self._now = now
+        self._answer: Answer | None = None
+        self._due: datetime | None = None
+        self._run: asyncio.Task[Answer] | None = None
+
+    async def proof(self) -> Proof:
+        if self._answer and not self._past(self._due):
+            return self._answer.proof
+        if self._run is None:
+            # A task of its own: one waiting request that is given up must not fail the others.
+            self._run = asyncio.create_task(self._renewed())
+            self._run.add_done_callback(self._ran)
+        return (await asyncio.shield(self._run)).proof
+
+    async def renew(self, rejected: Proof) -> bool:
+        if self._answer and self._answer.proof is rejected:
+            self._answer = None
+        return True
+
+    def _past(self, moment: datetime | None) -> bool:
+        return moment is not None and self._now() >= moment
+
+    def _ran(self, run: asyncio.Task[Answer]) -> None:
+        self._run = None
+        if not run.cancelled():
+            run.exception()  # seen, also when every request that waited for it was given up
+
+    async def _renewed(self) -> Answer:
+        try:
+            output = await self._output()
+            answer = read_answer(output, version=self._plugin.api_version, where=self._where)
+        except ConfigError as error:
+            if self._answer is None or self._past(self._answer.expires):
+                raise
+            log.warning("no new credentials yet: keeping the old until they expire", error=str(error))
+            self._due = self._answer.expires
+            return self._answer
+        self._answer = answer
+        self._due = answer.expires and answer.expires - min(EARLY, (answer.expires - self._now()) / 10)
+        return answer
+
+    async def _output(self) -> bytes:
+        """Run the program and return what it printed."""
+        mode = self._plugin.interactive_mode
+        interactive = mode != "Never" and _is_terminal(sys.stdin)
+        if mode == "Always" and not interactive:
+            raise ConfigError(f"{self._where}: needs a terminal (interactiveMode Always), and there is none")
+        watched = _is_terminal(sys.stderr)
+        process = await self._start(interactive=interactive, watched=watched)
+        seconds = self._attended_timeout if interactive or watched else self._timeout
+        try:
+            async with asyncio.timeout(seconds):
+                output, errors = await process.communicate()
+        except TimeoutError:
+            raise ConfigError(f"{self._where}: no answer in {seconds:g} s, so it was stopped") from None
+        finally:
+            await _end(process, group=not interactive)
+        if process.returncode:
+            said = one_line((errors or b"").decode("utf-8", "replace"))
+            raise ConfigError(f"{self._where}: exited with {process.returncode}: {said or 'it said nothing'}")
+        return output
+
+    async def _start(self, *, interactive: bool, watched: bool) -> Process:
+        extra = environment(self._plugin, cluster=self._cluster, interactive=interactive)
+        try:
+            return await asyncio.create_subprocess_exec(
+                self._command,
+                *(argument.reveal() for argument in self._plugin.args),
+                stdin=None if interactive else DEVNULL,
+                stdout=PIPE,
+                stderr=None if watched else PIPE,
+                env={**self._environ, **extra},
+                # A session of its own lets us end all that it started; but such a session has no terminal.
+                start_new_session=not interactive,
+            )
+        except FileNotFoundError:
+            hint = one_line(self._plugin.install_hint) or "install it, or put it on the PATH"
+            raise ConfigError(f"{self._where}: command not found; {hint}") from None
+        except OSError as error:
+            raise ConfigError(f"{self._where}: cannot be run: {error.strerror}") from error
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and stream.isatty()
+
+
+async def _end(process: Process, *, group: bool) -> None:
+    """Make sure that the program, and what it started, is gone."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            if group:
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+        await process.wait()
+
+
+def one_line(said: str) -> str:
+    """The end of what a program said, as one line that hides what looks like a secret."""
+    text = " ".join(_CONTROL.sub(" ", _HIDDEN.sub("…", said)).split())
+    return text if len(text) <= 300 else f"…{text[-300:]}"

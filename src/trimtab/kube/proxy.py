@@ -1,0 +1,82 @@
+"""Which proxy leads to the API server.
+
+As in client-go: the cluster's `proxy-url` decides alone; without one the environment does, by HTTPS_PROXY or
+HTTP_PROXY (by the scheme of the server) and NO_PROXY, in lower or upper case, and loopback is never proxied.
+SOCKS is refused, since aiohttp does not speak it.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+
+from yarl import URL
+
+from trimtab.kube.errors import ConfigError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def proxy_for(server: URL, *, proxy_url: str, where: str, environ: Mapping[str, str]) -> str | None:
+    """The proxy to use for this server; `where` names the cluster in messages."""
+    if proxy_url:
+        return _checked(proxy_url, where=f"{where}: proxy-url")
+    name = f"{server.scheme}_proxy"
+    value = _variable(environ, name)
+    if not value or _reached_directly(server, _variable(environ, "no_proxy")):
+        return None
+    return _checked(
+        value if "://" in value else f"http://{value}", where=f"environment variable {name.upper()}"
+    )
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name) or environ.get(name.upper()) or ""
+
+
+def _checked(proxy: str, *, where: str) -> str:
+    """Refuse what we cannot use, without showing it: a proxy's URL may hold a password."""
+    try:
+        url = URL(proxy)
+    except ValueError:
+        raise ConfigError(f"{where}: not a URL; write http://HOST:PORT") from None
+    if url.scheme.startswith("socks"):
+        raise ConfigError(f"{where}: SOCKS proxies are not supported; name an http:// proxy")
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise ConfigError(f"{where}: must look like http://HOST:PORT")
+    return proxy
+
+
+def _reached_directly(server: URL, no_proxy: str) -> bool:
+    host, port = (server.host or "").lower(), server.port
+    address = _address(host)
+    if host == "localhost" or (address and address.is_loopback):
+        return True
+    rules = [rule.strip().lower() for rule in no_proxy.split(",")]
+    return any(_matches(rule, host=host, port=port, address=address) for rule in rules if rule)
+
+
+def _matches(rule: str, *, host: str, port: int | None, address: Address | None) -> bool:
+    """Whether a NO_PROXY rule names a host: `*`, 10.0.0.0/8, 10.1.2.3, example.org, .example.org, these with :port."""
+    if rule == "*":
+        return True
+    if "/" in rule:
+        try:
+            return address is not None and address in ipaddress.ip_network(rule, strict=False)
+        except ValueError:
+            return False
+    name, only_port = rule, ""
+    if ":" in rule and not _address(rule):
+        name, _, only_port = rule.rpartition(":")
+        name = name.removeprefix("[").removesuffix("]")
+    if not name or only_port not in {"", str(port)}:
+        return False
+    if address or _address(name):
+        return address == _address(name)
+    name = name.removeprefix("*")
+    return host == name or host.endswith(name if name.startswith(".") else f".{name}")
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
