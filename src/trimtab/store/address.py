@@ -1,0 +1,50 @@
+"""From what the user wrote to the database it means. Nothing is opened here."""
+
+import os
+import re
+from pathlib import Path
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from trimtab.store.database import Backend
+from trimtab.store.errors import SETTING, AddressError
+from trimtab.store.postgres import PostgreSQL
+from trimtab.store.sqlite import SQLite
+
+_FORMS = "give the path of a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+
+
+def backend(address: str | os.PathLike[str]) -> Backend:
+    """The database at a path or URL.
+
+    >>> backend("mysql://me:secret@there/db")
+    Traceback (most recent call last):
+    trimtab.store.errors.AddressError: store.url: 'mysql://me:***@there/db' is no store that is known; \
+give the path of a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE
+    """
+    # A mistyped URL must not pass for a file name: the error would show its password.
+    if not isinstance(address, str) or not (":/" in address or "@" in address):
+        return _file(os.fspath(address))
+    try:
+        url = make_url(address)
+    except (ArgumentError, ValueError) as error:
+        raise _unknown(address) from error
+    match url.drivername.partition("+")[0]:
+        case "sqlite" if not (url.host or url.query):
+            return _file(url.database or "")
+        case "postgresql" | "postgres":
+            return PostgreSQL(url)
+        case _:
+            raise _unknown(address)
+
+
+def _file(path: str) -> SQLite:
+    if path in {"", ":memory:"} or "\0" in path:
+        raise _unknown(path)  # what is kept in memory is no store
+    return SQLite(Path(path))
+
+
+def _unknown(address: str) -> AddressError:
+    shown = re.sub(r"(/[^/:@]*):[^/].*@", r"\1:***@", address)
+    return AddressError(f"{SETTING}: {shown!r} is no store that is known; {_FORMS}")

@@ -1,0 +1,121 @@
+"""One way to read and one way to write, whatever database is behind it.
+
+Readers get a snapshot and never wait for a writer. A writer's block is one transaction: all of it is kept or
+nothing. What the drivers raise leaves here as a `StoreError`. Which rows there are is for the repositories.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, ClassVar, Protocol, Self
+
+import msgspec
+from sqlalchemy import ColumnElement, Executable, Row, Table, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from trimtab.store.errors import SETTING, BusyError, RecordError, StoreError
+from trimtab.store.rows import Record, batches, record_of, row_of
+from trimtab.store.schema import upgrade
+
+WRITING = "trimtab_writing"
+"""The execution option by which a backend tells a writer's transaction from a reader's."""
+
+
+class Backend(Protocol):
+    """What differs between the databases."""
+
+    writers: ClassVar[int]
+    """How many of our tasks may write at once."""
+
+    migration_lock: ClassVar[str | None]
+    """The statement that keeps a second replica from migrating too, where beginning to write does not."""
+
+    def engine(self) -> AsyncEngine: ...
+
+    def opening(self) -> AbstractAsyncContextManager[None]:
+        """Held while the store is opened, after whatever must come first was seen to."""
+        ...
+
+    async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+        """Add many rows as quickly as the database can; there is one at least."""
+        ...
+
+    def fault(self, error: BaseException) -> StoreError:
+        """What an error of the driver means to the user."""
+        ...
+
+
+class Database:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        with self._translated():
+            self._engine = backend.engine()
+        self._writer = self._engine.execution_options(**{WRITING: True})
+        self._writers = asyncio.Semaphore(backend.writers)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, backend: Backend) -> AsyncIterator[Self]:
+        async with backend.opening():
+            database = cls(backend)
+            try:
+                async with database.writing() as connection:
+                    await upgrade(connection, lock=backend.migration_lock)
+            except BaseException:
+                await database.close()
+                raise
+        try:
+            yield database
+        finally:
+            await database.close()
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        with self._translated():
+            async with self._engine.connect() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        # Waiting writers hold no connection: those are left to the readers.
+        async with self._writers:
+            with self._translated():
+                async with self._writer.begin() as connection:
+                    yield connection
+
+    async def rows(self, query: Executable) -> Sequence[Row[Any]]:
+        async with self.reading() as connection:
+            return (await connection.execute(query)).all()
+
+    async def append(self, table: Table, records: Sequence[msgspec.Struct]) -> None:
+        """Keep all of them, or none."""
+        async with self.writing() as connection:
+            for batch in batches(records):
+                await self._backend.insert(connection, table, [row_of(record) for record in batch])
+
+    async def newest(
+        self, kind: type[Record], table: Table, *conditions: ColumnElement[bool], limit: int
+    ) -> list[Record]:
+        """Those that meet the conditions, newest first; of the same time, the one written last."""
+        query = select(table).where(*conditions).order_by(table.c.timestamp.desc(), table.c.id.desc())
+        return [record_of(kind, row) for row in await self.rows(query.limit(limit))]
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._backend.fault(error.orig or error) from error
+        except StatementError as error:  # raised by a column's type, before the database was asked
+            if isinstance(error.orig, StoreError):
+                raise error.orig from error
+            raise RecordError(f"this record cannot be kept: {error.orig}") from error
+        except PoolTimeoutError as error:
+            raise BusyError(f"{SETTING}: no connection became free in time; try again") from error
+        except SQLAlchemyError as error:
+            raise StoreError(f"{SETTING}: {error}") from error

@@ -1,0 +1,50 @@
+"""Planner events: what an intent's objectives and pods were, what was wanted, and what was planned.
+
+Effects are fitted from them. The fields are those of the Intent Driven Orchestration knowledge base, whose
+recorded events can be read as they are. These are not Kubernetes Events, which are kube's.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from trimtab.store.database import Database
+from trimtab.store.rows import within
+from trimtab.store.tables import events
+
+
+class PlannerEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="event"):
+    name: str
+    """The key of the intent."""
+    timestamp: float
+    current_objectives: dict[str, float | None]
+    """None is unknown, which is not met."""
+    desired_objectives: dict[str, float | None]
+    resources: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
+    pods: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    plan: list[dict[str, Any]] | None = None
+    """None where nothing was planned."""
+
+
+class PlannerEvents:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def append(self, records: Sequence[PlannerEvent]) -> None:
+        """Keep all of them, or none."""
+        await self._database.append(events, records)
+
+    async def find(
+        self,
+        *,
+        name: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int = 1000,
+    ) -> list[PlannerEvent]:
+        """Those of a name within a time, both ends included, newest first."""
+        conditions = within(events, since=since, until=until, name=name)
+        return await self._database.newest(PlannerEvent, events, *conditions, limit=limit)

@@ -1,0 +1,86 @@
+"""What was recommended and done, to which container, by whom and why: for the dashboard, and for undo.
+
+An entry is a memory, not the truth: what a workload has now is asked of the cluster.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, and_, or_
+
+from trimtab.store.database import Database
+from trimtab.store.rows import within
+from trimtab.store.tables import history
+
+
+class HistoryEntry(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="history"
+):
+    timestamp: float
+    cluster: str
+    namespace: str
+    kind: str
+    name: str
+    container: str = ""
+    """Empty where it concerns the whole workload."""
+    what: str
+    """`recommended`, `applied`, `reverted`, `skipped`, …: old entries outlive new words, so any word is read."""
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    who: str
+    why: str
+    id: int = 0
+    """Given by the store; 0 before."""
+
+
+class History:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def append(self, records: Sequence[HistoryEntry]) -> None:
+        """Keep all of them, or none."""
+        await self._database.append(history, records)
+
+    async def get(self, number: int) -> HistoryEntry | None:
+        found = await self._database.newest(HistoryEntry, history, history.c.id == number, limit=1)
+        return found[0] if found else None
+
+    async def find(
+        self,
+        *,
+        cluster: str | None = None,
+        namespace: str | None = None,
+        kind: str | None = None,
+        name: str | None = None,
+        container: str | None = None,
+        what: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        older_than: HistoryEntry | None = None,
+        limit: int = 100,
+    ) -> list[HistoryEntry]:
+        """Newest first; the last of a page given as `older_than` gets the next page."""
+        conditions = within(
+            history,
+            since=since,
+            until=until,
+            cluster=cluster,
+            namespace=namespace,
+            kind=kind,
+            name=name,
+            container=container,
+            what=what,
+        )
+        if older_than:
+            conditions.append(_before(older_than))
+        return await self._database.newest(HistoryEntry, history, *conditions, limit=limit)
+
+
+def _before(entry: HistoryEntry) -> ColumnElement[bool]:
+    moment, number = history.c.timestamp, history.c.id
+    # The first half alone tells nothing new, but lets the index be used on both databases.
+    return and_(
+        moment <= entry.timestamp,
+        or_(moment < entry.timestamp, number < entry.id),
+    )

@@ -1,0 +1,78 @@
+"""How much is kept, and the forgetting of the rest.
+
+Rows go in small bites, oldest first, so that nobody waits long for the pruner. What a person gave, a static
+effect, never goes by itself.
+"""
+
+import msgspec
+from sqlalchemy import ColumnElement, Table, and_, delete, not_, or_, select, true
+
+from trimtab.store.database import Database
+from trimtab.store.tables import effects, events, history, states
+
+_BITE = 5000
+_DAY = 86400.0
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """What both allow is kept; None is no bound."""
+
+    age: float | None = None
+    """Seconds."""
+    rows: int | None = None
+    """The newest so many."""
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    states: Keep = Keep(age=180 * _DAY)
+    """Younger than any cluster that comes back from a long holiday."""
+    effects: Keep = Keep(age=90 * _DAY, rows=100_000)
+    events: Keep = Keep(age=30 * _DAY, rows=1_000_000)
+    """The largest: one an intent a planning round. Effects are fitted from days, not months."""
+    history: Keep = Keep(age=90 * _DAY, rows=1_000_000)
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """How many rows went from each."""
+
+    states: int
+    effects: int
+    events: int
+    history: int
+
+
+async def prune(database: Database, retention: Retention, *, now: float) -> Pruned:
+    return Pruned(
+        states=await _prune(database, states, retention.states, now=now),
+        effects=await _prune(database, effects, retention.effects, now=now, among=not_(effects.c.static)),
+        events=await _prune(database, events, retention.events, now=now),
+        history=await _prune(database, history, retention.history, now=now),
+    )
+
+
+async def _prune(
+    database: Database, table: Table, keep: Keep, *, now: float, among: ColumnElement[bool] | None = None
+) -> int:
+    gone = 0
+    candidates = true() if among is None else among
+    if keep.age is not None:
+        gone += await _delete(database, table, candidates, table.c.timestamp < now - keep.age)
+    if keep.rows is not None:
+        newest_first = (table.c.timestamp.desc(), table.c.id.desc())
+        query = select(table.c.timestamp, table.c.id).where(candidates).order_by(*newest_first)
+        for first in await database.rows(query.offset(keep.rows).limit(1)):
+            older = table.c.timestamp < first.timestamp
+            as_old = and_(table.c.timestamp == first.timestamp, table.c.id <= first.id)
+            gone += await _delete(database, table, candidates, or_(older, as_old))
+    return gone
+
+
+async def _delete(database: Database, table: Table, *conditions: ColumnElement[bool]) -> int:
+    bite = select(table.c.id).where(*conditions).order_by(table.c.timestamp, table.c.id).limit(_BITE)
+    gone = 0
+    while True:
+        async with database.writing() as connection:
+            deleted = (await connection.execute(delete(table).where(table.c.id.in_(bite)))).rowcount
+        gone += deleted
+        if deleted < _BITE:
+            return gone

@@ -1,0 +1,154 @@
+"""The store as one SQLite file: the default.
+
+It is in WAL mode, so writers do not block readers; a commit survives the death of the process, and a power cut
+costs at most the last commits, never the file. A file that is really damaged is set aside and a new one begun:
+what was learned is lost, but the process starts. A lock, a missing right or a full disk is never taken for damage.
+"""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import structlog
+from sqlalchemy import URL, Connection, Table, event, insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from trimtab.store.database import WRITING
+from trimtab.store.errors import (
+    SETTING,
+    AccessError,
+    AddressError,
+    BusyError,
+    DamagedError,
+    FullError,
+    RecordError,
+    StoreError,
+    UnavailableError,
+)
+
+_log = structlog.get_logger(__name__)
+
+_PATIENCE = 30.0
+"""Seconds to wait for the lock of another process."""
+
+_PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA journal_size_limit = 67108864")
+
+_DAMAGED = (DamagedError, "restart: it is set aside and learning begins anew")
+_BUSY = (BusyError, "another process holds it; try again")
+_ACCESS = (AccessError, "make the file and its folder writable for this user, or name another")
+_RECORD = (RecordError, "this record cannot be kept")
+_FAULTS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_CANTOPEN: _ACCESS,
+    sqlite3.SQLITE_PERM: _ACCESS,
+    sqlite3.SQLITE_READONLY: _ACCESS,
+    sqlite3.SQLITE_FULL: (FullError, "free some space or keep less"),
+    sqlite3.SQLITE_IOERR: (UnavailableError, "check the disk"),
+    sqlite3.SQLITE_CONSTRAINT: _RECORD,
+    sqlite3.SQLITE_TOOBIG: _RECORD,
+}
+
+
+class SQLite:
+    writers: ClassVar[int] = 1
+    migration_lock: ClassVar[str | None] = None  # to begin to write is to be alone
+
+    def __init__(self, path: Path) -> None:
+        # A link stays a link when the file behind it is set aside.
+        self._path = Path(os.path.realpath(path))
+        if self._path.is_dir():
+            raise AddressError(f"{SETTING}: {path} is a folder; name a file in it")
+        if not self._path.parent.is_dir():
+            raise AddressError(
+                f"{SETTING}: the folder {self._path.parent} does not exist; create it or name another file"
+            )
+
+    def engine(self) -> AsyncEngine:
+        engine = create_async_engine(
+            URL.create("sqlite+aiosqlite", database=str(self._path)),
+            connect_args={"timeout": _PATIENCE, "isolation_level": None},
+            pool_size=5,
+            max_overflow=0,
+        )
+        event.listen(engine.sync_engine, "connect", _configure)
+        event.listen(engine.sync_engine, "begin", _begin)
+        return engine
+
+    @asynccontextmanager
+    async def opening(self) -> AsyncIterator[None]:
+        """Alone among all who open a store in this folder: two must not set the same file aside."""
+        try:
+            folder = os.open(self._path.parent, os.O_RDONLY)
+        except OSError as error:
+            raise AccessError(f"{SETTING}: {error}; make the folder readable or name another file") from error
+        try:
+            await asyncio.to_thread(fcntl.flock, folder, fcntl.LOCK_EX)
+            await asyncio.to_thread(self._prepare)
+            yield
+        finally:
+            os.close(folder)
+
+    async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+        await connection.execute(insert(table), rows)
+
+    def fault(self, error: BaseException) -> StoreError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest tells which of them
+        if code == sqlite3.SQLITE_IOERR and not os.statvfs(self._path.parent).f_bavail:
+            code = sqlite3.SQLITE_FULL  # what it says when it finds no room for anything but the file itself
+        outcome, advice = _FAULTS.get(code, (StoreError, "see what SQLite says of it"))
+        return outcome(f"{SETTING}: {self._path}: {error}; {advice}")
+
+    def _prepare(self) -> None:
+        try:
+            self._check()
+        except DamagedError as error:
+            self._set_aside(reason=str(error))
+            self._check()
+
+    def _check(self) -> None:
+        """Read every page once, so that damage shows now and not at every start in the same query."""
+        try:
+            with closing(sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)) as connection:
+                (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if verdict != "ok":
+                    raise DamagedError(verdict)
+                connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.Error as error:
+            raise self.fault(error) from error
+
+    def _set_aside(self, *, reason: str) -> None:
+        number = 1
+        while (kept := self._path.with_name(f"{self._path.name}.damaged-{number}")).exists():
+            number += 1
+        # The log first: were it left, SQLite would play it into the new file.
+        for suffix in ("-wal", "-shm", ""):
+            part = Path(f"{self._path}{suffix}")
+            if part.exists():
+                part.rename(f"{kept}{suffix}")
+        _log.error(
+            "the store was damaged: it is set aside and learning begins anew",
+            path=str(self._path),
+            kept_as=str(kept),
+            reason=reason,
+        )
+
+
+def _configure(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(pragma)
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    # A writer takes the lock at once. Had it read first, it could not wait for the lock any more, only fail.
+    writing = connection.get_execution_options().get(WRITING)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

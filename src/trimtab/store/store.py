@@ -1,0 +1,48 @@
+"""The store, opened: a repository a noun, over one database.
+
+It holds what was learned, never the truth about the cluster. Losing it costs time, not correctness.
+"""
+
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Self
+
+from trimtab.store import archive
+from trimtab.store.address import backend
+from trimtab.store.database import Database
+from trimtab.store.effects import Effects
+from trimtab.store.events import PlannerEvents
+from trimtab.store.history import History
+from trimtab.store.retention import Pruned, Retention, prune
+from trimtab.store.states import States
+
+
+class Store:
+    """`async with Store.open("trimtab.db") as store: await store.history.find(name="shop")`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.states = States(database)
+        self.effects = Effects(database)
+        self.events = PlannerEvents(database)
+        self.history = History(database)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, address: str | os.PathLike[str]) -> AsyncIterator[Self]:
+        """Open the store at a path or URL, creating or migrating it as need be; any failure is a `StoreError`."""
+        async with Database.open(backend(address)) as database:
+            yield cls(database)
+
+    async def prune(self, retention: Retention, *, now: float) -> Pruned:
+        """Forget what is older or more than is to be kept."""
+        return await prune(self._database, retention, now=now)
+
+    def export_lines(self) -> AsyncIterator[bytes]:
+        """All records as JSON lines."""
+        return archive.export(self._database)
+
+    async def import_lines(self, lines: Iterable[bytes] | AsyncIterable[bytes]) -> int:
+        """Add what another store exported, all or nothing; how many records there were."""
+        return await archive.import_lines(self._database, lines)

@@ -1,0 +1,50 @@
+"""A store of each kind: what holds for one must hold for the other."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from trimtab.store import Store
+
+_NUMBERS = itertools.count()
+
+
+@contextmanager
+def fresh_database(server: str) -> Iterator[str]:
+    """An empty database on the server, for one test."""
+    url = make_url(server).set(drivername="postgresql")
+    name = f"store_{next(_NUMBERS)}"
+    with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}".encode())
+        try:
+            yield url.set(database=name).render_as_string(hide_password=False)
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "trimtab.db"
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[str]:
+    with fresh_database(postgres_url) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def address(request: pytest.FixtureRequest) -> str:
+    """Where a store can be opened that is not there yet."""
+    return str(request.getfixturevalue("file" if request.param == "sqlite" else "postgres"))
+
+
+@pytest.fixture
+async def store(address: str) -> AsyncIterator[Store]:
+    async with Store.open(address) as store:
+        yield store

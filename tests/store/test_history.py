@@ -1,0 +1,81 @@
+"""Who did what to which container, when and why."""
+
+import math
+
+import msgspec
+import pytest
+
+from store.builders import entry
+from trimtab.store import HistoryEntry, RecordError, Store
+
+
+def unnumbered(entries: list[HistoryEntry]) -> list[HistoryEntry]:
+    return [msgspec.structs.replace(found, id=0) for found in entries]
+
+
+async def test_an_entry_comes_back_as_it_was_with_a_number(store: Store) -> None:
+    done = entry(1.5, before={"requests": {"cpu": "1"}, "limits": {}}, after=None, why="größer 大きい 🚀")
+    await store.history.append([done])
+    (found,) = await store.history.find()
+    assert found.id
+    assert unnumbered([found]) == [done]
+    assert await store.history.get(found.id) == found
+
+
+async def test_a_number_that_is_not_there_is_none(store: Store) -> None:
+    assert await store.history.get(7) is None
+
+
+@pytest.mark.parametrize("field", ["cluster", "namespace", "kind", "name", "container", "what"])
+async def test_entries_are_found_by(store: Store, field: str) -> None:
+    await store.history.append([entry(1), entry(2, **{field: "another"}), entry(3)])
+    found = await store.history.find(**{field: "another"})  # type: ignore[arg-type]
+    assert [each.timestamp for each in found] == [2]
+
+
+async def test_entries_are_found_by_workload_and_time_newest_first(store: Store) -> None:
+    await store.history.append([entry(float(t), name=("cart", "till")[t % 2]) for t in range(10)])
+    found = await store.history.find(
+        cluster="prod", namespace="shop", kind="Deployment", name="cart", since=2, until=6
+    )
+    assert [each.timestamp for each in found] == [6, 4, 2]
+
+
+async def test_of_the_same_time_the_one_written_last_is_first(store: Store) -> None:
+    await store.history.append([entry(1, why="first"), entry(1, why="second")])
+    await store.history.append([entry(1, why="third")])
+    assert [each.why for each in await store.history.find()] == ["third", "second", "first"]
+
+
+async def test_pages_hold_every_entry_once(store: Store) -> None:
+    await store.history.append([entry(float(t // 3), why=str(t)) for t in range(20)])
+    seen: list[HistoryEntry] = []
+    while page := await store.history.find(older_than=seen[-1] if seen else None, limit=6):
+        seen += page
+    assert [each.why for each in seen] == [str(t) for t in reversed(range(20))]
+
+
+async def test_nothing_to_append_is_fine(store: Store) -> None:
+    await store.history.append([])
+    assert await store.history.find() == []
+
+
+async def test_a_batch_is_kept_whole_or_not_at_all(store: Store) -> None:
+    batch = [entry(float(t)) for t in range(5000)]
+    with pytest.raises(RecordError, match="unsupported"):
+        await store.history.append([*batch, entry(1, after={"cpu": object()})])
+    assert await store.history.find() == []
+    await store.history.append(batch)
+    assert len(await store.history.find(limit=10_000)) == 5000
+
+
+@pytest.mark.parametrize("moment", [math.nan, math.inf])
+async def test_a_time_that_is_none_is_refused(store: Store, moment: float) -> None:
+    with pytest.raises(RecordError, match=f"timestamp: {moment} is no moment; give seconds"):
+        await store.history.append([entry(moment)])
+
+
+async def test_words_from_outside_cannot_break_a_batch(store: Store) -> None:
+    await store.history.append([entry(1, why="a plugin said \0 '; DROP TABLE trimtab_history; --")])
+    (found,) = await store.history.find()
+    assert found.why == "a plugin said \ufffd '; DROP TABLE trimtab_history; --"

@@ -1,0 +1,105 @@
+"""What a strategy learned comes back bit for bit, or not at all."""
+
+import asyncio
+import os
+
+import pytest
+from sqlalchemy import update
+
+from store.builders import KEY
+from trimtab.store import DamagedStateError, StateKey, StateNote, Store
+from trimtab.store.tables import states
+
+
+async def test_a_state_comes_back_bit_for_bit(store: Store) -> None:
+    learned = bytes(range(256)) * 7
+    await store.states.save(KEY, learned, timestamp=12.5)
+    found = await store.states.load(KEY)
+    assert found
+    assert (found.key, found.data, found.timestamp, found.version) == (KEY, learned, 12.5, 1)
+
+
+async def test_what_was_never_learned_is_none(store: Store) -> None:
+    assert await store.states.load(KEY) is None
+
+
+async def test_the_latest_state_wins_and_its_version_counts_up(store: Store) -> None:
+    versions = [await store.states.save(KEY, b"%d" % n, timestamp=float(n)) for n in range(3)]
+    found = await store.states.load(KEY)
+    assert found
+    assert (versions, found.data, found.version) == ([1, 2, 3], b"2", 3)
+
+
+async def test_each_cluster_strategy_and_shard_has_its_own(store: Store) -> None:
+    keys = [StateKey(c, s, n) for c in ("a", "b") for s in ("vpa", "krr") for n in ("", "1")]
+    for number, key in enumerate(keys):
+        await store.states.save(key, b"%d" % number, timestamp=0)
+    for number, key in enumerate(keys):
+        found = await store.states.load(key)
+        assert found
+        assert found.data == b"%d" % number
+
+
+async def test_an_empty_state_is_a_state(store: Store) -> None:
+    await store.states.save(KEY, b"", timestamp=0)
+    found = await store.states.load(KEY)
+    assert found
+    assert found.data == b""
+
+
+async def test_a_state_of_tens_of_megabytes_is_kept(store: Store) -> None:
+    learned = os.urandom(40 << 20)
+    await store.states.save(KEY, learned, timestamp=0)
+    found = await store.states.load(KEY)
+    assert found
+    assert found.data == learned
+
+
+async def test_a_damaged_state_is_refused_and_said(store: Store) -> None:
+    await store.states.save(KEY, b"learned", timestamp=0)
+    async with store._database.writing() as connection:
+        await connection.execute(update(states).values(data=b"leArned"))
+    with pytest.raises(
+        DamagedStateError, match=r"'trimtab' learned of cluster 'prod', shard '0', does not match"
+    ):
+        await store.states.load(KEY)
+
+
+async def test_a_damaged_state_can_be_saved_over(store: Store) -> None:
+    await store.states.save(KEY, b"learned", timestamp=0)
+    async with store._database.writing() as connection:
+        await connection.execute(update(states).values(sha256="?"))
+    await store.states.save(KEY, b"anew", timestamp=1)
+    found = await store.states.load(KEY)
+    assert found
+    assert found.data == b"anew"
+
+
+async def test_a_forgotten_state_is_gone(store: Store) -> None:
+    await store.states.save(KEY, b"learned", timestamp=0)
+    await store.states.forget(KEY)
+    assert await store.states.load(KEY) is None
+
+
+async def test_notes_tell_what_there_is_without_the_bytes(store: Store) -> None:
+    await store.states.save(StateKey("prod", "vpa"), b"12345", timestamp=3)
+    await store.states.save(KEY, b"1", timestamp=4)
+    assert await store.states.notes() == [
+        StateNote(cluster="prod", strategy="trimtab", shard="0", version=1, timestamp=4, size=1),
+        StateNote(cluster="prod", strategy="vpa", shard="", version=1, timestamp=3, size=5),
+    ]
+
+
+async def test_a_reader_finds_the_old_or_the_new_never_a_mixture(store: Store) -> None:
+    await store.states.save(KEY, b"0" * 100_000, timestamp=0)
+
+    async def write() -> None:
+        for number in range(1, 20):
+            await store.states.save(KEY, b"%d" % (number % 10) * 100_000, timestamp=number)
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        found = await store.states.load(KEY)  # raises where it does not match its checksum
+        assert found
+        assert len(set(found.data)) == 1
+    await writing
