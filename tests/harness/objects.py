@@ -4,6 +4,7 @@ A `pod` has two containers with environment, probes, mounts and tolerations, as 
 with the managed fields and defaults that the API server adds, and its status, it comes to about 7 KB of JSON.
 """
 
+import uuid
 from typing import Any
 
 Object = dict[str, Any]
@@ -43,14 +44,17 @@ def pod(
     app: str = "web",
     cpu: str = "250m",
     memory: str = "512Mi",
-    owner_uid: str = "",
+    owned: bool = True,
 ) -> Object:
-    """A running pod of the replica set `<app>-7c9f8d6b5`; `pod_status` is its status."""
+    """A running pod; `pod_status` is its status.
+
+    Where it is owned, by a replica set that does not exist: a controller manager would delete it as garbage.
+    """
     owner = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "name": f"{app}-7c9f8d6b5",
-        "uid": owner_uid or f"5f0c9f1e-0000-4000-8000-{abs(hash(app)) % 10**12:012d}",
+        "uid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{app}.{namespace}")),
         "controller": True,
         "blockOwnerDeletion": True,
     }
@@ -72,7 +76,7 @@ def pod(
                 "prometheus.io/port": "9102",
                 "checksum/config": "8f2c4f5b0a6de1f1a8d0f9c8d3d0f7a6e5c4b3a29180706f5e4d3c2b1a098f7e",
             },
-            "ownerReferences": [owner] if app else [],
+            "ownerReferences": [owner] if owned else [],
         },
         "spec": {
             **({"nodeName": node} if node else {}),

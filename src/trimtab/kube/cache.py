@@ -7,7 +7,8 @@ one, and an object replaced under its name while nobody looked is reported delet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -84,7 +85,7 @@ class Cache(Generic[R]):
         if old is not None and old.version <= record.version:
             self._drop(old)
 
-    def keep_only(self, uids: Set[str]) -> None:
+    def keep_only(self, uids: AbstractSet[str]) -> None:
         """After a full list: what was not in it is gone."""
         for record in [record for record in self if record.uid not in uids]:
             self._drop(record)

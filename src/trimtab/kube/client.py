@@ -8,6 +8,7 @@ that a caller reads only the fields that it names. Watching is in `informer`; au
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from typing import Any, Self, TypeVar, overload
 
 import aiohttp
 import msgspec
+from multidict import CIMultiDict
 from yarl import URL
 
 from trimtab import __version__
@@ -45,11 +47,11 @@ FIELD_MANAGER = "trimtab.io"
 CONFLICT_ATTEMPTS = 5
 
 
-class _PageMetadata(msgspec.Struct, rename={"continue_": "continue"}, gc=False):
+class _PageMetadata(msgspec.Struct, rename={"continue_": "continue"}, frozen=True, gc=False):
     continue_: str = ""
 
 
-class _Page(msgspec.Struct, gc=False):
+class _Page(msgspec.Struct, frozen=True, gc=False):
     metadata: _PageMetadata = _PageMetadata()
 
 
@@ -106,7 +108,13 @@ class Client:
     ) -> Object: ...
     @overload
     async def get(
-        self, resource: Resource, name: str, *, into: type[T], namespace: str | None = ..., subresource: str | None = ...
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        into: type[T],
+        namespace: str | None = ...,
+        subresource: str | None = ...,
     ) -> T: ...
     async def get(
         self,
@@ -119,7 +127,7 @@ class Client:
     ) -> Any:
         """One object."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        return _decode(await self.request("GET", path), into)
+        return msgspec.json.decode(await self.request("GET", path), type=into)
 
     async def pages(
         self,
@@ -141,7 +149,7 @@ class Client:
                 return
             params["continue"] = following
 
-    async def list(
+    async def items(
         self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> list[Object]:
         """All objects of a resource in a namespace, or in all of them. For many, prefer an informer."""
@@ -152,33 +160,53 @@ class Client:
 
     @asynccontextmanager
     async def watch(
-        self, resource: Resource, *, namespace: str | None, params: Mapping[str, str], accept: str, silence: float
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None,
+        params: Mapping[str, str],
+        accept: str,
+        silence: float,
     ) -> AsyncIterator[AsyncIterable[bytes]]:
         """The bytes of a watch as they come; `silence` seconds without any count as a dead connection."""
         path = resource.path(namespace=namespace)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        async with self._exchange("GET", path, params={"watch": "1", **params}, accept=accept, timeout=timeout) as response:
+        async with self._exchange(
+            "GET", path, params={"watch": "1", **params}, accept=accept, timeout=timeout
+        ) as response:
             yield response.content.iter_any()
 
     async def version(self) -> Object:
         """What the server says of itself at /version."""
-        return _decode(await self.request("GET", "/version"), Object)
+        return _decode_object(await self.request("GET", "/version"))
 
     # Writing
 
     async def create(
-        self, resource: Resource, body: Mapping[str, Any], *, namespace: str | None = None, dry_run: bool = False
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
     ) -> Object:
         """Make a new object."""
         path = resource.path(namespace=namespace)
         return await self._write("POST", path, body, dry_run=dry_run)
 
     async def replace(
-        self, resource: Resource, body: Mapping[str, Any], *, subresource: str | None = None, dry_run: bool = False
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
     ) -> Object:
         """Write a whole object over what is there; with a resourceVersion in it, only over that version."""
         metadata = body["metadata"]
-        path = resource.path(namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource)
+        path = resource.path(
+            namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource
+        )
         return await self._write("PUT", path, body, dry_run=dry_run)
 
     async def update(
@@ -247,12 +275,20 @@ class Client:
         )
 
     async def delete(
-        self, resource: Resource, name: str, *, namespace: str | None = None, uid: str | None = None, dry_run: bool = False
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        dry_run: bool = False,
     ) -> bool:
         """Delete an object, with `uid` only that very one; False when it was gone already."""
         options: Object = {"preconditions": {"uid": uid}} if uid else {}
         try:
-            await self._write("DELETE", resource.path(namespace=namespace, name=name), options, dry_run=dry_run)
+            await self._write(
+                "DELETE", resource.path(namespace=namespace, name=name), options, dry_run=dry_run
+            )
         except NotFound:
             return False
         return True
@@ -330,7 +366,7 @@ class Client:
         answer = await self.request(
             method, path, params=params, body=encoded, content_type=content_type, repeatable=repeat
         )
-        return _decode(answer, Object)
+        return _decode_object(answer)
 
     async def request(
         self,
@@ -350,7 +386,13 @@ class Client:
             attempt += 1
             try:
                 async with self._exchange(
-                    method, path, params=params or {}, body=body, content_type=content_type, accept=accept, timeout=timeout
+                    method,
+                    path,
+                    params=params or {},
+                    body=body,
+                    content_type=content_type,
+                    accept=accept,
+                    timeout=timeout,
                 ) as response:
                     return await response.read()
             except KubeError as error:
@@ -375,22 +417,24 @@ class Client:
         request = f"{method} {path}"
         assert self._session is not None, "use the client as `async with Client(...)`"
         await asyncio.sleep(self._rate.book(asyncio.get_running_loop().time()))
-        headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         url = URL(self.connection.server + path, encoded=True).with_query(dict(params))
         with _named_errors(request):
             for last_try in (False, True):
-                response = await self._session.request(
+                identity = await self.connection.identity()
+                headers = CIMultiDict(identity.headers, Accept=accept)
+                if body is not None:
+                    headers["Content-Type"] = content_type
+                async with self._session.request(
                     method,
                     url,
-                    data=body,
-                    headers=headers | await self.connection.credentials.headers(),
-                    ssl=self.connection.ssl or False,
+                    data=None if body is None else io.BytesIO(body),
+                    headers=headers,
+                    ssl=identity.ssl,
                     server_hostname=self.connection.server_hostname,
                     proxy=self.connection.proxy,
                     timeout=timeout,
                     allow_redirects=False,
-                )
-                async with response:
+                ) as response:
                     if response.status < 300:
                         yield response
                         return
@@ -400,7 +444,11 @@ class Client:
                         request=request,
                         retry_after=response.headers.get("Retry-After"),
                     )
-                if last_try or not isinstance(error, Unauthorized) or not await self.connection.credentials.refresh():
+                if (
+                    last_try
+                    or not isinstance(error, Unauthorized)
+                    or not await self.connection.renew(identity)
+                ):
                     raise error
 
 
@@ -414,7 +462,11 @@ def _named_errors(request: str) -> Iterator[None]:
             f"{request}: the server's certificate is not trusted ({describe(error)}); "
             "check certificate-authority and tls-server-name of the cluster"
         ) from error
-    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
+    except (
+        aiohttp.ConnectionTimeoutError,
+        aiohttp.ClientConnectorError,
+        aiohttp.ClientHttpProxyError,
+    ) as error:
         kind = TimedOut if isinstance(error, TimeoutError) else Unreachable
         raise kind(f"{request}: cannot connect: {describe(error)}", sent=False) from error
     except TimeoutError as error:
@@ -427,5 +479,6 @@ def selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
 
 
-def _decode(body: bytes, into: Any) -> Any:
-    return msgspec.json.decode(body, type=into)
+def _decode_object(body: bytes) -> Object:
+    found: Object = msgspec.json.decode(body)
+    return found

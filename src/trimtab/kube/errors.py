@@ -94,7 +94,9 @@ class ApiError(KubeError):
         self.message = status.message
         self.reason = status.reason
         self.causes = details.causes if details else ()
-        self.retry_after = retry_after if retry_after is not None else details and details.retryAfterSeconds
+        if retry_after is None and details:
+            retry_after = details.retryAfterSeconds
+        self.retry_after = retry_after
 
 
 class BadRequest(ApiError):

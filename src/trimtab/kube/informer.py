@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Never
+from dataclasses import dataclass, field
+from typing import Generic, Never, TypeVar
 
 import msgspec
 import structlog
@@ -26,6 +26,8 @@ from trimtab.kube.records import MetadataWire, R, Shape
 from trimtab.kube.resources import Resource
 from trimtab.kube.watch import EventDecoder, whole_lines
 
+W = TypeVar("W")
+
 log = structlog.get_logger(__name__)
 
 _EVENTS = Counter("trimtab_informer_events_total", "Watch events taken in", ["resource"])
@@ -33,7 +35,12 @@ _LISTS = Counter("trimtab_informer_lists_total", "Full lists, the first one incl
 _FAILURES = Counter("trimtab_informer_failures_total", "Lists and watches that broke", ["resource", "error"])
 _RECORDS = Gauge("trimtab_informer_records", "Records in the cache", ["resource"])
 
-_LIST_IS_OVER = "k8s.io/initial-events-end"
+_LIST_IS_OVER = b'"k8s.io/initial-events-end":"true"'
+
+
+class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
+    items: tuple[W, ...]
+    metadata: MetadataWire
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class Patience:
     """Without a byte for so long (the server sends a bookmark a minute) a connection counts as dead."""
     watch_lasts: tuple[float, float] = (300.0, 600.0)
     """The server ends a watch after a random time in this range, so that load spreads over replicas."""
-    backoff: Backoff = Backoff(first=0.5, ceiling=30.0)
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, ceiling=30.0))
 
 
 class Informer(Generic[R]):
@@ -78,7 +85,7 @@ class Informer(Generic[R]):
         self._patience = patience or Patience()
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._decoder = EventDecoder(shape)
-        self._page = msgspec.json.Decoder(_page_of(shape.wire))
+        self._page = msgspec.json.Decoder(_Page[shape.wire])  # type: ignore[name-defined]
         self._version: str | None = None
         self._streams_lists = True
         self._synced = asyncio.Event()
@@ -152,7 +159,7 @@ class Informer(Generic[R]):
                 batch = self._decoder.decode(lines)
                 for event in batch:
                     if event.type == "BOOKMARK":
-                        if listed is not None and _LIST_IS_OVER in event.object.metadata.annotations:
+                        if listed is not None and _LIST_IS_OVER in bytes(event.object.metadata.annotations):
                             self._finish_list(listed)
                             listed = None
                         continue
@@ -173,7 +180,11 @@ class Informer(Generic[R]):
         listed: set[str] = set()
         version = ""
         async for raw in self._client.pages(
-            self._resource, namespace=scope.namespace, labels=scope.labels, fields=scope.fields, accept=self._shape.accept
+            self._resource,
+            namespace=scope.namespace,
+            labels=scope.labels,
+            fields=scope.fields,
+            accept=self._shape.accept_list,
         ):
             page = self._page.decode(raw)
             version = page.metadata.resource_version
@@ -188,8 +199,3 @@ class Informer(Generic[R]):
         self.cache.keep_only(listed)
         _RECORDS.labels(self._name).set(len(self.cache))
         self._synced.set()
-
-
-def _page_of(wire: type[Any]) -> type[Any]:
-    """The struct of a list's page whose items are of this wire type."""
-    return msgspec.defstruct("Page", [("metadata", MetadataWire, MetadataWire()), ("items", list[wire], [])], gc=False)  # type: ignore[valid-type]

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 import msgspec
 
-from trimtab.kube.records import METADATA_ONLY, Folding, Labels, MetadataWire, Owner, Shape, seconds, version_number
+from trimtab.kube.records import (
+    Folding,
+    Labels,
+    MetadataWire,
+    Owner,
+    Shape,
+    seconds,
+    version_number,
+)
+
+
+_ONLY_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_ONLY_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -25,7 +37,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
     annotations: Labels
 
 
-class _ObjectWire(msgspec.Struct, gc=False):
+class _ObjectWire(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
 
 
@@ -48,4 +60,4 @@ def metadata(folding: Folding | None = None) -> Shape[Metadata]:
             annotations=shared.our_annotations(found.annotations),
         )
 
-    return Shape(wire=_ObjectWire, fold=fold, accept=METADATA_ONLY)
+    return Shape(wire=_ObjectWire, fold=fold, accept=_ONLY_METADATA, accept_list=_ONLY_METADATA_LIST)

@@ -37,22 +37,22 @@ class Node(msgspec.Struct, frozen=True, gc=False, eq=False):
         return ""
 
 
-class _SpecWire(msgspec.Struct, gc=False):
+class _SpecWire(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
 
 
-class _ConditionWire(msgspec.Struct, gc=False):
+class _ConditionWire(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     status: str = ""
 
 
-class _StatusWire(msgspec.Struct, gc=False):
+class _StatusWire(msgspec.Struct, frozen=True, gc=False):
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
     conditions: list[_ConditionWire] = []
 
 
-class _NodeWire(msgspec.Struct, gc=False):
+class _NodeWire(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
     spec: _SpecWire = _SpecWire()
     status: _StatusWire = _StatusWire()
@@ -70,7 +70,9 @@ def nodes(folding: Folding | None = None) -> Shape[Node]:
             version=version_number(metadata.resource_version),
             capacity=shared.intern(_room(status.capacity)),
             allocatable=shared.intern(_room(status.allocatable)),
-            ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions),
+            ready=any(
+                condition.type == "Ready" and condition.status == "True" for condition in status.conditions
+            ),
             unschedulable=wire.spec.unschedulable,
             created=seconds(metadata.creation_timestamp),
             labels=shared.labels(metadata.labels),

@@ -67,4 +67,6 @@ class RetryRule:
 def _surely_not_done(error: KubeError) -> bool:
     if isinstance(error, Unreachable):
         return not error.sent
-    return isinstance(error, TooManyRequests) or (isinstance(error, ApiError) and error.retry_after is not None)
+    return isinstance(error, TooManyRequests) or (
+        isinstance(error, ApiError) and error.retry_after is not None
+    )

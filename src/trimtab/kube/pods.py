@@ -12,12 +12,13 @@ from typing import Literal
 import msgspec
 
 from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.kube.intern import Memo
 from trimtab.kube.records import Folding, Labels, MetadataWire, Owner, Shape, seconds, version_number
 
 Role = Literal["main", "init", "sidecar"]
 
 
-class Resources(msgspec.Struct, frozen=True, gc=False):
+class Resources(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Requests and limits of one container, in millicores and bytes; None where it has none."""
 
     cpu_request: int | None = None
@@ -26,7 +27,7 @@ class Resources(msgspec.Struct, frozen=True, gc=False):
     memory_limit: int | None = None
 
 
-class Container(msgspec.Struct, frozen=True, gc=False):
+class Container(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A container as the pod's spec wants it."""
 
     name: str
@@ -36,7 +37,7 @@ class Container(msgspec.Struct, frozen=True, gc=False):
     restart_on_memory_resize: bool = False
 
 
-class Exit(msgspec.Struct, frozen=True, gc=False):
+class Exit(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """How a container last ended."""
 
     reason: str
@@ -44,7 +45,7 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
     at: int
 
 
-class ContainerState(msgspec.Struct, frozen=True, gc=False):
+class ContainerState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A container as the kubelet reports it; `applied` is what its cgroup has now."""
 
     name: str
@@ -56,9 +57,9 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Resize(msgspec.Struct, frozen=True, gc=False):
-    """A resize that is under way, or that the kubelet cannot do now (Deferred) or ever (Infeasible)."""
+    """A resize that is under way (PodResizeInProgress) or cannot be done now or ever (PodResizePending, with its reason)."""
 
-    condition: Literal["PodResizePending", "PodResizeInProgress"]
+    condition: str
     reason: str
     message: str
 
@@ -86,71 +87,71 @@ class Pod(msgspec.Struct, frozen=True, gc=False, eq=False):
     resize: Resize | None
 
 
-class _ResourcesWire(msgspec.Struct, gc=False):
+class _ResourcesWire(msgspec.Struct, frozen=True, gc=False):
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
-class _ResizePolicyWire(msgspec.Struct, rename="camel", gc=False):
+class _ResizePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     resource_name: str = ""
     restart_policy: str = ""
 
 
-class _ContainerWire(msgspec.Struct, rename="camel", gc=False):
+class _ContainerWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: str = ""
-    resources: _ResourcesWire = _ResourcesWire()
-    resize_policy: list[_ResizePolicyWire] = []
+    resources: msgspec.Raw = msgspec.Raw(b"{}")
+    resize_policy: msgspec.Raw = msgspec.Raw(b"[]")
     restart_policy: str | None = None
 
 
-class _SpecWire(msgspec.Struct, rename="camel", gc=False):
-    containers: list[_ContainerWire] = []
-    init_containers: list[_ContainerWire] = []
+class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    containers: tuple[_ContainerWire, ...] = ()
+    init_containers: tuple[_ContainerWire, ...] = ()
     node_name: str = ""
     priority: int = 0
 
 
-class _TerminatedWire(msgspec.Struct, rename="camel", gc=False):
+class _TerminatedWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     reason: str = ""
     exit_code: int = 0
     finished_at: str | None = None
 
 
-class _WaitingWire(msgspec.Struct, gc=False):
+class _WaitingWire(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
 
 
-class _StateWire(msgspec.Struct, gc=False):
+class _StateWire(msgspec.Struct, frozen=True, gc=False):
     terminated: _TerminatedWire | None = None
     waiting: _WaitingWire | None = None
 
 
-class _ContainerStatusWire(msgspec.Struct, rename="camel", gc=False):
+class _ContainerStatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: str = ""
     ready: bool = False
     restart_count: int = 0
-    resources: _ResourcesWire | None = None
-    state: _StateWire = _StateWire()
-    last_state: _StateWire = _StateWire()
+    resources: msgspec.Raw = msgspec.Raw(b"null")
+    state: msgspec.Raw = msgspec.Raw(b"{}")
+    last_state: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _ConditionWire(msgspec.Struct, gc=False):
+class _ConditionWire(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
 
 
-class _StatusWire(msgspec.Struct, rename="camel", gc=False):
+class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     phase: str = ""
     qos_class: str = ""
     start_time: str | None = None
-    conditions: list[_ConditionWire] = []
-    container_statuses: list[_ContainerStatusWire] = []
-    init_container_statuses: list[_ContainerStatusWire] = []
+    conditions: tuple[_ConditionWire, ...] = ()
+    container_statuses: tuple[_ContainerStatusWire, ...] = ()
+    init_container_statuses: tuple[_ContainerStatusWire, ...] = ()
 
 
-class _PodWire(msgspec.Struct, gc=False):
+class _PodWire(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
     spec: _SpecWire = _SpecWire()
     status: _StatusWire = _StatusWire()
@@ -162,85 +163,127 @@ def pods(folding: Folding | None = None) -> Shape[Pod]:
 
 
 class _PodFolding:
+    """Folds pods. Containers and their states are looked up by what makes them differ, and made only when new."""
+
     def __init__(self, folding: Folding) -> None:
         self._folding = folding
         self._intern = folding.intern
+        self._container = Memo(self._make_container)
+        self._state = Memo(self._make_state)
 
     def fold(self, wire: _PodWire) -> Pod:
         folding, intern = self._folding, self._intern
         metadata, spec, status = wire.metadata, wire.spec, wire.status
-        containers = [self._container(container, "main") for container in spec.containers]
-        containers += [
-            self._container(container, "sidecar" if container.restart_policy == "Always" else "init")
-            for container in spec.init_containers
-        ]
-        states = [self._state(state) for state in status.container_statuses]
-        states += [self._state(state) for state in status.init_container_statuses]
-        ready, resize = self._conditions(status.conditions)
+        ready, resize = _conditions(status.conditions)
         return Pod(
-            namespace=intern(metadata.namespace),
-            name=metadata.name,
-            uid=metadata.uid,
-            version=version_number(metadata.resource_version),
-            node=intern(spec.node_name),
-            phase=intern(status.phase),
-            qos=intern(status.qos_class),
-            ready=ready,
-            deleting=metadata.deletion_timestamp is not None,
-            priority=spec.priority,
-            created=seconds(metadata.creation_timestamp),
-            started=seconds(status.start_time),
-            owner=folding.owner(metadata.owner_references),
-            labels=folding.labels(metadata.labels),
-            annotations=folding.our_annotations(metadata.annotations),
-            containers=intern(tuple(containers)),
-            states=intern(tuple(states)),
-            resize=resize,
+            intern(metadata.namespace),
+            metadata.name,
+            metadata.uid,
+            version_number(metadata.resource_version),
+            intern(spec.node_name),
+            intern(status.phase),
+            intern(status.qos_class),
+            ready,
+            metadata.deletion_timestamp is not None,
+            spec.priority,
+            seconds(metadata.creation_timestamp),
+            seconds(status.start_time),
+            folding.owner(metadata.owner_references),
+            folding.labels(metadata.labels),
+            folding.our_annotations(metadata.annotations),
+            self._containers(spec),
+            self._states(status),
+            resize,
         )
 
-    def _container(self, wire: _ContainerWire, role: Role) -> Container:
-        restart_on = [policy.resource_name for policy in wire.resize_policy if policy.restart_policy == "RestartContainer"]
+    def _containers(self, spec: _SpecWire) -> tuple[Container, ...]:
+        known = self._container
+        found = [
+            known((wire.name, "main", bytes(wire.resources), bytes(wire.resize_policy)))
+            for wire in spec.containers
+        ]
+        for wire in spec.init_containers:
+            role: Role = "sidecar" if wire.restart_policy == "Always" else "init"
+            found.append(known((wire.name, role, bytes(wire.resources), bytes(wire.resize_policy))))
+        return self._intern(tuple(found))
+
+    def _make_container(self, differs: tuple[str, Role, bytes, bytes]) -> Container:
+        name, role, resources, resize_policy = differs
+        restart_on = [
+            policy.resource_name
+            for policy in msgspec.json.decode(resize_policy, type=list[_ResizePolicyWire])
+            if policy.restart_policy == "RestartContainer"
+        ]
         return self._intern(
             Container(
-                self._intern(wire.name),
+                self._intern(name),
                 role,
-                self._resources(wire.resources),
+                self._resources(resources),
                 "cpu" in restart_on,
                 "memory" in restart_on,
             )
         )
 
-    def _state(self, wire: _ContainerStatusWire) -> ContainerState:
-        ended = wire.state.terminated or wire.last_state.terminated
+    def _states(self, status: _StatusWire) -> tuple[ContainerState, ...]:
+        known = self._state
+        found = []
+        for wire in (*status.container_statuses, *status.init_container_statuses):
+            state = bytes(wire.state)
+            # When a container began to run is told apart for each, and not kept: it must not tell states apart.
+            running = state.startswith(b'{"running"')
+            found.append(
+                known(
+                    (
+                        wire.name,
+                        wire.ready,
+                        wire.restart_count,
+                        bytes(wire.resources),
+                        b"{}" if running else state,
+                        bytes(wire.last_state),
+                    )
+                )
+            )
+        return self._intern(tuple(found))
+
+    def _make_state(self, differs: tuple[str, bool, int, bytes, bytes, bytes]) -> ContainerState:
+        name, ready, restarts, resources, raw_state, raw_last_state = differs
+        state, last_state = (msgspec.json.decode(raw, type=_StateWire) for raw in (raw_state, raw_last_state))
+        ended = state.terminated or last_state.terminated
         return self._intern(
             ContainerState(
-                name=self._intern(wire.name),
-                ready=wire.ready,
-                restarts=wire.restart_count,
-                waiting=self._intern(wire.state.waiting.reason) if wire.state.waiting else "",
-                applied=self._resources(wire.resources) if wire.resources else None,
-                last_exit=Exit(self._intern(ended.reason), ended.exit_code, seconds(ended.finished_at)) if ended else None,
+                name=self._intern(name),
+                ready=ready,
+                restarts=restarts,
+                waiting=self._intern(state.waiting.reason) if state.waiting else "",
+                applied=None if resources == b"null" else self._resources(resources),
+                last_exit=Exit(self._intern(ended.reason), ended.exit_code, seconds(ended.finished_at))
+                if ended
+                else None,
             )
         )
 
-    def _resources(self, wire: _ResourcesWire) -> Resources:
+    def _resources(self, raw: bytes) -> Resources:
+        wire = msgspec.json.decode(raw, type=_ResourcesWire)
         requests, limits = wire.requests, wire.limits
         return self._intern(
             Resources(
-                _amount(requests, "cpu"), _amount(limits, "cpu"), _amount(requests, "memory"), _amount(limits, "memory")
+                _amount(requests, "cpu"),
+                _amount(limits, "cpu"),
+                _amount(requests, "memory"),
+                _amount(limits, "memory"),
             )
         )
 
-    def _conditions(self, conditions: list[_ConditionWire]) -> tuple[bool, Resize | None]:
-        ready, resize = False, None
-        for condition in conditions:
-            if condition.status != "True":
-                continue
-            if condition.type == "Ready":
-                ready = True
-            elif condition.type in {"PodResizePending", "PodResizeInProgress"}:
-                resize = Resize(condition.type, condition.reason, condition.message)  # type: ignore[arg-type]
-        return ready, resize
+
+def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, Resize | None]:
+    ready, resize = False, None
+    for condition in conditions:
+        kind = condition.type
+        if kind == "Ready":
+            ready = condition.status == "True"
+        elif kind in {"PodResizePending", "PodResizeInProgress"} and condition.status == "True":
+            resize = Resize(kind, condition.reason, condition.message)
+    return ready, resize
 
 
 def _amount(amounts: Mapping[str, str], resource: str) -> int | None:

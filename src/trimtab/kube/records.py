@@ -7,19 +7,18 @@ and how it folds into the compact, interned record that the cache keeps. The raw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from trimtab.kube.intern import InternTable
+from trimtab.kube.intern import InternTable, Memo
 
 W = TypeVar("W")
 
 JSON = "application/json"
-METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 Labels = tuple[tuple[str, str], ...]
 """Labels or annotations as sorted pairs: they hash, so that equal sets are kept once. `dict(labels)` gives a mapping."""
@@ -42,7 +41,7 @@ R = TypeVar("R", bound=Record)
 R_co = TypeVar("R_co", bound=Record, covariant=True)
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
+class Owner(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The controller of an object."""
 
     kind: str
@@ -50,14 +49,9 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
-class OwnerWire(msgspec.Struct, gc=False):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool = False
+class MetadataWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """Metadata as sent. What replicas have in common stays raw, so that it is parsed once for all of them."""
 
-
-class MetadataWire(msgspec.Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -65,9 +59,16 @@ class MetadataWire(msgspec.Struct, rename="camel", gc=False):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     generation: int = 0
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owner_references: list[OwnerWire] = []
+    labels: msgspec.Raw = msgspec.Raw(b"{}")
+    annotations: msgspec.Raw = msgspec.Raw(b"{}")
+    owner_references: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _OwnerWire(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +78,43 @@ class Shape(Generic[R_co]):
     wire: type[Any]
     fold: Callable[[Any], R_co]
     accept: str = JSON
+    """The media type of a watched object."""
+    accept_list: str = JSON
+    """The media type of a page of them."""
 
 
 class Folding:
-    """The folding shared by all shapes of one cache, with its table of values seen."""
+    """The folding that all shapes share, with the values and the raw JSON seen before."""
 
     OUR_PREFIX = "trimtab.io/"
 
-    def __init__(self, *, intern: InternTable | None = None) -> None:
-        self.intern = intern or InternTable()
+    def __init__(self) -> None:
+        self.intern = InternTable()
+        self._labels = Memo(self._parse_labels)
+        self._owner = Memo(self._parse_owner)
 
-    def labels(self, labels: Mapping[str, str]) -> Labels:
-        if not labels:
-            return ()
-        intern = self.intern
-        return intern(tuple([intern(pair) for pair in sorted(labels.items())]))
+    def labels(self, raw: msgspec.Raw) -> Labels:
+        return self._labels(bytes(raw))
 
-    def our_annotations(self, annotations: Mapping[str, str]) -> Labels:
+    def our_annotations(self, raw: msgspec.Raw) -> Labels:
         """Only our own annotations are kept: others' can be of any size."""
-        ours = {key: value for key, value in annotations.items() if key.startswith(self.OUR_PREFIX)}
-        return self.labels(ours)
+        text = bytes(raw)
+        if self.OUR_PREFIX.encode() not in text:
+            return ()
+        return tuple(pair for pair in self._parse_labels(text) if pair[0].startswith(self.OUR_PREFIX))
 
-    def owner(self, references: list[OwnerWire]) -> Owner | None:
-        for reference in references:
-            if reference.controller:
-                return self.intern(Owner(reference.kind, reference.name, reference.uid))
+    def owner(self, raw: msgspec.Raw) -> Owner | None:
+        return self._owner(bytes(raw))
+
+    def _parse_labels(self, text: bytes) -> Labels:
+        intern = self.intern
+        pairs = sorted(msgspec.json.decode(text, type=dict[str, str]).items())
+        return intern(tuple([intern((intern(key), value)) for key, value in pairs]))
+
+    def _parse_owner(self, text: bytes) -> Owner | None:
+        for owner in msgspec.json.decode(text, type=list[_OwnerWire]):
+            if owner.controller:
+                return self.intern(Owner(self.intern(owner.kind), owner.name, owner.uid))
         return None
 
 

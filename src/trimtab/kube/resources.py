@@ -20,7 +20,9 @@ class Resource:
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
         """The URL path; without a namespace it spans all of them."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace:

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from trimtab.kube.errors import Status, error_from_status
-from trimtab.kube.records import R, Shape
+from trimtab.kube.records import MetadataWire, R, Shape
 
 W = TypeVar("W")
 
@@ -27,6 +27,13 @@ class Event(msgspec.Struct, Generic[W], gc=False):
 
     type: EventType
     object: W
+
+
+class _BookmarkWire(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire
+
+
+_BOOKMARK = msgspec.json.Decoder(_BookmarkWire)
 
 
 class EventDecoder(Generic[R]):
@@ -48,15 +55,17 @@ class EventDecoder(Generic[R]):
         return events
 
     def _decode_one_by_one(self, lines: bytes) -> list[Event[Any]]:
-        """The slow way, when a line is an error or an object is not of the expected shape: others still count."""
+        """The slow way, when a line is an error or a bookmark (a hollow object), or an object is misshapen."""
         events: list[Event[Any]] = []
         for event in self._raw.decode_lines(lines):
             if event.type == "ERROR":
                 raise error_from_status(msgspec.json.decode(event.object, type=Status), request="watch")
+            decoder = _BOOKMARK if event.type == "BOOKMARK" else self._wire
             try:
-                events.append(Event(event.type, self._wire.decode(event.object)))
+                events.append(Event(event.type, decoder.decode(event.object)))
             except msgspec.ValidationError as error:
-                log.warning("watch.object_ignored", reason=str(error), object=bytes(event.object[:200]).decode("utf-8", "replace"))
+                excerpt = bytes(event.object)[:200].decode("utf-8", "replace")
+                log.warning("watch.object_ignored", reason=str(error), object=excerpt)
         return events
 
 

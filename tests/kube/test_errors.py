@@ -1,0 +1,73 @@
+"""What the server said becomes an error that is named by its outcome."""
+
+import msgspec
+import pytest
+
+from trimtab.kube import errors
+from trimtab.kube.errors import error_from_response, field_messages
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (400, "BadRequest"),
+        (401, "Unauthorized"),
+        (403, "Forbidden"),
+        (404, "NotFound"),
+        (405, "MethodNotAllowed"),
+        (406, "NotAcceptable"),
+        (409, "Conflict"),
+        (410, "Gone"),
+        (413, "TooLarge"),
+        (415, "UnsupportedMediaType"),
+        (418, "ApiError"),
+        (422, "Invalid"),
+        (429, "TooManyRequests"),
+        (500, "InternalError"),
+        (502, "ServerError"),
+        (503, "Unavailable"),
+        (504, "ServerTimeout"),
+    ],
+)
+def test_each_code_has_its_name(code: int, name: str) -> None:
+    assert type(error_from_response(code, b"", request="GET /x")) is getattr(errors, name)
+
+
+def test_what_the_server_said_is_carried_along() -> None:
+    body = msgspec.json.encode(
+        {
+            "kind": "Status",
+            "message": 'Pod "web" is invalid',
+            "reason": "Invalid",
+            "code": 422,
+            "details": {
+                "causes": [{"field": "spec.containers[0].image", "message": "Required value", "reason": "x"}]
+            },
+        }
+    )
+    error = error_from_response(422, body, request="POST /api/v1/pods")
+    assert str(error) == 'POST /api/v1/pods: Pod "web" is invalid'
+    assert field_messages(error) == ["spec.containers[0].image: Required value"]
+
+
+def test_a_name_that_is_taken_is_told_from_a_lost_race() -> None:
+    body = msgspec.json.encode({"message": "exists", "reason": "AlreadyExists", "code": 409})
+    assert type(error_from_response(409, body, request="")) is errors.AlreadyExists
+
+
+def test_an_eviction_that_a_budget_forbids_is_not_a_busy_server() -> None:
+    causes = [{"reason": "DisruptionBudget", "message": "needs 3"}]
+    body = msgspec.json.encode({"message": "no", "code": 429, "details": {"causes": causes}})
+    error = error_from_response(429, body, request="")
+    assert type(error) is errors.DisruptionBlocked
+    assert not error.transient
+
+
+def test_an_answer_that_is_not_from_kubernetes_is_quoted_in_one_line() -> None:
+    error = error_from_response(502, b"<html>\n  Bad Gateway\n</html>", request="GET /x", retry_after="3")
+    assert str(error) == "GET /x: <html> Bad Gateway </html>"
+    assert error.retry_after == 3.0
+
+
+def test_nonsense_in_retry_after_is_ignored() -> None:
+    assert error_from_response(429, b"", request="", retry_after="soon").retry_after is None

@@ -1,0 +1,280 @@
+"""An informer's cache equals the server, whatever happens to the connection between them."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from harness import faults
+from harness.cluster import Cluster
+from harness.faultproxy import FaultProxy
+from harness.faults import Asked
+from harness.objects import pod, pod_status
+from trimtab.kube.access import load_connection
+from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.informer import Informer, Patience, Scope
+from trimtab.kube.metadata import Metadata, metadata
+from trimtab.kube.pace import Backoff, RateLimit
+from trimtab.kube.pods import Resources, pods
+from trimtab.kube.records import Record
+from trimtab.kube.resources import CONFIG_MAPS, PODS
+
+HASTY = Patience(silence=2.0, backoff=Backoff(first=0.05, ceiling=0.2))
+IS_WATCH: Callable[[Asked], bool] = lambda asked: asked.is_watch  # noqa: E731 - reads as what it is
+
+
+def config_map(name: str, **labels: str) -> Object:
+    return {"metadata": {"name": name, "labels": labels}}
+
+
+@dataclass
+class Witness:
+    """A handler that checks, as it is told, that nothing is missed and nothing goes back in time."""
+
+    known: dict[str, Record] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    deletions: int = 0
+
+    def __call__(self, old: Record | None, new: Record | None, /) -> None:
+        record = new or old
+        assert record is not None
+        if self.known.get(record.name) is not old:
+            self.faults.append(f"{record.name}: was told of a change from something it never saw")
+        if new is None:
+            self.deletions += 1
+            self.known.pop(record.name, None)
+            return
+        if new.version <= self.newest.get(new.name, 0):
+            self.faults.append(f"{new.name}: version {new.version} after {self.newest[new.name]}")
+        self.newest[new.name] = new.version
+        self.known[new.name] = new
+
+
+@asynccontextmanager
+async def watching(
+    kubeconfig: object, namespace: str, *, patience: Patience = HASTY
+) -> AsyncIterator[tuple[Informer[Metadata], Witness]]:
+    async with Client(load_connection(kubeconfig=str(kubeconfig)), rate=RateLimit(1000, 1000)) as client:
+        informer = Informer(
+            client,
+            CONFIG_MAPS,
+            metadata(),
+            scope=Scope(
+                namespace=namespace, labels="!kubernetes.io/hidden", fields="metadata.name!=kube-root-ca.crt"
+            ),
+            patience=patience,
+        )
+        witness = Witness()
+        informer.cache.on_change(witness)
+        following = asyncio.create_task(informer.run())
+        try:
+            yield informer, witness
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+async def eventually(true: Callable[[], bool], *, what: str, seconds: float = 60.0) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not true():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"never: {what}")
+
+
+def names(informer: Informer[Metadata]) -> set[str]:
+    return {record.name for record in informer.cache}
+
+
+async def test_what_is_there_is_listed_and_what_changes_is_followed(
+    client: Client, cluster: Cluster, namespace: str
+) -> None:
+    await client.create(CONFIG_MAPS, config_map("old", app="web"), namespace=namespace)
+    async with watching(cluster.kubeconfig, namespace) as (informer, witness):
+        await informer.synced(timeout=30)
+        assert names(informer) == {"old"}
+        await client.create(CONFIG_MAPS, config_map("new"), namespace=namespace)
+        await eventually(lambda: names(informer) == {"old", "new"}, what="the new object is known")
+        await client.patch(
+            CONFIG_MAPS,
+            "old",
+            {"metadata": {"labels": {"app": "shop"}}},
+            type=PatchType.MERGE,
+            namespace=namespace,
+        )
+        await eventually(
+            lambda: (
+                dict(found.labels if (found := informer.cache.get("old", namespace)) else ())
+                == {"app": "shop"}
+            ),
+            what="the change is known",
+        )
+        await client.delete(CONFIG_MAPS, "old", namespace=namespace)
+        await eventually(lambda: names(informer) == {"new"}, what="the deletion is known")
+        assert witness.faults == []
+
+
+async def test_pods_are_folded_to_what_matters(client: Client, namespace: str) -> None:
+    body = pod("web-1", namespace=namespace, node="n1", app="web", cpu="250m", memory="512Mi", owned=False)
+    body["metadata"]["annotations"]["trimtab.io/hold"] = "true"
+    body["spec"]["initContainers"] = [
+        {"name": "log", "image": "log", "restartPolicy": "Always"},
+        {"name": "wait", "image": "wait", "resources": {"requests": {"cpu": "1.5"}}},
+    ]
+    await client.create(PODS, body, namespace=namespace)
+    status = pod_status(body)
+    status["containerStatuses"][1] |= {
+        "restartCount": 3,
+        "lastState": {
+            "terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": "2026-11-01T09:00:00Z"}
+        },
+    }
+    status["conditions"].append(
+        {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "node is full"}
+    )
+    await client.patch(
+        PODS, "web-1", {"status": status}, type=PatchType.STRATEGIC, namespace=namespace, subresource="status"
+    )
+    informer = Informer(
+        client,
+        PODS,
+        pods(),
+        scope=Scope(namespace=namespace),
+        indexes={"node": lambda found: found.node or None},
+    )
+    following = asyncio.create_task(informer.run())
+    await informer.synced(timeout=30)
+    following.cancel()
+    (found,) = informer.cache.find("node", "n1")
+    assert (found.name, found.phase, found.qos, found.ready) == ("web-1", "Running", "Burstable", True)
+    assert found.started == 1793520000
+    assert found.annotations == (("trimtab.io/hold", "true"),)
+    assert dict(found.labels)["app.kubernetes.io/name"] == "web"
+    assert [(c.name, c.role) for c in found.containers] == [
+        ("web", "main"),
+        ("proxy", "main"),
+        ("log", "sidecar"),
+        ("wait", "init"),
+    ]
+    assert found.containers[0].resources == Resources(250, None, 512 << 20, 512 << 20)
+    assert found.containers[3].resources.cpu_request == 1500
+    web, proxy = found.states
+    assert (web.ready, web.restarts, web.last_exit) == (True, 0, None)
+    assert web.applied == found.containers[0].resources
+    assert proxy.restarts == 3
+    assert proxy.last_exit is not None
+    assert (proxy.last_exit.reason, proxy.last_exit.code, proxy.last_exit.at) == (
+        "OOMKilled",
+        137,
+        1793523600,
+    )
+    assert found.resize is not None
+    assert (found.resize.condition, found.resize.reason) == ("PodResizePending", "Deferred")
+
+
+async def test_a_cut_watch_resumes_without_listing_again(
+    client: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+        await informer.synced(timeout=30)
+        for number, fault in enumerate((faults.cut(), faults.tear(), faults.end())):
+            await client.create(CONFIG_MAPS, config_map(f"before-{number}"), namespace=namespace)
+            await eventually(lambda n=number: f"before-{n}" in names(informer), what="the first is known")  # type: ignore[misc]
+            assert fault_proxy.strike(fault, match=IS_WATCH) == 1
+            await client.create(CONFIG_MAPS, config_map(f"after-{number}"), namespace=namespace)
+            await eventually(lambda n=number: f"after-{n}" in names(informer), what="the second is known")  # type: ignore[misc]
+        lists = [asked for asked in fault_proxy.asked if asked.query.get("sendInitialEvents")]
+        assert len(lists) == 1
+        assert witness.faults == []
+
+
+@pytest.mark.parametrize(
+    "fault", [faults.gone_event(), faults.status(410)], ids=["in the stream", "as the answer"]
+)
+async def test_only_a_version_that_is_gone_is_listed_anew_and_what_vanished_is_told(
+    client: Client, fault_proxy: FaultProxy, namespace: str, fault: faults.Fault
+) -> None:
+    await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
+    await client.create(CONFIG_MAPS, config_map("goes"), namespace=namespace)
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+        await informer.synced(timeout=30)
+        async with fault_proxy.refusing():
+            await client.delete(CONFIG_MAPS, "goes", namespace=namespace)
+            await client.delete(CONFIG_MAPS, "stays", namespace=namespace)
+            await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
+            fault_proxy.fail_next(
+                fault, match=lambda asked: asked.is_watch and "resourceVersion" in asked.query
+            )
+        await eventually(
+            lambda: names(informer) == {"stays"} and witness.deletions == 2, what="the cache caught up"
+        )
+        lists = [asked for asked in fault_proxy.asked if asked.query.get("sendInitialEvents")]
+        assert len(lists) == 2
+        assert witness.faults == []
+
+
+async def test_a_watch_that_falls_silent_is_given_up_and_resumed(
+    client: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+        await informer.synced(timeout=30)
+        fault_proxy.strike(faults.silence(), match=IS_WATCH)
+        await client.create(CONFIG_MAPS, config_map("unheard"), namespace=namespace)
+        await eventually(lambda: "unheard" in names(informer), what="a new connection heard of it")
+        assert witness.faults == []
+
+
+@pytest.mark.parametrize("code", [400, 422])
+async def test_a_server_that_cannot_stream_lists_is_read_in_pages(
+    client: Client, fault_proxy: FaultProxy, namespace: str, code: int
+) -> None:
+    await asyncio.gather(
+        *(client.create(CONFIG_MAPS, config_map(f"m{n:03}"), namespace=namespace) for n in range(30))
+    )
+    fault_proxy.fail_next(
+        faults.status(code), count=99, match=lambda asked: "sendInitialEvents" in asked.query
+    )
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+        await informer.synced(timeout=30)
+        assert len(informer.cache) == 30
+        await client.delete(CONFIG_MAPS, "m007", namespace=namespace)
+        await eventually(lambda: len(informer.cache) == 29, what="the watch goes on after the pages")
+        assert witness.faults == []
+
+
+async def test_an_informer_waits_out_an_api_server_that_is_away(
+    client: Client, cluster: Cluster, namespace: str
+) -> None:
+    await client.create(CONFIG_MAPS, config_map("before"), namespace=namespace)
+    async with watching(cluster.kubeconfig, namespace) as (informer, witness):
+        await informer.synced(timeout=30)
+        cluster.kill_apiserver()
+        await asyncio.sleep(0.5)
+        assert names(informer) == {"before"}, "what was last known is kept"
+        cluster.start_apiserver()
+        await client.create(CONFIG_MAPS, config_map("after"), namespace=namespace)
+        await eventually(lambda: names(informer) == {"before", "after"}, what="the cache caught up")
+        assert witness.faults == []
+
+
+async def test_not_synced_in_time_is_said(cluster: Cluster, fault_proxy: FaultProxy, namespace: str) -> None:
+    fault_proxy.fail_next(faults.status(500), count=10_000)
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
+        with pytest.raises(TimeoutError):
+            await informer.synced(timeout=0.5)
+        assert not informer.is_synced
+
+
+async def test_only_the_metadata_travels_when_only_it_is_asked_for(client: Client, namespace: str) -> None:
+    secret = secrets.token_hex(2000)
+    await client.create(
+        CONFIG_MAPS, {"metadata": {"name": "big"}, "data": {"text": secret}}, namespace=namespace
+    )
+    async for page in client.pages(CONFIG_MAPS, namespace=namespace, accept=metadata().accept_list):
+        assert secret.encode() not in page
+        assert b"PartialObjectMetadata" in page
