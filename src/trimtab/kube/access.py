@@ -80,6 +80,7 @@ def load_connection(
 
 def _from_pod(host: str, port: int, *, account: Path, environ: Mapping[str, str]) -> Connection:
     server = URL.build(scheme="https", host=host, port=port)
+    proxy = proxy_for(server, proxy_url="", where="", environ=environ)
     namespace = account / "namespace"
     return Connection(
         server=str(server),
@@ -89,7 +90,8 @@ def _from_pod(host: str, port: int, *, account: Path, environ: Mapping[str, str]
         or "default",
         credentials=AtHand(token=Kept(account / "token", where="service account token")),
         trust=Trust(Kept(account / "ca.crt", where="service account ca.crt")),
-        proxy=proxy_for(server, proxy_url="", where="", environ=environ),
+        proxy=proxy.url if proxy else None,
+        proxy_headers=proxy.headers if proxy else None,
     )
 
 
@@ -99,6 +101,7 @@ def _from_kubeconfig(config: Kubeconfig, context: str | None, *, environ: Mappin
     server = server_of(cluster)
     secure = server.scheme == "https"
     proxy_url = cluster.value.proxy_url.reveal()
+    proxy = proxy_for(server, proxy_url=proxy_url, where=cluster.where(), environ=environ)
     return Connection(
         server=str(server).rstrip("/"),
         context=name,
@@ -106,6 +109,7 @@ def _from_kubeconfig(config: Kubeconfig, context: str | None, *, environ: Mappin
         credentials=credentials_of(user, cluster, environ=environ) if secure else AtHand(),
         trust=trust_of(cluster) if secure else None,
         server_hostname=(cluster.value.tls_server_name or None) if secure else None,
-        proxy=proxy_for(server, proxy_url=proxy_url, where=cluster.where(), environ=environ),
+        proxy=proxy.url if proxy else None,
+        proxy_headers=proxy.headers if proxy else None,
         impersonation=impersonation_of(user),
     )

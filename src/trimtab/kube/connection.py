@@ -7,11 +7,12 @@ with each request is enough: after a change of certificate new connections are m
     identity = await connection.identity()
     ... session.request(
         method, connection.server + path, headers=identity.headers, ssl=identity.ssl,
-        proxy=connection.proxy, server_hostname=connection.server_hostname,
+        proxy=connection.proxy, proxy_headers=connection.proxy_headers, server_hostname=connection.server_hostname,
     )
     ... on 401: if await connection.renew(identity), try once more with the new identity
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
@@ -54,8 +55,11 @@ class Connection:
     server_hostname: str | None = None
     """The name to expect in the server's certificate, where it is not the one in the URL."""
 
-    proxy: str | None = field(default=None, repr=False)
-    """An http:// or https:// proxy; may hold a password."""
+    proxy: str | None = None
+    """An http:// or https:// proxy."""
+
+    proxy_headers: Mapping[str, str] | None = field(default=None, repr=False)
+    """What the proxy wants to be told: who we are to it."""
 
     impersonation: tuple[tuple[str, str], ...] = ()
     """The headers that make us act as somebody else."""

@@ -123,11 +123,11 @@ def decode(content: bytes, path: Path) -> KubeconfigFile:
         shown = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError)
         problem = error.problem if shown else "quote values that begin with !, & or *"
         raise ConfigError(f"{path}: {line}not valid YAML: {problem}") from None
-    except (yaml.YAMLError, ValueError):
-        raise ConfigError(f"{path}: not valid YAML") from None
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
         raise ConfigError(f"{path}: {place.rstrip('`') or 'the file'}: {problem}") from None
+    except (yaml.YAMLError, ValueError):
+        raise ConfigError(f"{path}: not valid YAML") from None
 
 
 def _without_nulls(value: Any) -> Any:

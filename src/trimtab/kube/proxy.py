@@ -7,23 +7,38 @@ SOCKS is refused, since aiohttp does not speak it.
 
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from yarl import URL
 
+from trimtab.kube.credentials import basic
 from trimtab.kube.errors import ConfigError
+from trimtab.kube.secret import Secret
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def proxy_for(server: URL, *, proxy_url: str, where: str, environ: Mapping[str, str]) -> str | None:
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy and what it wants to be told."""
+
+    url: str
+    authorization: Secret | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Proxy-Authorization": self.authorization.reveal()} if self.authorization else {}
+
+
+def proxy_for(server: URL, *, proxy_url: str, where: str, environ: Mapping[str, str]) -> Proxy | None:
     """The proxy to use for this server; `where` names the cluster in messages."""
     if proxy_url:
-        return _checked(proxy_url, where=f"{where}: proxy-url")
+        return _proxy(proxy_url, where=f"{where}: proxy-url")
     name = f"{server.scheme}_proxy"
     value = _variable(environ, name)
     if not value or _reached_directly(server, _variable(environ, "no_proxy")):
         return None
-    return _checked(
+    return _proxy(
         value if "://" in value else f"http://{value}", where=f"environment variable {name.upper()}"
     )
 
@@ -32,17 +47,18 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name) or environ.get(name.upper()) or ""
 
 
-def _checked(proxy: str, *, where: str) -> str:
-    """Refuse what we cannot use, without showing it: a proxy's URL may hold a password."""
+def _proxy(text: str, *, where: str) -> Proxy:
+    """Take the password out of the URL, which aiohttp shows in its errors; no message of ours shows the URL."""
     try:
-        url = URL(proxy)
+        url = URL(text)
     except ValueError:
         raise ConfigError(f"{where}: not a URL; write http://HOST:PORT") from None
     if url.scheme.startswith("socks"):
         raise ConfigError(f"{where}: SOCKS proxies are not supported; name an http:// proxy")
     if url.scheme not in {"http", "https"} or not url.host:
         raise ConfigError(f"{where}: must look like http://HOST:PORT")
-    return proxy
+    authorization = basic(url.user, Secret(url.password or "")) if url.user else None
+    return Proxy(str(url.with_user(None)), authorization)
 
 
 def _reached_directly(server: URL, no_proxy: str) -> bool:

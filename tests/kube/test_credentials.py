@@ -1,0 +1,218 @@
+"""Credentials that we hold ourselves: given as they are now, kept while they are being replaced, never shown."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from harness.certificates import Authority, Pair
+from trimtab.kube.credentials import AtHand, Proof, basic, bearer
+from trimtab.kube.errors import ConfigError
+from trimtab.kube.material import Kept, Written
+from trimtab.kube.secret import Secret
+from trimtab.kube.tls import KeyPair
+
+
+def written(token: str) -> Written:
+    return Written("token", token.encode())
+
+
+def certificate(pair: Pair) -> tuple[Kept, Kept]:
+    return Kept(pair.cert, where="client-certificate"), Kept(pair.key, where="client-key")
+
+
+async def authorization(credentials: AtHand) -> str | None:
+    proof = await credentials.proof()
+    return proof.authorization.reveal() if proof.authorization else None
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "test-ca")
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    return path
+
+
+@pytest.fixture
+def from_file(token_file: Path) -> AtHand:
+    return AtHand(token=Kept(token_file, where="tokenFile"))
+
+
+def replace(path: Path, content: str) -> None:
+    """Put a new file in the place of an old one, as a rotating tool does."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(content)
+    fresh.rename(path)
+
+
+async def test_nothing_at_hand_is_nobody() -> None:
+    assert await AtHand().proof() == Proof(None, None)
+
+
+async def test_a_token_is_a_bearer_without_the_line_break_that_editors_add() -> None:
+    assert await authorization(AtHand(token=written("abc\n"))) == "Bearer abc"
+
+
+async def test_a_name_and_password_are_basic() -> None:
+    assert (
+        await authorization(AtHand(basic=basic("alice", Secret("pässword")))) == "Basic YWxpY2U6cMOkc3N3b3Jk"
+    )
+
+
+async def test_a_token_and_a_certificate_are_both_given(authority: Authority) -> None:
+    pair = authority.issue("alice")
+    proof = await AtHand(token=written("abc"), certificate=certificate(pair)).proof()
+    assert proof.authorization
+    assert proof.certificate
+    assert proof.certificate.certificate == pair.cert.read_bytes()
+
+
+@pytest.mark.parametrize("token", ["hunter2\nX-Evil: 1", "hunter2 hunter3", "  ", "hünter2", "hunter2\x00"])
+def test_a_token_that_cannot_be_a_header_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(ConfigError, match="token: must be one line of printable characters") as caught:
+        AtHand(token=written(token))
+    assert "hunter2" not in str(caught.value)
+
+
+# Rotation
+
+
+async def test_the_proof_is_the_same_object_until_it_changes(from_file: AtHand) -> None:
+    assert await from_file.proof() is await from_file.proof()
+
+
+async def test_a_rotated_token_is_used_at_once(from_file: AtHand, token_file: Path) -> None:
+    before = await from_file.proof()
+    replace(token_file, "second")
+    assert await authorization(from_file) == "Bearer second"
+    assert await from_file.proof() is not before
+
+
+async def test_a_token_rotated_as_the_kubelet_does_it_is_used_at_once(tmp_path: Path) -> None:
+    """The kubelet swaps a link to a directory: the token's own path never changes."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "token").write_text(name)
+    (tmp_path / "..data").symlink_to("one")
+    (tmp_path / "token").symlink_to("..data/token")
+    credentials = AtHand(token=Kept(tmp_path / "token", where="token"))
+    assert await authorization(credentials) == "Bearer one"
+    (tmp_path / "..data_tmp").symlink_to("two")
+    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+    assert await authorization(credentials) == "Bearer two"
+
+
+@pytest.mark.parametrize(
+    "vanish", [Path.unlink, lambda path: path.write_text(""), lambda path: path.write_text(" \n")]
+)
+async def test_a_token_file_that_is_gone_or_empty_for_a_while_changes_nothing(
+    vanish: Callable[[Path], None], from_file: AtHand, token_file: Path
+) -> None:
+    before = await from_file.proof()
+    with capture_logs() as logs:
+        vanish(token_file)
+        assert await from_file.proof() is before
+        assert await from_file.proof() is before
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+    replace(token_file, "second")
+    assert await authorization(from_file) == "Bearer second"
+
+
+def test_a_token_file_that_never_was_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tokenFile \(.*/missing\): cannot be read: No such file"):
+        AtHand(token=Kept(tmp_path / "missing", where="tokenFile"))
+
+
+async def test_a_certificate_and_key_that_do_not_fit_yet_are_not_used_until_they_do(
+    authority: Authority, tmp_path: Path
+) -> None:
+    old, new = authority.issue("old"), authority.issue("new")
+    live = Pair(cert=tmp_path / "tls.crt", key=tmp_path / "tls.key")
+    live.cert.write_bytes(old.cert.read_bytes())
+    live.key.write_bytes(old.key.read_bytes())
+    credentials = AtHand(certificate=certificate(live))
+    before = await credentials.proof()
+    replace(live.cert, new.cert.read_text())
+    assert await credentials.proof() is before
+    replace(live.key, new.key.read_text())
+    proof = await credentials.proof()
+    assert proof.certificate
+    assert proof.certificate.certificate == new.cert.read_bytes()
+
+
+# After a 401
+
+
+async def test_what_cannot_change_is_not_worth_another_try() -> None:
+    credentials = AtHand(token=written("abc"))
+    assert not await credentials.renew(await credentials.proof())
+
+
+async def test_a_refused_token_is_worth_another_try_once_its_file_holds_another(
+    from_file: AtHand, token_file: Path
+) -> None:
+    refused = await from_file.proof()
+    assert not await from_file.renew(refused)
+    replace(token_file, "second")
+    assert await from_file.renew(refused)
+    assert await authorization(from_file) == "Bearer second"
+
+
+async def test_after_a_refusal_a_file_is_read_even_if_it_looks_unchanged(
+    from_file: AtHand, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Kept, "_stamp", lambda _: "unchanged")
+    refused = await from_file.proof()
+    replace(token_file, "second")
+    assert await from_file.proof() is refused
+    assert await from_file.renew(refused)
+
+
+# Expiry
+
+
+def test_an_expired_certificate_is_refused_with_its_end_and_what_to_do(authority: Authority) -> None:
+    pair = authority.issue("alice")
+    read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
+    with pytest.raises(
+        ConfigError, match=r"client-certificate \(.*alice.crt\): the certificate expired on .* UTC; renew it"
+    ):
+        AtHand(certificate=certificate(pair), now=lambda: read.expires)
+
+
+async def test_a_certificate_that_expires_while_we_run_is_refused_from_then_on(authority: Authority) -> None:
+    pair = authority.issue("alice")
+    read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
+    now = read.expires - timedelta(seconds=1)
+    credentials = AtHand(certificate=certificate(pair), now=lambda: now)
+    assert (await credentials.proof()).certificate
+    now = read.expires
+    with pytest.raises(ConfigError, match="expired"):
+        await credentials.proof()
+
+
+async def test_a_token_beside_it_makes_an_expired_certificate_harmless(authority: Authority) -> None:
+    pair = authority.issue("alice")
+    read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
+    credentials = AtHand(token=written("abc"), certificate=certificate(pair), now=lambda: read.expires)
+    assert (await credentials.proof()).authorization
+
+
+# Secrecy
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=20))
+def test_no_token_shows_when_what_holds_it_is_printed(token: str) -> None:
+    material = written(token)
+    shown = f"{material!r} {bearer(material.read(), where='token')!s} {AtHand(token=material)!r} {Proof(Secret(token))}"
+    assert token not in shown
