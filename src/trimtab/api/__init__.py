@@ -1,1 +1,44 @@
-"""The kinds and their meaning."""
+"""The kinds and their meaning: models, quantities, defaults, validation, and the CRDs made from them.
+
+The lowest room of the house: everything else may import it, and it imports nothing of ours.
+"""
+
+from trimtab.api.crd import crd, crd_yaml
+from trimtab.api.duration import Duration
+from trimtab.api.errors import DurationError, InvalidObjectError, QuantityError, problems_of
+from trimtab.api.intent import Intent
+from trimtab.api.kpiprofile import KPIProfile
+from trimtab.api.meta import Condition, LabelSelector, ObjectMeta
+from trimtab.api.nodemetric import NodeMetric
+from trimtab.api.nodeqospolicy import NodeQoSPolicy
+from trimtab.api.optimizationpolicy import OptimizationPolicy
+from trimtab.api.quantity import Quantity, memory_bytes, millicores
+from trimtab.api.resource import API_VERSION, GROUP, VERSION, Resource
+
+KINDS: tuple[type[Resource], ...] = (OptimizationPolicy, Intent, KPIProfile, NodeMetric, NodeQoSPolicy)
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KINDS",
+    "VERSION",
+    "Condition",
+    "Duration",
+    "DurationError",
+    "Intent",
+    "InvalidObjectError",
+    "KPIProfile",
+    "LabelSelector",
+    "NodeMetric",
+    "NodeQoSPolicy",
+    "ObjectMeta",
+    "OptimizationPolicy",
+    "Quantity",
+    "QuantityError",
+    "Resource",
+    "crd",
+    "crd_yaml",
+    "memory_bytes",
+    "millicores",
+    "problems_of",
+]

@@ -1,25 +1,24 @@
-"""Everything that a user can get wrong and is told in one line, as one tree.
+"""What can be wrong with what a user writes, each told in one line that names the field.
 
     TrimtabError
     ├── QuantityError       text that is no Kubernetes quantity
     ├── DurationError       text that is no Go duration
     └── InvalidObjectError  an object that its kind refuses, one line a field
 
-The command line prints a TrimtabError as it is and exits with 2; anything else is our own fault and keeps
-its traceback. What goes wrong between us and a cluster has its own tree, in `trimtab.kube.errors`.
+Left out: what goes wrong between us and a cluster (`trimtab.kube.errors`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic_core import PydanticCustomError
+
+from trimtab.errors import TrimtabError
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
-
-
-class TrimtabError(Exception):
-    """Something the user can mend; the message is one line that names what is wrong and how to mend it."""
 
 
 class QuantityError(TrimtabError, ValueError):
@@ -39,6 +38,11 @@ class InvalidObjectError(TrimtabError):
         super().__init__((f"{origin}: " if origin else "") + "; ".join(problems))
 
 
+def problem(message: str, *, field: str = "") -> PydanticCustomError:
+    """What a validator raises; `field` is a path below what is validated, where a part of it is to blame."""
+    return PydanticCustomError("problem", "{message}", {"message": message, "field": field})
+
+
 def problems_of(error: ValidationError, *, prefix: str = "") -> list[str]:
     """What pydantic found wrong, each in one line as Kubernetes writes it: `spec.weight: must be at most 1000`."""
     return [_line(found, prefix) for found in error.errors(include_url=False)]
@@ -47,13 +51,10 @@ def problems_of(error: ValidationError, *, prefix: str = "") -> list[str]:
 def _line(found: ErrorDetails, prefix: str) -> str:
     context = found.get("ctx", {})
     path = prefix
-    for step in (*found["loc"], *_below(context)):
-        if isinstance(step, int):
-            path += f"[{step}]"
-        else:
-            path += f".{step}" if path else step
-    problem = _PHRASES.get(found["type"], "").format(**context) or _plain(found["msg"])
-    return f"{path}: {problem}" if path else problem
+    for step in (*map(str, found["loc"]), *_below(context)):
+        path += f"[{step}]" if step.isdigit() else f".{step}" if path else step
+    said = _PHRASES.get(found["type"], "").format(**context) or _plain(found["msg"])
+    return f"{path}: {said}" if path else said
 
 
 def _below(context: dict[str, object]) -> list[str]:

@@ -84,7 +84,7 @@ class Quantity:
             amount = min(amount, Decimal(_INT64_MAX))
             if 0 < amount < 1:
                 written = Format.DECIMAL_SI
-        return cls(-amount if sign == "-" and amount else amount, written)
+        return cls(amount.copy_negate() if sign == "-" and amount else amount, written)
 
     @classmethod
     def of_millicores(cls, millicores: int) -> Quantity:
@@ -114,7 +114,7 @@ class Quantity:
         """The canonical form: no fraction, and the largest suffix that loses nothing."""
         if not self.amount:
             return "0"
-        binary = self.format is Format.BINARY_SI and abs(self.amount) >= _KIBI
+        binary = self.format is Format.BINARY_SI and self.amount.copy_abs() >= _KIBI
         if binary and self.amount == self.amount.to_integral_value():
             return _binary(int(self.amount))
         _, digits, tenth = _EXACT.normalize(self.amount).as_tuple()
@@ -153,6 +153,7 @@ class Quantity:
         return {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
+            "minimum": 0,
             "pattern": PATTERN,
             "maxLength": MAX_LENGTH,
         }
@@ -224,7 +225,11 @@ def _field(value: object) -> Quantity:
         return value
     if isinstance(value, float):
         raise QuantityError(f'quantity {value}: a fraction must be text; write it as "{value}"')
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, str | int)
+        or (type(value) is int and value > _INT64_MAX)
+    ):
         raise QuantityError(f"quantity must be text or a whole number; {_ADVICE}")
     text = str(value)
     parsed = Quantity.parse(text)

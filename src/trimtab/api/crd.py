@@ -1,0 +1,130 @@
+"""The CRDs, made from the models, so that what the API server checks and what we check cannot drift apart.
+
+Pydantic writes JSON Schema; the API server wants its structural subset. This turns the one into the other:
+references written out, nulls and titles dropped, and defaults given at every level, so that `spec: {}` is
+filled in by the server exactly as pydantic fills it in. Left out: what the fields mean (in the models).
+"""
+
+from typing import Any
+
+import yaml
+from pydantic.json_schema import GenerateJsonSchema
+
+from trimtab.api.duration import Duration
+from trimtab.api.quantity import Quantity
+from trimtab.api.resource import GROUP, VERSION, Column, Resource
+
+Schema = dict[str, Any]
+
+_CATEGORY = "trimtab"
+_HEADER = "# Made by `trimtab crds` from the models in trimtab.api; change those and run `make crds`.\n"
+_DROPPED = ("title", "additionalProperties", "$defs", "anyOf", "default")
+_FIRST = ("description", "type", "format", "enum", "default")
+
+
+def crd(kind: type[Resource]) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind."""
+    name, names = kind.__name__, kind.names
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": name,
+                "listKind": f"{name}List",
+                "plural": names.plural,
+                "singular": name.lower(),
+                "shortNames": list(names.short),
+                "categories": [_CATEGORY],
+            },
+            "scope": "Namespaced" if names.namespaced else "Cluster",
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": _openapi(kind)},
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(column) for column in names.columns],
+                }
+            ],
+        },
+    }
+
+
+def crd_yaml(kind: type[Resource]) -> str:
+    """The CRD as the file that is kept in the repository."""
+    return _HEADER + yaml.dump(crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what occurs twice twice: an alias would puzzle readers and some tools."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+
+class _Generator(GenerateJsonSchema):
+    """Writes a default as the manifest would."""
+
+    def encode_default(self, dft: Any) -> Any:
+        if isinstance(dft, tuple):
+            return [self.encode_default(item) for item in dft]
+        return str(dft) if isinstance(dft, Quantity | Duration) else super().encode_default(dft)
+
+
+def _openapi(kind: type[Resource]) -> Schema:
+    generated = kind.model_json_schema(mode="validation", by_alias=True, schema_generator=_Generator)
+    schema = _structural(generated, generated.get("$defs", {}))
+    # The server knows these itself, and lets a CRD say nothing more about them.
+    for known in ("apiVersion", "kind"):
+        schema["properties"][known] = {"type": "string"}
+    schema["properties"]["metadata"] = {"type": "object"}
+    return schema
+
+
+def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    """One node of JSON Schema as the structural schema of the API server."""
+    node = _resolved(node, definitions)
+    schema = {key: value for key, value in node.items() if key not in _DROPPED}
+    if "description" in node:
+        schema["description"] = " ".join(node["description"].split())
+    if "x-kubernetes-int-or-string" in node:
+        schema["anyOf"] = node["anyOf"]
+    if "items" in node:
+        schema["items"] = _structural(node["items"], definitions)
+    if "properties" in node:
+        schema["properties"] = {
+            name: _structural(value, definitions) for name, value in node["properties"].items()
+        }
+    elif node.get("additionalProperties") is True:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+    elif "additionalProperties" in node:
+        schema["additionalProperties"] = _structural(node["additionalProperties"], definitions)
+    if node.get("default") not in (None, "", [], {}):
+        # In full, although its fields have defaults of their own: the server tries a default against the rules bare.
+        schema["default"] = node["default"]
+    return {key: schema[key] for key in (*_FIRST, *schema) if key in schema}
+
+
+def _resolved(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    """The node with references followed and an optional's null dropped; what stands beside them wins."""
+    if "$ref" in node:
+        target = definitions[node["$ref"].removeprefix("#/$defs/")]
+        return _resolved(
+            {**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions
+        )
+    if "anyOf" in node and {"type": "null"} in node["anyOf"]:
+        (only,) = [option for option in node["anyOf"] if option != {"type": "null"}]
+        return _resolved(
+            {**only, **{key: value for key, value in node.items() if key != "anyOf"}}, definitions
+        )
+    return node
+
+
+def _column(column: Column) -> dict[str, Any]:
+    shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return {**shown, "priority": column.priority} if column.priority else shown

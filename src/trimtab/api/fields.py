@@ -1,0 +1,133 @@
+"""The types that fields of the kinds share, each with what the API server is to check of it.
+
+Numbers and truth values are strict: a manifest that says `"5"` where 5 is asked is refused by the server, so
+it is refused here. Left out: quantities and durations, which are types of their own.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import (
+    AwareDatetime,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    Strict,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from trimtab.api.duration import Duration
+from trimtab.api.errors import problem
+
+Bool = Annotated[bool, Strict()]
+Int = Annotated[int, Strict(), Field(json_schema_extra={"format": "int64"})]
+Count = Annotated[Int, Field(ge=0)]
+Number = Annotated[float, Strict(), Field(json_schema_extra={"format": "double"})]
+Percent = Annotated[Int, Field(ge=0, le=100)]
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+Time = Annotated[AwareDatetime, PlainSerializer(_rfc3339, when_used="always")]
+"""A moment, written to the second as `metav1.Time` is."""
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """Text of a given shape; `like` says it in words, because nobody reads a pattern."""
+
+    pattern: str
+    like: str
+    at_most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "pattern": self.pattern, "maxLength": self.at_most}
+
+    def _check(self, given: str) -> str:
+        if len(given) > self.at_most or not re.fullmatch(self.pattern, given):
+            raise problem(f'"{given}" must be {self.like}')
+        return given
+
+
+_DNS = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+
+Text = Annotated[str, Field(max_length=1024)]
+Name = Annotated[str, Shaped(rf"^{_DNS}(\.{_DNS})*$", "a lower-case name, such as web-1", 253)]
+NamespaceName = Annotated[str, Shaped(f"^{_DNS}$", "the name of a namespace, such as team-a", 63)]
+PluginName = Annotated[
+    str, Shaped("^[a-z]([-a-z0-9]*[a-z0-9])?$", "a lower-case name, such as prometheus", 63)
+]
+KindName = Annotated[
+    str,
+    Shaped(
+        rf"^[A-Z][A-Za-z0-9]*(\.{_DNS})*$",
+        "a kind, with its group if need be: Deployment, Rollout.argoproj.io",
+        253,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Within:
+    """A duration from `least` to `most`."""
+
+    least: str
+    most: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        within = f"duration(self) >= duration('{self.least}') && duration(self) <= duration('{self.most}')"
+        return {**handler(schema), "x-kubernetes-validations": [{"rule": within, "message": self._message()}]}
+
+    def _message(self) -> str:
+        return f"must be from {self.least} to {self.most}"
+
+    def _check(self, given: Duration) -> Duration:
+        if not Duration.parse(self.least) <= given <= Duration.parse(self.most):
+            raise problem(self._message())
+        return given
+
+
+@dataclass(frozen=True)
+class Unique:
+    """A list without duplicates: of plain values, or of objects told apart by `keys`.
+
+    The API server merges such lists by what tells their items apart, so two field managers can share one.
+    """
+
+    keys: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        if not self.keys:
+            return {**handler(schema), "x-kubernetes-list-type": "set"}
+        told_apart = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(self.keys)}
+        return {**handler(schema), **told_apart}
+
+    def _check(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        seen: set[tuple[Any, ...]] = set()
+        for place, item in enumerate(given):
+            identity = tuple(getattr(item, key) for key in self.keys) if self.keys else (item,)
+            if identity in seen:
+                named = "/".join(map(str, identity))
+                raise problem(f'duplicate of "{named}"; each may be given once', field=str(place))
+            seen.add(identity)
+        return given

@@ -1,0 +1,136 @@
+"""Intent: what a service owner wants of a workload, as objectives instead of resources.
+
+What an objective is measured by is a KPIProfile, so that one query serves many intents. How objectives are met
+is the planner's business and is not said here.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trimtab.api.fields import Bool, Count, KindName, Name, Number, Shaped, Time, Unique
+from trimtab.api.meta import Condition
+from trimtab.api.model import Model, Observed
+from trimtab.api.resource import AGE, READY, Column, Names, Resource
+
+ObjectiveName = Annotated[
+    str, Shaped("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", "one word, such as p99-latency", 63)
+]
+ProfileName = Annotated[
+    str,
+    Shaped(
+        "^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        "the name of a KPIProfile, such as p99latency, or monitoring/p99latency in another namespace",
+        317,
+    ),
+]
+
+
+class TargetRef(Model):
+    """The workload that an intent is about, in the intent's own namespace."""
+
+    api_version: Annotated[
+        str, Shaped("^([-a-z0-9.]+/)?v[a-z0-9]+$", "an API version, such as apps/v1", 253)
+    ] = "apps/v1"
+    """The API version of the workload."""
+
+    kind: KindName = "Deployment"
+    """The kind of the workload: Deployment, StatefulSet, ReplicaSet, or any kind with a scale subresource."""
+
+    name: Name
+    """The name of the workload."""
+
+
+class Objective(Model):
+    """One thing that is wanted of the workload."""
+
+    name: ObjectiveName
+    """What the objective is called in plans and in the status, such as p99-latency."""
+
+    value: Number
+    """The value to reach, in the unit of its KPIProfile."""
+
+    measured_by: ProfileName
+    """The KPIProfile that measures it, and says whether less is better."""
+
+    tolerance: Annotated[Number, Field(ge=0, le=1)] = 0.0
+    """How far past the value still counts as met, as a fraction of it: 0.1 of 10 ms is 11 ms."""
+
+
+class IntentSpec(Model):
+    """What is wanted."""
+
+    target_ref: TargetRef
+    """The workload that the intent is about."""
+
+    priority: Annotated[Number, Field(ge=0.01, le=1)] = 0.01
+    """Who goes first where intents compete, from 0.01 to 1."""
+
+    active: Bool = True
+    """Whether the planner acts on it; when false it only reports."""
+
+    objectives: Annotated[tuple[Objective, ...], Field(min_length=1, max_length=5), Unique(("name",))]
+    """What is wanted, one to five objectives."""
+
+
+class Verdict(StrEnum):
+    """Whether an objective is met; what cannot be measured is Unknown, never Met."""
+
+    MET = "Met"
+    MISSED = "Missed"
+    UNKNOWN = "Unknown"
+
+
+class ObjectiveStatus(Observed):
+    """Where one objective stands."""
+
+    name: ObjectiveName
+    """Which objective."""
+
+    current: Number | None = None
+    """What was last measured; left out when it is unknown."""
+
+    wanted: Number | None = None
+    """What is wanted."""
+
+    verdict: Verdict = Verdict.UNKNOWN
+    """Met, Missed or Unknown."""
+
+    since: Time | None = None
+    """Since when the verdict stands."""
+
+
+class IntentStatus(Observed):
+    """What was observed."""
+
+    observed_generation: Count | None = None
+    """The generation of the spec that this status is about."""
+
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), Unique(("type",))] = ()
+    """Ready and others, each with its reason."""
+
+    objectives: Annotated[tuple[ObjectiveStatus, ...], Field(max_length=5), Unique(("name",))] = ()
+    """Where each objective stands."""
+
+
+class Intent(Resource):
+    """What a service owner wants of a workload, as objectives instead of resources."""
+
+    names = Names(
+        plural="intents",
+        short=("it",),
+        namespaced=True,
+        columns=(
+            Column("Kind", ".spec.targetRef.kind", priority=1),
+            Column("Target", ".spec.targetRef.name"),
+            Column("Priority", ".spec.priority", "number"),
+            Column("Active", ".spec.active", "boolean"),
+            READY,
+            AGE,
+        ),
+    )
+
+    kind: Literal["Intent"] = "Intent"
+    spec: IntentSpec
+    status: IntentStatus = IntentStatus()

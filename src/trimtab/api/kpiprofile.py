@@ -1,0 +1,106 @@
+"""KPIProfile: how something that people care about is measured, such as the 99th percentile of latency.
+
+An administrator writes a few of them; intents refer to them by name.
+"""
+
+import re
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trimtab.api.fields import Bool, Count, Text
+from trimtab.api.model import Model, Observed, Rule
+from trimtab.api.resource import AGE, Column, Names, Resource
+
+_URL = r"^https?://[^/\s]+"
+
+
+class KPIType(StrEnum):
+    """What is measured, which tells the planner what moves it."""
+
+    LATENCY = "latency"
+    AVAILABILITY = "availability"
+    THROUGHPUT = "throughput"
+    POWER = "power"
+    CUSTOM = "custom"
+
+
+_MORE_IS_BETTER = (KPIType.AVAILABILITY, KPIType.THROUGHPUT)
+
+
+class KPIProfileSpec(Model):
+    """How it is measured."""
+
+    rules = (
+        Rule(
+            field="query",
+            message="is required when type is custom",
+            holds=lambda self: self.type is not KPIType.CUSTOM or self.query is not None,
+            cel="self.type != 'custom' || has(self.query)",
+        ),
+        Rule(
+            field="props",
+            message="endpoint must be a URL, such as http://prometheus.monitoring:9090",
+            holds=lambda self: self.endpoint is None or re.match(_URL, self.endpoint) is not None,
+            cel="!has(self.props) || !('endpoint' in self.props) "
+            rf"|| self.props['endpoint'].matches(r'{_URL}')",
+        ),
+    )
+
+    type: KPIType
+    """What is measured: latency, availability, throughput, power or custom."""
+
+    query: Annotated[str, Field(min_length=1, max_length=8192)] | None = None
+    """The PromQL query that measures it; left out, the query that the operator has for the type."""
+
+    description: Text | None = None
+    """What the query measures, and in which unit."""
+
+    minimize: Bool | None = None
+    """Whether less is better. When left out: false for availability and throughput, true for the others."""
+
+    props: Annotated[dict[str, Text], Field(max_length=32)] = Field(default_factory=dict)
+    """Further properties of the source; endpoint is the address of the Prometheus to ask, the operator's own
+    when left out."""
+
+    @property
+    def endpoint(self) -> str | None:
+        return self.props.get("endpoint")
+
+    @property
+    def less_is_better(self) -> bool:
+        return self.type not in _MORE_IS_BETTER if self.minimize is None else self.minimize
+
+
+class KPIProfileStatus(Observed):
+    """What was observed."""
+
+    observed_generation: Count | None = None
+    """The generation of the spec that this status is about."""
+
+    resolved: Bool | None = None
+    """Whether the profile is understood and its query can be asked."""
+
+    reason: Annotated[str, Field(max_length=4096)] | None = None
+    """Why it is not resolved."""
+
+
+class KPIProfile(Resource):
+    """How something that people care about is measured, such as the 99th percentile of latency."""
+
+    names = Names(
+        plural="kpiprofiles",
+        short=("kpi",),
+        namespaced=True,
+        columns=(
+            Column("Type", ".spec.type"),
+            Column("Resolved", ".status.resolved", "boolean"),
+            Column("Reason", ".status.reason", priority=1),
+            AGE,
+        ),
+    )
+
+    kind: Literal["KPIProfile"] = "KPIProfile"
+    spec: KPIProfileSpec
+    status: KPIProfileStatus = KPIProfileStatus()

@@ -1,0 +1,154 @@
+"""The parts of Kubernetes' own vocabulary that our kinds use: metadata, conditions, label selectors.
+
+Only what we read or write: of an object's metadata the identity, the versions, labels and annotations.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from trimtab.api.fields import Count, Shaped, Time
+from trimtab.api.model import Model, Observed, Rule
+
+Labels = Mapping[str, str]
+
+_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PREFIX = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+LABEL_KEY = rf"^{_PREFIX}{_NAME}$"
+
+LabelKey = Annotated[str, Shaped(LABEL_KEY, "the key of a label, such as app or example.com/tier", 317)]
+LabelValue = Annotated[
+    str, Shaped(rf"^({_NAME})?$", "the value of a label: at most 63 letters, digits, -, _ or .", 63)
+]
+
+
+class ObjectMeta(Observed):
+    """Who an object is. Fields that we never look at are read past, not refused."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+
+
+class ConditionStatus(StrEnum):
+    """Whether a condition holds; `Unknown` is not `False`."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(Observed):
+    """One aspect of an object's state, as `metav1.Condition` has it."""
+
+    type: Annotated[str, Shaped(r"^[A-Za-z][-A-Za-z0-9_./]*$", "one word, such as Ready", 316)]
+    """What the condition is about, such as Ready."""
+
+    status: ConditionStatus
+    """True, False or Unknown."""
+
+    reason: Annotated[
+        str, Shaped(r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "one word, such as PolicyValid", 1024)
+    ]
+    """Why, as one word for programs."""
+
+    message: Annotated[str, Field(max_length=32768)] = ""
+    """Why, as a sentence for people."""
+
+    last_transition_time: Time
+    """When the status last changed from one value to another."""
+
+    observed_generation: Count | None = None
+    """Which generation of the spec this was found for."""
+
+
+class Operator(StrEnum):
+    """How a label is compared with the values of a requirement."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+_COMPARING = (Operator.IN, Operator.NOT_IN)
+
+
+class Requirement(Model):
+    """One demand on the labels of an object."""
+
+    rules = (
+        Rule(
+            field="values",
+            message="is required when operator is In or NotIn",
+            holds=lambda self: self.operator not in _COMPARING or bool(self.values),
+            cel="!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)",
+        ),
+        Rule(
+            field="values",
+            message="must be left out when operator is Exists or DoesNotExist",
+            holds=lambda self: self.operator in _COMPARING or not self.values,
+            cel="self.operator in ['In', 'NotIn'] || !has(self.values) || size(self.values) == 0",
+        ),
+    )
+
+    key: LabelKey
+    """The label that the requirement is about."""
+
+    operator: Operator
+    """In, NotIn, Exists or DoesNotExist."""
+
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=64)] = ()
+    """The values to compare with; for In and NotIn only."""
+
+    def matches(self, labels: Labels) -> bool:
+        """NotIn holds for an object without the label, as in every Kubernetes selector."""
+        match self.operator:
+            case Operator.IN:
+                return self.key in labels and labels[self.key] in self.values
+            case Operator.NOT_IN:
+                return labels.get(self.key) not in self.values
+            case Operator.EXISTS:
+                return self.key in labels
+            case Operator.DOES_NOT_EXIST:
+                return self.key not in labels
+
+
+class LabelSelector(Model):
+    """Selects objects by their labels; all demands must hold, and an empty selector selects everything."""
+
+    rules = (
+        Rule(
+            field="matchLabels",
+            message="every key must be the key of a label, such as app or example.com/tier",
+            holds=lambda self: all(re.fullmatch(LABEL_KEY, key) for key in self.match_labels),
+            cel=f"!has(self.matchLabels) || self.matchLabels.all(key, key.matches(r'{LABEL_KEY}'))",
+        ),
+    )
+
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=64)] = Field(default_factory=dict)
+    """Labels that an object must have, with these values."""
+
+    match_expressions: Annotated[tuple[Requirement, ...], Field(max_length=32)] = ()
+    """Further demands on labels."""
+
+    def matches(self, labels: Labels) -> bool:
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.matches(labels) for requirement in self.match_expressions
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**super().__get_pydantic_json_schema__(schema, handler), "x-kubernetes-map-type": "atomic"}

@@ -1,0 +1,111 @@
+"""What every part of a kind is: a frozen record that reads and writes as Kubernetes does.
+
+A demand on one field is a pydantic constraint, and becomes the same constraint in the CRD. A demand on
+several fields is a `Rule`: stated once for Python and once in CEL, side by side, so that the command line,
+the webhook and the API server refuse the same objects and name the same field. Left out: kinds themselves
+(`resource`), and how a CRD is laid out (`crd`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
+
+from trimtab.api.errors import problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One demand on several fields of a model."""
+
+    field: str
+    """Which field to blame, as a path below the model in the manifest's spelling; empty for the model itself."""
+
+    message: str
+    """What is wrong and how to mend it."""
+
+    holds: Callable[[Any], bool]
+    cel: str
+
+    detail: str = ""
+    """The values at fault, such as `{min} > {max}`; ours alone, for CEL may not spend what writing numbers costs."""
+
+    def check(self, model: "Model") -> None:
+        if not self.holds(model):
+            values = f" ({self.detail.format(**dict(model))})" if self.detail else ""
+            raise problem(self.message + values, field=self.field)
+
+    def validation(self) -> dict[str, str]:
+        """The rule as an entry of `x-kubernetes-validations`."""
+        where = {"fieldPath": f".{self.field}"} if self.field else {}
+        return {"rule": self.cel, "message": self.message, **where}
+
+
+_EMPTY: tuple[Any, ...] = ("", [], {})
+
+
+class Model(BaseModel):
+    """A part of a kind. Unknown fields are refused, so that a misspelt one is named and not ignored."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        use_attribute_docstrings=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, given: Any) -> Any:
+        """The API server prunes a null before it fills defaults in, so a null is as good as no field."""
+        if isinstance(given, dict) and None in given.values():
+            return {name: value for name, value in given.items() if value is not None}
+        return given
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> Self:
+        for rule in self.rules:
+            rule.check(self)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what says nothing: null, and the empty where empty is the default."""
+        written: dict[str, Any] = dump(self)
+        for name, field in type(self).model_fields.items():
+            spelling = field.alias or name
+            value = written.get(spelling)
+            if value is None or (value in _EMPTY and field.default is not None and not field.is_required()):
+                written.pop(spelling, None)
+        return written
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        written = handler.resolve_ref_schema(handler(schema))
+        if cls.rules:
+            written["x-kubernetes-validations"] = [rule.validation() for rule in cls.rules]
+        return written
+
+
+class Observed(Model):
+    """A part of a status. Fields that we do not know are read past: a newer version of ours may have written them."""
+
+    model_config = ConfigDict(extra="ignore")

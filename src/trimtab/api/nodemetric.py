@@ -1,0 +1,177 @@
+"""NodeMetric: what a node and its pods use, as its agent reports it, one object a node, named like the node.
+
+The spec tells the agent how to collect; the status is the agent's. Aggregates appear only once samples span
+enough of their window, so a missing one means "not known yet" and never "nothing used".
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trimtab.api.duration import Duration
+from trimtab.api.fields import Int, Text, Time, Unique, Within
+from trimtab.api.model import Model, Observed, Rule
+from trimtab.api.quantity import Quantity
+from trimtab.api.resource import AGE, Column, Names, Resource
+
+Window = Annotated[Duration, Within("1m", "24h")]
+
+
+class AggregatePolicy(Model):
+    """Over which windows usage is aggregated."""
+
+    durations: Annotated[tuple[Window, ...], Field(min_length=1, max_length=8), Unique()] = (
+        Duration.parse("5m"),
+        Duration.parse("10m"),
+        Duration.parse("30m"),
+    )
+    """The windows, such as 5m, 10m and 30m."""
+
+
+class MetricCollectPolicy(Model):
+    """How usage is collected and reported."""
+
+    rules = (
+        Rule(
+            field="reportIntervalSeconds",
+            message="must not exceed aggregateDurationSeconds",
+            detail="{report_interval_seconds} > {aggregate_duration_seconds}",
+            holds=lambda self: self.report_interval_seconds <= self.aggregate_duration_seconds,
+            cel="self.reportIntervalSeconds <= self.aggregateDurationSeconds",
+        ),
+    )
+
+    aggregate_duration_seconds: Annotated[Int, Field(ge=10, le=86400)] = 300
+    """Over how many seconds the plain usage is averaged."""
+
+    report_interval_seconds: Annotated[Int, Field(ge=1, le=3600)] = 60
+    """How many seconds lie between two reports."""
+
+    node_aggregate_policy: AggregatePolicy = AggregatePolicy()
+    """Over which windows the node's usage is aggregated."""
+
+
+class NodeMetricSpec(Model):
+    """How usage is to be collected."""
+
+    metric_collect_policy: MetricCollectPolicy = MetricCollectPolicy()
+    """How usage is collected and reported."""
+
+
+class Usage(Observed):
+    """An amount of CPU and memory."""
+
+    cpu: Quantity | None = None
+    """CPU, in cores."""
+
+    memory: Quantity | None = None
+    """Memory, without the page cache."""
+
+
+class Aggregates(Observed):
+    """How usage was spread over a window."""
+
+    avg: Usage | None = None
+    """The average."""
+
+    p50: Usage | None = None
+    """The median."""
+
+    p90: Usage | None = None
+    """The 90th percentile."""
+
+    p95: Usage | None = None
+    """The 95th percentile."""
+
+    p99: Usage | None = None
+    """The 99th percentile."""
+
+
+class AggregatedUsage(Observed):
+    """Usage over one window."""
+
+    duration: Duration
+    """The window."""
+
+    usage: Aggregates
+    """How usage was spread over it."""
+
+
+Windows = Annotated[tuple[AggregatedUsage, ...], Field(max_length=8), Unique(("duration",))]
+
+
+class NodeUsage(Observed):
+    """What the node as a whole uses."""
+
+    node_usage: Usage | None = None
+    """All of the node."""
+
+    aggregated_node_usages: Windows = ()
+    """All of the node, over each window that has enough samples."""
+
+    system_usage: Usage | None = None
+    """The system's own part: the node without its pods."""
+
+    aggregated_system_usages: Windows = ()
+    """The system's own part, over each window that has enough samples."""
+
+    best_effort_usage: Usage | None = None
+    """The part of best-effort pods."""
+
+
+class PodUsage(Observed):
+    """What one pod uses."""
+
+    namespace: Text
+    """The namespace of the pod."""
+
+    name: Text
+    """The name of the pod."""
+
+    pod_usage: Usage
+    """All containers of the pod together."""
+
+
+class Reclaimable(Observed):
+    """What could be lent out."""
+
+    resource: Usage
+    """Requested by production pods and, by the prediction of their peaks, not needed."""
+
+
+class NodeMetricStatus(Observed):
+    """What was observed."""
+
+    update_time: Time | None = None
+    """When the agent last reported."""
+
+    node_metric: NodeUsage | None = None
+    """What the node as a whole uses."""
+
+    pods_metric: Annotated[tuple[PodUsage, ...], Field(max_length=1000), Unique(("namespace", "name"))] = ()
+    """What each pod uses."""
+
+    prod_reclaimable_metric: Reclaimable | None = None
+    """What production pods have to spare."""
+
+
+class NodeMetric(Resource):
+    """What a node and its pods use, as its agent reports it; named like the node."""
+
+    names = Names(
+        plural="nodemetrics",
+        short=("nm",),
+        namespaced=False,
+        columns=(
+            Column("CPU", ".status.nodeMetric.nodeUsage.cpu"),
+            Column("Memory", ".status.nodeMetric.nodeUsage.memory"),
+            Column("Reclaimable CPU", ".status.prodReclaimableMetric.resource.cpu", priority=1),
+            Column("Reclaimable Memory", ".status.prodReclaimableMetric.resource.memory", priority=1),
+            Column("Updated", ".status.updateTime", "date"),
+            AGE,
+        ),
+    )
+
+    kind: Literal["NodeMetric"] = "NodeMetric"
+    spec: NodeMetricSpec = NodeMetricSpec()
+    status: NodeMetricStatus = NodeMetricStatus()

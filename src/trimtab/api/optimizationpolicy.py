@@ -1,0 +1,416 @@
+"""OptimizationPolicy: which workloads to right-size, from what evidence, within which bounds, and how boldly.
+
+One policy covers many workloads, by namespace, label and type; where two overlap the heavier one wins. All
+defaults are the careful ones: an empty policy recommends and touches nothing.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from trimtab.api.duration import Duration
+from trimtab.api.fields import (
+    Bool,
+    Count,
+    Int,
+    KindName,
+    NamespaceName,
+    Number,
+    PluginName,
+    Text,
+    Time,
+    Unique,
+    Within,
+)
+from trimtab.api.meta import Condition, Labels, LabelSelector
+from trimtab.api.model import Model, Observed, Rule
+from trimtab.api.quantity import Quantity
+from trimtab.api.resource import AGE, READY, Column, Names, Resource
+
+
+class Mode(StrEnum):
+    """How far a policy goes."""
+
+    AUTO = "Auto"
+    RECOMMEND = "Recommend"
+    DISABLED = "Disabled"
+
+
+class Namespaces(Model):
+    """Namespaces by name; a namespace that is denied stays out even when it is allowed as well."""
+
+    allow: Annotated[tuple[NamespaceName, ...], Field(max_length=256), Unique()] = ()
+    """Only these namespaces; every namespace when left out."""
+
+    deny: Annotated[tuple[NamespaceName, ...], Field(max_length=256), Unique()] = ()
+    """Never these namespaces."""
+
+    def admits(self, namespace: str) -> bool:
+        return namespace not in self.deny and (not self.allow or namespace in self.allow)
+
+
+class WorkloadTypes(Model):
+    """Workloads by kind."""
+
+    rules = (
+        Rule(
+            field="exclude",
+            message="names a kind that include names too; keep it in one of the two",
+            holds=lambda self: not set(self.include) & set(self.exclude),
+            cel="!has(self.include) || !has(self.exclude) || !self.exclude.exists(kind, kind in self.include)",
+        ),
+    )
+
+    include: Annotated[tuple[KindName, ...], Field(max_length=32), Unique()] = ()
+    """Only these kinds, such as Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob, or any kind with a
+    scale subresource (Rollout.argoproj.io); every kind when left out."""
+
+    exclude: Annotated[tuple[KindName, ...], Field(max_length=32), Unique()] = ()
+    """Never these kinds."""
+
+    def admits(self, kind: str) -> bool:
+        return kind not in self.exclude and (not self.include or kind in self.include)
+
+
+class Selector(Model):
+    """Which workloads a policy is about; all parts must agree, and an empty selector means every workload."""
+
+    namespace_selector: LabelSelector | None = None
+    """Only workloads in namespaces with these labels."""
+
+    workload_selector: LabelSelector | None = None
+    """Only workloads with these labels."""
+
+    namespaces: Namespaces = Namespaces()
+    """Namespaces to allow or deny by name; deny wins."""
+
+    workload_types: WorkloadTypes = WorkloadTypes()
+    """Kinds of workloads to include or exclude."""
+
+    def selects(self, *, kind: str, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        return (
+            self.namespaces.admits(namespace)
+            and self.workload_types.admits(kind)
+            and (self.namespace_selector is None or self.namespace_selector.matches(namespace_labels))
+            and (self.workload_selector is None or self.workload_selector.matches(labels))
+        )
+
+
+class Percentile(StrEnum):
+    """Which part of the observed usage a request must cover."""
+
+    P50 = "P50"
+    P90 = "P90"
+    P95 = "P95"
+    P99 = "P99"
+
+
+class MetricsConfig(Model):
+    """Where usage is read, and how much of it a request is to cover."""
+
+    provider: PluginName | None = None
+    """Where usage comes from: prometheus, metrics-server, or the name of a plugin. The operator's own default
+    when left out."""
+
+    rolling_window: Annotated[Duration, Within("1m", "8760h")] = Duration.parse("24h")
+    """How far back usage is looked at, such as 24h; days are written as hours."""
+
+    percentile: Percentile = Percentile.P90
+    """The percentile of usage that a request covers before the safety factor: P50, P90, P95 or P99."""
+
+    safety_factor: Annotated[Number, Field(ge=1, le=10)] = 1.2
+    """What the percentile is multiplied by; 1.2 leaves a fifth to spare."""
+
+
+class Bounds(Model):
+    """The least and the most that is ever recommended for a container."""
+
+    rules = (
+        Rule(
+            field="max",
+            message="must be more than 0",
+            holds=lambda self: self.max is None or self.max.amount > 0,
+            cel="!has(self.max) || quantity(string(self.max)).isGreaterThan(quantity('0'))",
+        ),
+        Rule(
+            field="min",
+            message="must not exceed max",
+            detail="{min} > {max}",
+            holds=lambda self: self.max is None or self.min <= self.max,
+            cel="!has(self.max) || quantity(string(self.min)).compareTo(quantity(string(self.max))) <= 0",
+        ),
+    )
+
+    min: Quantity
+    """Never recommend less than this."""
+
+    max: Quantity | None = None
+    """Never recommend more than this; no upper bound when left out."""
+
+
+class CPUBounds(Bounds):
+    """The least and the most CPU that is ever recommended for a container."""
+
+    min: Quantity = Quantity.parse("10m")
+    """Never recommend less than this."""
+
+
+class MemoryBounds(Bounds):
+    """The least and the most memory that is ever recommended for a container."""
+
+    min: Quantity = Quantity.parse("32Mi")
+    """Never recommend less than this."""
+
+
+class ResourceBounds(Model):
+    """Bounds that hold for every container, whatever was observed."""
+
+    cpu: CPUBounds = CPUBounds()
+    """Bounds for CPU, such as min 100m and max 4."""
+
+    memory: MemoryBounds = MemoryBounds()
+    """Bounds for memory, such as min 128Mi and max 8Gi."""
+
+
+class UpdateStrategy(Model):
+    """How a recommendation may be put into effect in mode Auto."""
+
+    allow_in_place_resize: Bool = True
+    """Resize running pods without a restart where the cluster can."""
+
+    allow_recreate: Bool = False
+    """Where a running pod cannot be resized, replace it; its PodDisruptionBudget is respected. When false such a
+    change is skipped and the status says so."""
+
+    update_requests_only: Bool = True
+    """Change requests and leave limits as they are. When false, limits follow limitPolicy."""
+
+
+class LimitMode(StrEnum):
+    """What becomes of a limit when its request changes."""
+
+    KEEP = "Keep"
+    KEEP_RATIO = "KeepRatio"
+    MULTIPLIER = "Multiplier"
+    HEADROOM = "Headroom"
+    REMOVE = "Remove"
+
+
+class LimitRule(Model):
+    """What becomes of the limit of one resource; only Multiplier and Headroom give one to a container without."""
+
+    rules = (
+        Rule(
+            field="multiplier",
+            message="must be given when mode is Multiplier, and only then",
+            holds=lambda self: (self.mode is LimitMode.MULTIPLIER) == (self.multiplier is not None),
+            cel="(self.mode == 'Multiplier') == has(self.multiplier)",
+        ),
+        Rule(
+            field="headroom",
+            message="must be given when mode is Headroom, and only then",
+            holds=lambda self: (self.mode is LimitMode.HEADROOM) == (self.headroom is not None),
+            cel="(self.mode == 'Headroom') == has(self.headroom)",
+        ),
+    )
+
+    mode: LimitMode = LimitMode.KEEP_RATIO
+    """Keep leaves the limit alone, and the request stays below it; KeepRatio keeps limit to request as it was;
+    Multiplier sets request times multiplier; Headroom sets request plus headroom; Remove takes the limit away."""
+
+    multiplier: Annotated[Number, Field(ge=1, le=100)] | None = None
+    """The limit as a multiple of the request, such as 1.5; with mode Multiplier."""
+
+    headroom: Quantity | None = None
+    """How much the limit is above the request, such as 256Mi; with mode Headroom."""
+
+
+class LimitPolicy(Model):
+    """What becomes of limits, for CPU and memory apart: throttled CPU is slow, a lack of memory is fatal."""
+
+    cpu: LimitRule = LimitRule()
+    """What becomes of CPU limits."""
+
+    memory: LimitRule = LimitRule()
+    """What becomes of memory limits."""
+
+
+_KEEP_RULE = LimitRule(mode=LimitMode.KEEP)
+_KEEP = LimitPolicy(cpu=_KEEP_RULE, memory=_KEEP_RULE)
+
+
+class StrategyChoice(Model):
+    """How sizes are derived from usage."""
+
+    name: PluginName = "trimtab"
+    """The strategy: trimtab, or the name of a plugin."""
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the strategy; what there is depends on it."""
+
+
+class OptimizationPolicySpec(Model):
+    """What is wanted."""
+
+    rules = (
+        Rule(
+            field="limitPolicy",
+            message="limits stay as they are while updateStrategy.updateRequestsOnly is true; set that to false, "
+            "or both modes to Keep",
+            holds=lambda self: (
+                not self.update_strategy.update_requests_only or self.limit_policy in (None, _KEEP)
+            ),
+            cel="!self.updateStrategy.updateRequestsOnly || !has(self.limitPolicy) "
+            "|| (self.limitPolicy.cpu.mode == 'Keep' && self.limitPolicy.memory.mode == 'Keep')",
+        ),
+    )
+
+    mode: Mode = Mode.RECOMMEND
+    """Auto applies recommendations, Recommend only writes them down, Disabled does nothing and keeps the
+    history."""
+
+    weight: Annotated[Int, Field(ge=1, le=1000)] = 100
+    """Which policy wins where several select a workload: the heaviest, and of equals the first by name."""
+
+    selector: Selector = Selector()
+    """Which workloads the policy is about; every workload when empty."""
+
+    metrics_config: MetricsConfig = MetricsConfig()
+    """Where usage is read, and how much of it a request is to cover."""
+
+    strategy: StrategyChoice = StrategyChoice()
+    """How sizes are derived from usage."""
+
+    resource_bounds: ResourceBounds = ResourceBounds()
+    """The least and the most that is ever recommended for a container."""
+
+    update_strategy: UpdateStrategy = UpdateStrategy()
+    """How a recommendation may be put into effect in mode Auto."""
+
+    limit_policy: LimitPolicy | None = None
+    """What becomes of limits when updateStrategy.updateRequestsOnly is false; their ratio to requests is kept
+    when left out."""
+
+    reconciliation_interval: Annotated[Duration, Within("10s", "24h")] = Duration.parse("5m")
+    """How often each workload is looked at again, such as 5m."""
+
+    def limit_rule(self, resource: Literal["cpu", "memory"]) -> LimitRule:
+        """What becomes of the limit of a resource, all settings considered."""
+        if self.update_strategy.update_requests_only:
+            return _KEEP_RULE
+        rule: LimitRule = getattr(self.limit_policy or LimitPolicy(), resource)
+        return rule
+
+
+class ContainerRecommendation(Observed):
+    """What one container should ask for."""
+
+    container: Text
+    """The name of the container."""
+
+    cpu: Quantity | None = None
+    """The CPU request."""
+
+    memory: Quantity | None = None
+    """The memory request."""
+
+    explanation: Annotated[str, Field(max_length=4096)] | None = None
+    """How these numbers came about."""
+
+
+class WorkloadState(StrEnum):
+    """How far a workload has come."""
+
+    PENDING = "Pending"
+    RECOMMENDED = "Recommended"
+    APPLYING = "Applying"
+    APPLIED = "Applied"
+    SKIPPED = "Skipped"
+    REVERTED = "Reverted"
+    FAILED = "Failed"
+
+
+class WorkloadStatus(Observed):
+    """What was found and done for one workload."""
+
+    kind: KindName
+    """The kind of the workload."""
+
+    namespace: Text
+    """The namespace of the workload."""
+
+    name: Text
+    """The name of the workload."""
+
+    status: WorkloadState
+    """Pending, Recommended, Applying, Applied, Skipped, Reverted or Failed."""
+
+    reason: Annotated[str, Field(max_length=4096)] | None = None
+    """Why it was skipped, reverted, or failed, and what to do about it."""
+
+    last_recommendation: Time | None = None
+    """When the recommendation was last made."""
+
+    last_applied: Time | None = None
+    """When a recommendation was last put into effect."""
+
+    recommendations: Annotated[
+        tuple[ContainerRecommendation, ...], Field(max_length=64), Unique(("container",))
+    ] = ()
+    """The recommendation for each container."""
+
+
+class WorkloadCounts(Observed):
+    """How many workloads, also those that are too many to be listed."""
+
+    monitored: Count = 0
+    """Workloads that the policy selects and no heavier policy takes."""
+
+    updated: Count = 0
+    """Workloads that run with their recommendation."""
+
+    skipped: Count = 0
+    """Workloads that were left alone for a reason."""
+
+
+class OptimizationPolicyStatus(Observed):
+    """What was observed."""
+
+    observed_generation: Count | None = None
+    """The generation of the spec that this status is about."""
+
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), Unique(("type",))] = ()
+    """Ready, MetricsAvailable and others, each with its reason."""
+
+    counts: WorkloadCounts | None = None
+    """How many workloads are monitored, updated and skipped."""
+
+    workloads: Annotated[
+        tuple[WorkloadStatus, ...], Field(max_length=500), Unique(("kind", "namespace", "name"))
+    ] = ()
+    """The workloads, those that need attention first; counts tells how many there are in all."""
+
+
+class OptimizationPolicy(Resource):
+    """Which workloads to right-size, from what evidence, within which bounds, and how boldly."""
+
+    names = Names(
+        plural="optimizationpolicies",
+        short=("op",),
+        namespaced=True,
+        columns=(
+            Column("Mode", ".spec.mode"),
+            Column("Weight", ".spec.weight", "integer"),
+            Column("Strategy", ".spec.strategy.name", priority=1),
+            Column("Workloads", ".status.counts.monitored", "integer"),
+            Column("Updated", ".status.counts.updated", "integer"),
+            Column("Skipped", ".status.counts.skipped", "integer", priority=1),
+            READY,
+            AGE,
+        ),
+    )
+
+    kind: Literal["OptimizationPolicy"] = "OptimizationPolicy"
+    spec: OptimizationPolicySpec = OptimizationPolicySpec()
+    status: OptimizationPolicyStatus = OptimizationPolicyStatus()

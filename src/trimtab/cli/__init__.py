@@ -1,0 +1,81 @@
+"""The command line. A command is a file here with a function of the same name, and a line in `COMMANDS`.
+
+The function's parameters are the options, its doc-string is the help (the first line as in `COMMANDS`, then an
+example), and what it returns is the exit code: 0 or None done, 1 found something that the user asked to be told of.
+Wrong usage and a `TrimtabError` end in one line on stderr and 2. A command's file is imported only when the command
+is asked for: start-up stays quick, however much there is.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+
+from trimtab import __version__
+from trimtab.errors import TrimtabError
+
+COMMANDS = {
+    "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
+}
+
+USAGE = 2
+INTERRUPTED = 130
+
+
+def build(asked: str = "") -> App:
+    """All commands, none of them imported yet; the one that is asked for gives its own help, and not its summary."""
+    app = App(
+        name="trimtab",
+        help="Keeps every workload of a Kubernetes cluster at the smallest size that still meets its objectives.",
+        version=__version__,
+        help_format="plaintext",
+        default_parameter=Parameter(negative=()),
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+        exit_on_error=False,
+        print_error=False,
+    )
+    for name, summary in COMMANDS.items():
+        app.command(f"trimtab.cli.{name}:{name}", name=name, help=None if name == asked else summary)
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code."""
+    try:
+        return build(*arguments[:1])(list(arguments)) or 0
+    except CycloptsError as error:
+        return _refuse(_usage(error))
+    except TrimtabError as error:
+        return _refuse(_one_line(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Nothing may be flushed into the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def main() -> NoReturn:
+    """The entry point of the `trimtab` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def _refuse(line: str) -> int:
+    print(f"trimtab: {line}", file=sys.stderr)
+    return USAGE
+
+
+def _usage(error: CycloptsError) -> str:
+    command = " ".join(["trimtab", *(error.command_chain or ())])
+    if isinstance(error, UnusedCliTokensError):
+        wrong = f'Unexpected argument "{(error.unused_tokens or [""])[0]}".'
+    else:
+        wrong = _one_line(error)
+    return f"{wrong} See `{command} --help`."
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

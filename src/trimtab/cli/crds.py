@@ -1,0 +1,91 @@
+"""`trimtab crds`: what the cluster has to know of our kinds, made from the models that we run on."""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from trimtab.errors import TrimtabError
+
+
+def crds(
+    *,
+    directory: Path | None = None,
+    check: bool = False,
+    output: Literal["yaml", "json", "table"] = "yaml",
+) -> int:
+    """Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.
+
+    Install them into the current cluster:
+
+        trimtab crds | kubectl apply --server-side -f -
+
+    Parameters
+    ----------
+    directory
+        Write a file a kind into this folder instead of printing.
+    check
+        Write nothing: name the files in the directory that are not as they should be, and exit with 1 if there are any.
+    output
+        What to print: the definitions as yaml or json, or a table of the kinds.
+    """
+    if directory is not None:
+        return _check(directory) if check else _write(directory)
+    if check:
+        raise TrimtabError("--check needs --directory, the folder to look at")
+    _print(output)
+    return 0
+
+
+def _files() -> dict[str, str]:
+    from trimtab.api import KINDS, crd_yaml
+
+    return {f"{kind.names.plural}.yaml": crd_yaml(kind) for kind in KINDS}
+
+
+def _write(directory: Path) -> int:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in _files().items():
+            (directory / name).write_text(text)
+            print(directory / name)
+    except OSError as error:
+        raise TrimtabError(f"--directory {directory}: {error.strerror}") from error
+    return 0
+
+
+def _check(directory: Path) -> int:
+    wanted = _files()
+    found = {path.name: path.read_text() for path in directory.glob("*.yaml")}
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in found:
+            print(f"{directory / name}: is missing")
+        elif name not in wanted:
+            print(f"{directory / name}: is of no kind")
+        elif found[name] != wanted[name]:
+            print(f"{directory / name}: differs from the models")
+    return 0 if found == wanted else 1
+
+
+def _print(output: Literal["yaml", "json", "table"]) -> None:
+    from trimtab.api import KINDS, crd
+
+    if output == "yaml":
+        print("---\n".join(_files().values()), end="")
+    elif output == "json":
+        print(
+            json.dumps({"apiVersion": "v1", "kind": "List", "items": [crd(kind) for kind in KINDS]}, indent=2)
+        )
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table("KIND", "NAME", "SHORT", "SCOPE", box=None)
+        for kind in KINDS:
+            definition = crd(kind)
+            table.add_row(
+                kind.__name__,
+                definition["metadata"]["name"],
+                ", ".join(kind.names.short),
+                definition["spec"]["scope"],
+            )
+        Console().print(table)
