@@ -7,7 +7,7 @@ should. What this machine cannot run is skipped with the reason.
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ import pytest
 
 from harness import UnavailableError, build, packages, process
 from harness.cluster import Cluster
+from harness.faultproxy import FaultProxy
 from harness.postgres import Postgres
 from harness.quantity import GoQuantity
 
@@ -99,3 +100,10 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     process.wait_for(lambda: cluster.has(account), what=f"the service account of {name}")
     yield name
     cluster.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+async def fault_proxy(cluster: Cluster) -> AsyncIterator[FaultProxy]:
+    """The API server with faults before it: use its `kubeconfig` or `server`, and tell it what to break."""
+    async with FaultProxy(cluster) as proxy:
+        yield proxy

@@ -135,6 +135,11 @@ class Cluster:
         self._plane.apiserver.stop(timeout=2)  # it would wait a minute for the watches that others hold
         self.start_apiserver()
 
+    def stop_controllers(self) -> None:
+        """Leave the API server alone with what is written to it: nothing is scheduled, collected or evicted."""
+        self._plane.scheduler.kill()
+        self._plane.controllers.kill()
+
     def stop(self) -> None:
         if self.node:
             self.node.stop()
