@@ -1,0 +1,73 @@
+"""When each key is due: a key has at most one time, and the earliest one asked for wins.
+
+Pure: the time is passed in and nothing sleeps. A heap cannot drop an entry from its middle, so what was
+replaced or dropped stays in it as a leftover; when leftovers outnumber the keys the heap is built anew.
+Each operation so costs O(log n) amortised, and memory follows the keys that are really scheduled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+_FEW = 64
+"""So many leftovers are not worth a rebuild."""
+
+
+class Schedule(Generic[K]):
+    """Keys and the times at which they are due."""
+
+    __slots__ = ("_entries", "_heap", "_order")
+
+    def __init__(self) -> None:
+        self._order = itertools.count()  # keys need not compare, and equals come out in the order of asking
+        self._entries: dict[K, tuple[float, int, K]] = {}
+        self._heap: list[tuple[float, int, K]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._entries
+
+    def put(self, key: K, when: float) -> None:
+        """Make the key due at this time, unless it is due earlier already."""
+        known = self._entries.get(key)
+        if known is not None and known[0] <= when:
+            return
+        entry = self._entries[key] = (when, next(self._order), key)
+        heapq.heappush(self._heap, entry)
+        self._tidy()
+
+    def drop(self, key: K) -> None:
+        """The key is no longer due at any time."""
+        if self._entries.pop(key, None) is not None:
+            self._tidy()
+
+    @property
+    def next_time(self) -> float | None:
+        """When the first key is due."""
+        while self._heap and not self._counts(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now: float) -> list[K]:
+        """Take out the keys that are due by now, the longest due first."""
+        due: list[K] = []
+        while (first := self.next_time) is not None and first <= now:
+            key = heapq.heappop(self._heap)[2]
+            del self._entries[key]
+            due.append(key)
+        return due
+
+    def _counts(self, entry: tuple[float, int, K]) -> bool:
+        return self._entries.get(entry[2]) is entry
+
+    def _tidy(self) -> None:
+        if len(self._heap) > 2 * len(self._entries) + _FEW:
+            self._heap = list(self._entries.values())
+            heapq.heapify(self._heap)
