@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
 
@@ -19,11 +18,9 @@ from trimtab.kube.pace import Backoff, RetryRule
 from trimtab.kube.records import JSON
 from trimtab.kube.resources import (
     CONFIG_MAPS,
-    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     NAMESPACES,
-    NODES,
     PODS,
     SERVICES,
     Resource,

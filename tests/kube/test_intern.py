@@ -39,7 +39,7 @@ def test_a_memo_asks_once_for_equal_arguments() -> None:
 
 
 def test_a_memo_stays_small() -> None:
-    memo = Memo(lambda number: number)
+    memo: Memo[int, int] = Memo(lambda number: number)
     for number in range(10 * Memo.LIMIT):
         assert memo(number) == number
     assert len(memo._answers) <= Memo.LIMIT

@@ -18,6 +18,7 @@ from trimtab.errors import TrimtabError
 
 COMMANDS = {
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
+    "doctor": "Check a cluster: version, rights, metrics, resize in place, CRDs; and say what to do about each.",
 }
 
 USAGE = 2

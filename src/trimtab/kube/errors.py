@@ -34,8 +34,10 @@ from typing import ClassVar
 
 import msgspec
 
+from trimtab.errors import TrimtabError
 
-class KubeError(Exception):
+
+class KubeError(TrimtabError):
     """Any failure of talking to Kubernetes."""
 
     transient: ClassVar[bool] = False

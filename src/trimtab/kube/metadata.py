@@ -17,7 +17,6 @@ from trimtab.kube.records import (
     version_number,
 )
 
-
 _ONLY_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _ONLY_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 

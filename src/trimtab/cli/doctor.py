@@ -1,0 +1,183 @@
+"""`trimtab doctor`: is this cluster ready for us, and if not, what to do about it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from trimtab.api import API_VERSION, GROUP, KINDS
+from trimtab.kube.access import load_connection
+from trimtab.kube.client import Client
+from trimtab.kube.errors import ApiError, KubeError, describe
+from trimtab.kube.features import Version, resizes_in_place, served, server_version
+from trimtab.kube.pace import RetryRule
+from trimtab.kube.rights import RIGHTS, Process, missing_rights
+from trimtab.usage.discovery import find_promql_servers, has_metrics_server
+
+State = Literal["ok", "warning", "problem"]
+
+OLDEST = Version(1, 29)
+SHOWN_AT_MOST = 6
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found, and what to do about it when that is not well."""
+
+    check: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    *,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    process: Process = "scan",
+    namespace: str | None = None,
+    output: Literal["table", "json"] = "table",
+) -> int:
+    """Check a cluster: version, rights, metrics, resize in place, CRDs; and say what to do about each.
+
+    Is the cluster of the current context ready for the operator?
+
+        trimtab doctor --process operator
+
+    Exits with 1 when there is a problem; warnings alone exit with 0.
+
+    Parameters
+    ----------
+    context
+        The kubeconfig context to use instead of the current one.
+    kubeconfig
+        The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
+    process
+        Whose rights to check: scan only reads, the operator resizes, the agent runs on each node.
+    namespace
+        Check the rights in this namespace instead of the whole cluster.
+    output
+        A table for people or json for programs.
+    """
+    findings = asyncio.run(_examine(kubeconfig, context, process, namespace))
+    if output == "json":
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        _show(findings)
+    return int(any(finding.state == "problem" for finding in findings))
+
+
+async def _examine(
+    kubeconfig: str | None, context: str | None, process: Process, namespace: str | None
+) -> list[Finding]:
+    connection = load_connection(kubeconfig=kubeconfig, context=context)
+    async with Client(connection, retry=RetryRule(attempts=2), timeout=15) as client:
+        cluster = await _cluster(
+            client
+        )  # when even this fails there is nothing to examine: the error says why
+        checks: dict[str, Callable[[], Awaitable[Finding]]] = {
+            f"rights of {process}": lambda: _rights(client, process, namespace),
+            "metrics-server": lambda: _metrics_server(client),
+            "history": lambda: _history(client),
+            "resize in place": lambda: _resize(client),
+            "kinds": lambda: _kinds(client, process),
+        }
+        return [cluster, *await asyncio.gather(*(_guarded(name, check) for name, check in checks.items()))]
+
+
+async def _guarded(name: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
+    """A check that cannot be made is a finding too: the others are still worth having."""
+    try:
+        return await check()
+    except ApiError as error:
+        return Finding(
+            name, "problem", describe(error), "ask your administrator for this right, or try again"
+        )
+    except KubeError as error:
+        return Finding(name, "problem", describe(error), "check the connection to the API server")
+
+
+async def _cluster(client: Client) -> Finding:
+    server, connection = await server_version(client), client.connection
+    found = f"{connection.context} ({connection.server}), Kubernetes {server.text}"
+    if server.version < OLDEST:
+        return Finding("cluster", "warning", found, f"Trimtab is made for Kubernetes {OLDEST} and later")
+    return Finding("cluster", "ok", found)
+
+
+async def _rights(client: Client, process: Process, namespace: str | None) -> Finding:
+    missing = await missing_rights(client, RIGHTS[process], namespace=namespace)
+    where = f"in namespace {namespace}" if namespace else "in all namespaces"
+    if not missing:
+        return Finding(f"rights of {process}", "ok", f"all that it needs {where}")
+    shown = "; ".join(map(str, missing[:SHOWN_AT_MOST]))
+    more = f"; and {len(missing) - SHOWN_AT_MOST} more" if len(missing) > SHOWN_AT_MOST else ""
+    return Finding(
+        f"rights of {process}",
+        "problem",
+        f"missing {where}: {shown}{more}",
+        "ask for a role with these verbs" + ("" if namespace else ", or name a namespace with --namespace"),
+    )
+
+
+async def _metrics_server(client: Client) -> Finding:
+    if await has_metrics_server(client):
+        return Finding("metrics-server", "ok", "answers")
+    return Finding(
+        "metrics-server", "warning", "does not answer", "install metrics-server, or give Trimtab a Prometheus"
+    )
+
+
+async def _history(client: Client) -> Finding:
+    servers = await find_promql_servers(client)
+    if servers:
+        shown = ", ".join(f"{server.flavour} at {server.url}" for server in servers[:SHOWN_AT_MOST])
+        return Finding("history", "ok", shown)
+    return Finding(
+        "history",
+        "warning",
+        "no Prometheus, Thanos, Mimir or VictoriaMetrics found by its Service labels",
+        "without history, recommendations start from nothing: install one, or name its address",
+    )
+
+
+async def _resize(client: Client) -> Finding:
+    if await resizes_in_place(client):
+        return Finding("resize in place", "ok", "running pods can be resized without a restart")
+    return Finding(
+        "resize in place",
+        "warning",
+        "the server has no pods/resize",
+        "upgrade to Kubernetes 1.33 or later, or allow pods to be recreated (updateStrategy.allowRecreate)",
+    )
+
+
+async def _kinds(client: Client, process: Process) -> Finding:
+    known = await served(client, API_VERSION)
+    missing = [kind.__name__ for kind in KINDS if kind.names.plural not in known]
+    if not missing:
+        return Finding("kinds", "ok", f"all {len(KINDS)} of {GROUP} are installed")
+    state: State = "warning" if process == "scan" else "problem"
+    return Finding(
+        "kinds",
+        state,
+        f"not installed: {', '.join(missing)}",
+        "trimtab crds | kubectl apply --server-side -f -",
+    )
+
+
+_MARKS = {"ok": "[green]✔[/]", "warning": "[yellow]![/]", "problem": "[red]✘[/]"}
+
+
+def _show(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1))
+    for finding in findings:
+        table.add_row(_MARKS[finding.state], f"[bold]{finding.check}[/]", escape(finding.found))
+        if finding.advice:
+            table.add_row("", "", f"[dim]→ {escape(finding.advice)}[/]")
+    Console().print(table)

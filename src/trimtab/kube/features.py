@@ -1,0 +1,77 @@
+"""What a cluster can do: its version, its resources, resizing in place.
+
+Read from the server's own discovery rather than deduced from its version, which managed offerings and
+feature gates make unreliable.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from trimtab.kube.client import Client
+from trimtab.kube.errors import ApiError, NotFound
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """A Kubernetes version as far as it matters for what a server can do."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """From `v1.36.3`, `1.36` or what a provider makes of it, such as `v1.30.4-gke.100`."""
+        found = re.match(r"v?(\d+)\.(\d+)", text)
+        return cls(int(found[1]), int(found[2])) if found else cls(0, 0)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersion:
+    """What a server says of itself."""
+
+    text: str
+    version: Version
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _ResourceList(msgspec.Struct, frozen=True):
+    resources: tuple[_Resource, ...] = ()
+
+
+async def server_version(client: Client) -> ServerVersion:
+    said = await client.version()
+    return ServerVersion(text=said["gitVersion"], version=Version.parse(said["gitVersion"]))
+
+
+async def served(client: Client, group_version: str) -> frozenset[str]:
+    """The resources (`pods`, `pods/resize`, …) of a group and version; none when the server has no such group."""
+    path = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
+    try:
+        answer = await client.request("GET", path)
+    except NotFound:
+        return frozenset()
+    return frozenset(resource.name for resource in msgspec.json.decode(answer, type=_ResourceList).resources)
+
+
+async def resizes_in_place(client: Client) -> bool:
+    """Whether running pods can be resized: the feature is on exactly when the subresource is served."""
+    return "pods/resize" in await served(client, "v1")
+
+
+async def answers(client: Client, path: str) -> bool:
+    """Whether a path is served and its server is up (an aggregated API can be registered and yet be down)."""
+    try:
+        await client.request("GET", path)
+    except ApiError:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""Which sources of usage a cluster offers: metrics-server, and whatever speaks PromQL.
+
+PromQL servers are found by the labels that their charts and operators put on Services, best first: one
+that gathers from many places before a single Prometheus. What is found is a candidate: it was seen, not
+asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab.kube.client import Client, Object
+from trimtab.kube.features import answers
+from trimtab.kube.resources import SERVICES
+
+METRICS_SERVER_API = "/apis/metrics.k8s.io/v1beta1/nodes"
+
+_FLAVOURS = (
+    ("Thanos", "app.kubernetes.io/component=query,app.kubernetes.io/name=thanos"),
+    ("Thanos", "app.kubernetes.io/name=thanos-query"),
+    ("Thanos", "app=thanos-query"),
+    ("VictoriaMetrics", "app.kubernetes.io/name=vmselect"),
+    ("VictoriaMetrics", "app.kubernetes.io/name=vmsingle"),
+    ("VictoriaMetrics", "app.kubernetes.io/name=victoria-metrics-single"),
+    ("Mimir", "app.kubernetes.io/name=mimir,app.kubernetes.io/component=query-frontend"),
+    ("Mimir", "app.kubernetes.io/name=mimir,app.kubernetes.io/component=nginx"),
+    ("Prometheus", "app=kube-prometheus-stack-prometheus"),
+    ("Prometheus", "operated-prometheus=true"),
+    ("Prometheus", "app.kubernetes.io/name=prometheus,app.kubernetes.io/component=server"),
+    ("Prometheus", "app=prometheus,component=server"),
+    ("Prometheus", "app.kubernetes.io/name=prometheus"),
+    ("Prometheus", "app=prometheus-server"),
+    ("Prometheus", "app=prometheus"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromQLServer:
+    """A Service that looks like a PromQL server."""
+
+    flavour: str
+    namespace: str
+    service: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Its address inside the cluster."""
+        return f"http://{self.service}.{self.namespace}.svc:{self.port}"
+
+
+async def has_metrics_server(client: Client) -> bool:
+    """Whether the resource metrics API is registered and answers."""
+    return await answers(client, METRICS_SERVER_API)
+
+
+async def find_promql_servers(client: Client) -> list[PromQLServer]:
+    """The candidates, best first, each Service once."""
+    found: dict[tuple[str, str], PromQLServer] = {}
+    services = await client.items(SERVICES)
+    for flavour, selector in _FLAVOURS:
+        wanted = dict(term.split("=") for term in selector.split(","))
+        for service in services:
+            metadata = service["metadata"]
+            labels = metadata.get("labels") or {}
+            if wanted.items() <= labels.items() and (port := _query_port(service)):
+                key = (metadata["namespace"], metadata["name"])
+                found.setdefault(key, PromQLServer(flavour, *key, port))
+    return list(found.values())
+
+
+def _query_port(service: Object) -> int | None:
+    """The port of the query API: one named for HTTP, or else the first."""
+    ports = service["spec"].get("ports") or []
+    named = [
+        port
+        for port in ports
+        if port.get("name") in {"http-web", "web", "http", "http-metrics", "http-query"}
+    ]
+    return next((int(port["port"]) for port in [*named, *ports]), None)

@@ -1,0 +1,138 @@
+"""`trimtab doctor` on the real API server: what it finds, what it advises, how it ends."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cluster import Cluster
+from trimtab.cli import run
+
+Examine = Callable[..., tuple[int, dict[str, dict[str, str]]]]
+
+
+@pytest.fixture
+def examine(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Examine:
+    def examine(*options: str) -> tuple[int, dict[str, dict[str, str]]]:
+        code = run(["doctor", "--kubeconfig", str(cluster.kubeconfig), "--output", "json", *options])
+        findings: list[dict[str, str]] = json.loads(capsys.readouterr().out)
+        return code, {finding["check"]: finding for finding in findings}
+
+    return examine
+
+
+def altered(cluster: Cluster, path: Any, **user: Any) -> str:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] |= user
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+def test_it_says_which_cluster_it_looked_at(examine: Examine, cluster: Cluster) -> None:
+    code, findings = examine()
+    assert code == 0
+    assert findings["cluster"]["state"] == "ok"
+    assert cluster.server in findings["cluster"]["found"]
+    assert "Kubernetes v1.36" in findings["cluster"]["found"]
+
+
+def test_an_administrator_lacks_no_right_and_a_new_cluster_resizes_in_place(examine: Examine) -> None:
+    _, findings = examine("--process", "agent")
+    assert findings["rights of agent"]["state"] == "ok"
+    assert findings["resize in place"]["state"] == "ok"
+
+
+def test_a_nobody_is_told_what_is_missing_and_what_to_ask_for(
+    cluster: Cluster, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
+    code = run(["doctor", "--kubeconfig", kubeconfig])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert code == 1
+    assert "missing in all namespaces: get, list, watch pods; get, list, watch nodes" in shown
+    assert "ask for a role with these verbs" in shown
+
+
+def test_rights_are_looked_at_where_the_user_has_them(
+    cluster: Cluster, namespace: str, tmp_path: Any
+) -> None:
+    kubeconfig = altered(cluster, tmp_path / "reader", **{"as": f"reader-of-{namespace}"})
+    cluster.kubectl(
+        "create",
+        "rolebinding",
+        "reader",
+        "--clusterrole=cluster-admin",
+        f"--user=reader-of-{namespace}",
+        "-n",
+        namespace,
+    )
+    assert run(["doctor", "--kubeconfig", kubeconfig, "--process", "agent"]) == 1
+    findings = run(["doctor", "--kubeconfig", kubeconfig, "--namespace", namespace, "--output", "json"])
+    assert findings == 1, "its Services elsewhere are still not for it to see"
+
+
+def test_missing_kinds_are_a_problem_for_the_operator_and_not_for_a_scan(
+    examine: Examine, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.kubectl("delete", "crd", "nodemetrics.trimtab.io", "--ignore-not-found")
+    code, findings = examine("--process", "operator")
+    assert (code, findings["kinds"]["state"]) == (1, "problem")
+    assert "NodeMetric" in findings["kinds"]["found"]
+    _, findings = examine()
+    assert findings["kinds"]["state"] == "warning"
+    assert findings["kinds"]["advice"] == "trimtab crds | kubectl apply --server-side -f -"
+    run(["crds"])
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=capsys.readouterr().out)
+    cluster.kubectl("wait", "--for=condition=Established", "crd/nodemetrics.trimtab.io")
+    code, findings = examine("--process", "operator")
+    assert (code, findings["kinds"]["state"]) == (0, "ok")
+
+
+def test_a_prometheus_is_found_by_its_labels(examine: Examine, cluster: Cluster, namespace: str) -> None:
+    _, findings = examine()
+    assert findings["history"]["state"] == "warning"
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "metrics", "namespace": namespace, "labels": {"app": "prometheus"}},
+        "spec": {"ports": [{"name": "grpc", "port": 10901}, {"name": "web", "port": 9090}]},
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(service))
+    _, findings = examine()
+    assert findings["history"]["found"] == f"Prometheus at http://metrics.{namespace}.svc:9090"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--context", "elsewhere"], "elsewhere"),
+        (["--kubeconfig", "/nowhere/config"], "/nowhere/config"),
+        (["--process", "barber"], "barber"),
+        (["--output", "xml"], "xml"),
+    ],
+)
+def test_bad_input_is_one_line_and_two(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    given = (
+        arguments if "--kubeconfig" in arguments else ["--kubeconfig", str(cluster.kubeconfig), *arguments]
+    )
+    assert run(["doctor", *given]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert line in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_cluster_that_is_away_is_one_line_and_two(
+    cluster: Cluster, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    (tmp_path / "away").write_text(yaml.safe_dump(config))
+    assert run(["doctor", "--kubeconfig", str(tmp_path / "away")]) == 2
+    captured = capsys.readouterr()
+    assert "cannot connect" in captured.err
+    assert captured.err.count("\n") == 1
