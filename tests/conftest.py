@@ -13,10 +13,11 @@ from typing import TypeVar
 
 import pytest
 
-from harness import UnavailableError, build, packages, process
+from harness import UnavailableError, build, node, packages, process
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.postgres import Postgres
+from harness.prometheus import Prometheus
 from harness.quantity import GoQuantity
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ PREPARATIONS: dict[str, Callable[[], object]] = {
     "go_quantity": build.QUANTITY.built,
     "postgres_url": lambda: packages.install("postgresql"),
     "cluster": build.KUBE.built,
+    "node_cluster": node.prepare,
+    "prometheus": lambda: packages.install("prometheus"),
 }
 
 
@@ -88,6 +91,20 @@ def postgres_url() -> Iterator[str]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The real control plane, one a session."""
     with _or_skip(lambda: Cluster.start(tmp_path_factory.mktemp("cluster"))) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def node_cluster(cluster: Cluster) -> Cluster:
+    """The same cluster with this machine as its node: real containers, real metrics."""
+    _or_skip(cluster.add_node)
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def prometheus(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A real Prometheus that scrapes the node."""
+    with _or_skip(lambda: Prometheus(node_cluster, tmp_path_factory.mktemp("prometheus"))) as running:
         yield running
 
 

@@ -116,6 +116,17 @@ class Cluster:
             return False
         return True
 
+    def is_so(self, path: str, condition: str) -> bool:
+        """Whether the object at this path has this condition."""
+        if not self.has(path):
+            return False
+        conditions = self.call("GET", path).get("status", {}).get("conditions", [])
+        return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+    def log(self, component: str) -> Path:
+        """Where a component of the cluster writes its log."""
+        return self.directory / "logs" / f"{component}.log"
+
     def add_node(self) -> Node:
         """Start this machine as a node of the cluster; a second call gives the same one."""
         if self.node is None:

@@ -18,7 +18,6 @@ PROOF = {
     "busybox-static": "bin/busybox",
     "containernetworking-plugins": "usr/lib/cni/ptp",
     "gcc": "usr/bin/gcc",
-    "iptables": "usr/sbin/iptables",
     "libc6-dev": "usr/lib/*/libc.a",
     "openssl": "usr/bin/openssl",
     "postgresql": "usr/lib/postgresql/*/bin/postgres",

@@ -1,0 +1,83 @@
+"""Container images made from files of this machine, as archives that containerd imports: no registry is asked.
+
+A pod that uses one says `imagePullPolicy: Never`. Another image is another `Image`: its tag, its files, and what
+it runs.
+"""
+
+import hashlib
+import io
+import json
+import platform
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import packages
+
+BUSYBOX = "docker.io/library/busybox:1"
+PAUSE = "registry.k8s.io/pause:3.10"
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """What goes into an image: a path within it to its content, or to the target of a symbolic link."""
+
+    tag: str
+    files: Mapping[str, bytes | str]
+    entrypoint: tuple[str, ...]
+
+    def write(self, archive: Path) -> None:
+        """Write it in the form of `docker save`."""
+        layer = _tar(self.files)
+        digest = hashlib.sha256(layer).hexdigest()
+        config = {
+            "architecture": _ARCHITECTURES[platform.machine()],
+            "os": "linux",
+            "config": {"Entrypoint": self.entrypoint, "Env": ["PATH=/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        }
+        parts = {"Config": "config.json", "RepoTags": [self.tag], "Layers": ["layer.tar"]}
+        contents = {
+            "config.json": json.dumps(config).encode(),
+            "layer.tar": layer,
+            "manifest.json": json.dumps([parts]).encode(),
+        }
+        archive.write_bytes(_tar(contents))
+
+
+def _tar(files: Mapping[str, bytes | str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+                tar.addfile(entry)
+            else:
+                entry.size, entry.mode = len(content), 0o755
+                tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def busybox() -> Image:
+    """A shell and its companions, for whatever a test wants done in a container."""
+    packages.install("busybox-static")
+    program = Path("/bin/busybox")
+    listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
+    files: dict[str, bytes | str] = {f"bin/{name}": "busybox" for name in listed.stdout.split()}
+    files["bin/busybox"] = program.read_bytes()
+    return Image(tag=BUSYBOX, files=files, entrypoint=("/bin/sh",))
+
+
+def pause(scratch: Path) -> Image:
+    """What holds the namespaces of a pod, and so does nothing."""
+    packages.install("gcc", "libc6-dev")
+    program = scratch / "pause"
+    source = "int pause(void); int main() { for (;;) pause(); }"
+    compiler = ["gcc", "-static", "-O2", "-x", "c", "-", "-o", str(program)]
+    subprocess.run(compiler, input=source, text=True, check=True)
+    return Image(tag=PAUSE, files={"pause": program.read_bytes()}, entrypoint=("/pause",))
