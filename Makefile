@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/tests
 
-.PHONY: help setup lint format test test-fast bench demo docs cluster cluster-down test-deps crds lock clean
+.PHONY: help setup lint format test test-fast test-deps soak bench demo docs cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,28 @@ lint: setup ## Check style, types and layers
 	mypy
 	lint-imports --no-cache
 
+test: lint test-deps ## Run all checks and tests, on a real cluster too
+	pytest
+
+test-fast: setup ## Run only the tests that need no cluster
+	TRIMTAB_SKIP_CLUSTER=1 pytest
+
+test-deps: setup ## Install and build what the tests run against (once: about 15 minutes)
+	python -m harness deps
+
+soak: test-deps ## Ten minutes of random faults between an informer and the API server
+	TRIMTAB_SOAK_SECONDS=600 pytest -s --timeout=900 tests/kube/test_soak.py
+
+bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer
+	@for file in $(if $(BENCH),bench/$(BENCH).py,bench/*.py); do echo "==> $$file"; python "$$file"; done
+
+demo: setup ## See what Trimtab does, in a minute (the first time it builds a Kubernetes: 7 minutes)
+	@python -m harness.demo
+
+docs: setup ## Build the documentation into site/
+	mkdocs build --strict --quiet
+	@echo "open site/index.html, or run: mkdocs serve"
+
 format: setup ## Rewrite the code as the linter wants it
 	ruff check --fix .
 	ruff format .
@@ -38,11 +60,11 @@ crds: setup ## Write deploy/crds anew from the models in trimtab.api
 lock: setup ## Renew requirements.lock from pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --all-extras --upgrade pyproject.toml --output-file requirements.lock
 
-test-deps: setup ## Install and build what the tests run against (once: about 12 minutes)
-	python -m harness deps
-
 cluster: setup ## Start a real Kubernetes here, in the background, and say how to use it
 	@python -m harness up --node
 
 cluster-down: setup ## End that Kubernetes
 	@python -m harness down
+
+clean: ## Remove what was made here (what was built outside stays: ~/.cache/trimtab)
+	rm -rf .venv site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

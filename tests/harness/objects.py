@@ -73,7 +73,6 @@ def pod(
             },
             "annotations": {
                 "prometheus.io/scrape": "true",
-                "prometheus.io/port": "9102",
                 "checksum/config": "8f2c4f5b0a6de1f1a8d0f9c8d3d0f7a6e5c4b3a29180706f5e4d3c2b1a098f7e",
             },
             "ownerReferences": [owner] if owned else [],
@@ -90,15 +89,6 @@ def pod(
             ],
             "volumes": [
                 {"name": "config", "configMap": {"name": f"{app}-config", "optional": True}},
-                {"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}},
-            ],
-            "topologySpreadConstraints": [
-                {
-                    "maxSkew": 1,
-                    "topologyKey": "topology.kubernetes.io/zone",
-                    "whenUnsatisfiable": "ScheduleAnyway",
-                    "labelSelector": {"matchLabels": {"app.kubernetes.io/name": app}},
-                }
             ],
         },
     }
@@ -106,31 +96,15 @@ def pod(
 
 def _web(app: str, *, cpu: str, memory: str) -> Object:
     probe = {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 2}
-    variables = {
-        "LOG_LEVEL": "info",
-        "HTTP_PORT": "8080",
-        "POOL_SIZE": "32",
-        "CACHE_DIR": "/var/cache/app",
-        "REGION": "eu-1",
-    }
+    variables = {"LOG_LEVEL": "info", "POOL_SIZE": "32"}
     return {
         "name": "web",
         "image": f"registry.example.com/payments/{app}@sha256:{'9c1a' * 16}",
-        "ports": [{"name": "http", "containerPort": 8080}, {"name": "metrics", "containerPort": 9102}],
-        "env": [{"name": name, "value": value} for name, value in variables.items()]
-        + [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
         "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}},
-        "livenessProbe": probe | {"initialDelaySeconds": 20},
         "readinessProbe": probe,
-        "volumeMounts": [
-            {"name": "config", "mountPath": "/etc/app"},
-            {"name": "cache", "mountPath": "/var/cache/app"},
-        ],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "readOnlyRootFilesystem": True,
-            "allowPrivilegeEscalation": False,
-        },
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}],
     }
 
 
@@ -139,12 +113,10 @@ def _proxy() -> Object:
         "name": "proxy",
         "image": f"registry.example.com/mesh/proxy@sha256:{'4be2' * 16}",
         "args": ["--concurrency=2", "--log-level=warning", "--drain-time=30s", "--stats-port=15090"],
-        "ports": [{"name": "http-envoy", "containerPort": 15090}],
         "resources": {
             "requests": {"cpu": "50m", "memory": "64Mi"},
             "limits": {"cpu": "500m", "memory": "256Mi"},
         },
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": 15021}, "periodSeconds": 5},
     }
 
 

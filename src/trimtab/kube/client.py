@@ -432,6 +432,7 @@ class Client:
                     ssl=identity.ssl,
                     server_hostname=self.connection.server_hostname,
                     proxy=self.connection.proxy,
+                    proxy_headers=self.connection.proxy_headers,
                     timeout=timeout,
                     allow_redirects=False,
                 ) as response:

@@ -1,0 +1,267 @@
+"""Our cache of pods beside the official Python client, on one real API server in one run.
+
+    make bench BENCH=informer                          5,000 pods
+    .venv/bin/python bench/informer.py --pods 200000   what docs/measured.md tells of
+
+Each side is a process of its own that reads the same pods (about 7 KB of JSON, two containers) and keeps them:
+ours through an `Informer` with indexes by node and by owner, the official client through paged lists into its own
+models. Compared are CPU seconds (user and system) and memory, whole and per pod. Then pods are changed while our
+informer watches, and what one event costs is told as a share of a core at 1,000 events a second.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from harness.cluster import Cluster
+from harness.population import Population, Progress, share
+from trimtab.kube.access import load_connection
+from trimtab.kube.client import Client, PatchType
+from trimtab.kube.informer import Informer
+from trimtab.kube.pace import RateLimit
+from trimtab.kube.pods import Pod, pods
+from trimtab.kube.resources import PODS
+
+OFFICIAL_MOST = 10_000
+UNLIMITED = RateLimit(per_second=1e6, burst=1_000_000)
+
+console = Console(stderr=True)
+
+
+@dataclass
+class Reading:
+    """What a process used to read and keep so many pods."""
+
+    pods: int
+    cpu_seconds: float
+    wall_seconds: float
+    before_mib: float
+    peak_mib: float
+
+    @property
+    def cpu_microseconds_a_pod(self) -> float:
+        return self.cpu_seconds / self.pods * 1e6
+
+    @property
+    def bytes_a_pod(self) -> float:
+        return (self.peak_mib - self.before_mib) * 2**20 / self.pods
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def memory_mib(field: str) -> float:
+    """VmRSS (now) or VmHWM (the peak) of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(field)
+
+
+# The two that are compared, each run as a child process: `--child ours KUBECONFIG PODS`
+
+
+async def ours(kubeconfig: str, count: int) -> Reading:
+    before, cpu, wall = memory_mib("VmRSS"), cpu_seconds(), time.monotonic()
+    async with Client(load_connection(kubeconfig=kubeconfig)) as client:
+        informer = Informer(
+            client,
+            PODS,
+            pods(),
+            indexes={
+                "node": lambda found: found.node or None,
+                "owner": lambda found: found.owner and found.owner.uid,
+            },
+        )
+        following = asyncio.create_task(informer.run())
+        await informer.synced()
+        assert len(informer.cache) == count, f"{len(informer.cache)} pods, not {count}"
+        reading = Reading(count, cpu_seconds() - cpu, time.monotonic() - wall, before, memory_mib("VmHWM"))
+        print(json.dumps(asdict(reading)), flush=True)
+        await _tell_cost_of_events(informer)
+        following.cancel()
+        return reading
+
+
+async def _tell_cost_of_events(informer: Informer[Pod]) -> None:
+    """Count events and their CPU from `start` to `stop` on standard input."""
+    seen = 0
+
+    def count(_old: Pod | None, _new: Pod | None, /) -> None:
+        nonlocal seen
+        seen += 1
+
+    informer.cache._handlers.append(count)  # noqa: SLF001 - on_change would count what is already there
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, sys.stdin.readline)
+    cpu, wall = cpu_seconds(), time.monotonic()
+    await loop.run_in_executor(None, sys.stdin.readline)
+    await asyncio.sleep(1)
+    print(
+        json.dumps({"events": seen, "cpu": cpu_seconds() - cpu, "wall": time.monotonic() - wall}), flush=True
+    )
+
+
+def official(kubeconfig: str, count: int) -> Reading:
+    from kubernetes import client, config
+
+    config.load_kube_config(kubeconfig)  # type: ignore[no-untyped-call]
+    api = client.CoreV1Api()
+    before, cpu, wall = memory_mib("VmRSS"), cpu_seconds(), time.monotonic()
+    kept: dict[tuple[str, str], Any] = {}
+    following: str | None = None
+    while len(kept) < count:
+        page: Any = api.list_pod_for_all_namespaces(limit=500, _continue=following)
+        kept |= {(item.metadata.namespace, item.metadata.name): item for item in page.items}
+        following = page.metadata._continue  # noqa: SLF001 - its public name for `continue`
+        if not following:
+            break
+    reading = Reading(len(kept), cpu_seconds() - cpu, time.monotonic() - wall, before, memory_mib("VmHWM"))
+    print(json.dumps(asdict(reading)), flush=True)
+    return reading
+
+
+async def change(client: Client, population: Population, *, events: int) -> None:
+    """Patch pods one after the other, as fast as the server takes it."""
+    places = list(islice(population.places(), events))
+
+    async def patch(number: int) -> None:
+        place = places[number % len(places)]
+        body = {"metadata": {"annotations": {"trimtab.io/seen": str(number)}}}
+        await client.patch(PODS, place.name, body, type=PatchType.MERGE, namespace=place.namespace)
+
+    await share(range(events), patch, show=progress("changes"))
+
+
+def progress(what: str) -> Progress:
+    return lambda things: track(things, what, console=console)
+
+
+def child(side: str, kubeconfig: Path, count: int) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        __file__,
+        "--child",
+        side,
+        "--kubeconfig",
+        str(kubeconfig),
+        "--pods",
+        str(count),
+    ]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, float]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"the measured process ended without a reading ({process.wait()})")
+    found: dict[str, float] = json.loads(line)
+    return found
+
+
+async def measure(options: Namespace) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder,
+        Cluster.start(Path(folder) / "cluster") as cluster,
+    ):
+        cluster.stop_controllers()  # they would delete pods whose owners and nodes are only names
+        async with Client(
+            load_connection(kubeconfig=cluster.kubeconfig), rate=UNLIMITED, timeout=120
+        ) as client:
+            population = Population(options.pods)
+            await population.write(client, show=progress("writing"))
+            first = next(population.places())
+            sample = json.dumps(
+                await client.get(PODS, first.name, namespace=first.namespace), separators=(",", ":")
+            )
+            console.print(
+                f"{options.pods:,} pods of {len(sample) / 1000:.1f} KB; reading them with our informer …"
+            )
+            reader = child("ours", cluster.kubeconfig, options.pods)
+            own = Reading(**await asyncio.to_thread(answer, reader))  # type: ignore[arg-type]
+            assert reader.stdin is not None
+            print("start", file=reader.stdin, flush=True)
+            await change(client, population, events=options.events)
+            print("stop", file=reader.stdin, flush=True)
+            events = await asyncio.to_thread(answer, reader)
+            reader.wait()
+        most = min(options.pods, OFFICIAL_MOST)
+        console.print(f"reading {most:,} of them with the official client …")
+        other = child("official", cluster.kubeconfig, most)
+        theirs = Reading(**answer(other))  # type: ignore[arg-type]
+        other.wait()
+    show(own, theirs, events, options.output)
+
+
+def show(own: Reading, theirs: Reading, events: dict[str, float], output: str) -> None:
+    event_cost = events["cpu"] / events["events"]
+    ratios = {
+        "cpu": theirs.cpu_microseconds_a_pod / own.cpu_microseconds_a_pod,
+        "memory": theirs.bytes_a_pod / own.bytes_a_pod,
+    }
+    if output == "json":
+        watch = events | {"core_share_at_1000_per_second": event_cost * 1000}
+        print(json.dumps({"ours": asdict(own), "official": asdict(theirs), "ratios": ratios, "watch": watch}))
+        return
+    table = Table(
+        "", "trimtab", "official client", "less by", title=f"Reading {own.pods:,} pods from one API server"
+    )
+    table.add_row("pods read", f"{own.pods:,}", f"{theirs.pods:,}", "")
+    table.add_row("CPU seconds", f"{own.cpu_seconds:.2f}", f"{theirs.cpu_seconds:.2f}", "")
+    table.add_row(
+        "CPU a pod",
+        f"{own.cpu_microseconds_a_pod:.0f} µs",
+        f"{theirs.cpu_microseconds_a_pod:.0f} µs",
+        f"{ratios['cpu']:.0f} times",
+    )
+    table.add_row("peak of the process", f"{own.peak_mib:.0f} MiB", f"{theirs.peak_mib:.0f} MiB", "")
+    table.add_row(
+        "memory a pod",
+        f"{own.bytes_a_pod:.0f} B",
+        f"{theirs.bytes_a_pod:.0f} B",
+        f"{ratios['memory']:.0f} times",
+    )
+    table.add_row("wall time", f"{own.wall_seconds:.1f} s", f"{theirs.wall_seconds:.1f} s", "")
+    stdout = Console()
+    stdout.print(table)
+    stdout.print(
+        f"Watching: {events['events']:,.0f} events at {events['events'] / events['wall']:.0f}/s cost "
+        f"{event_cost * 1e6:.0f} µs of CPU each: {event_cost * 1000:.1%} of a core at 1,000 events/s."
+    )
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--pods", type=int, default=5_000)
+    parser.add_argument("--events", type=int, default=10_000, help="changes to watch")
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    parser.add_argument("--child", choices=["ours", "official"], help="used by the benchmark itself")
+    parser.add_argument("--kubeconfig")
+    options = parser.parse_args()
+    if options.child == "ours":
+        asyncio.run(ours(options.kubeconfig, options.pods))
+    elif options.child == "official":
+        official(options.kubeconfig, options.pods)
+    else:
+        asyncio.run(measure(options))
+
+
+if __name__ == "__main__":
+    main()
