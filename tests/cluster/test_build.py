@@ -1,0 +1,86 @@
+"""What the tests need is made once, and where it cannot be made that is said."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import UnavailableError, build, packages
+
+TESTS = Path(build.__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_two_runs_build_a_program_once(go_quantity: object, cache: Path) -> None:
+    command = [sys.executable, "-c", "from harness import build; print(build.QUANTITY.built())"]
+    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+    both = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [run.communicate() for run in both]
+    assert {out.strip() for out, _ in said} == {str(build.QUANTITY.folder)}
+    assert sum("built in" in progress for _, progress in said) == 1
+    assert {entry.name for entry in cache.iterdir()} == {build.QUANTITY.folder.name, "quantity.lock"}
+
+
+def test_other_sources_are_another_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "quantity").mkdir()
+    (tmp_path / "quantity" / "main.go").write_text("package main")
+    before = build.QUANTITY.folder
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    assert build.QUANTITY.folder.name.startswith(f"quantity-{build.KUBERNETES}-")
+    assert build.QUANTITY.folder != before
+
+
+def test_a_program_that_does_not_compile_shows_what_go_said(
+    go_quantity: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "quantity").mkdir()
+    (tmp_path / "quantity" / "go.mod").write_text("module quantity\n")
+    (tmp_path / "quantity" / "main.go").write_text("package main\nfunc main() { nonsense() }\n")
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    with pytest.raises(RuntimeError, match=r"(?s)quantity did not build.*undefined: nonsense"):
+        build.QUANTITY.built()
+    assert not build.QUANTITY.folder.exists()
+
+
+def test_a_machine_without_go_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnavailableError, match="kube cannot be built: there is no `go` on PATH; install Go"):
+        build.KUBE.built()
+
+
+def test_a_machine_without_apt_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(packages.PROOF, "prometheus", "no/such/file")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnavailableError, match="missing, and there is no apt-get: prometheus"):
+        packages.install("prometheus")
+
+
+def test_cluster_tests_can_be_left_out_by_name() -> None:
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            TESTS / "cluster" / "test_control_plane.py",
+        ],
+        env=os.environ | {"TRIMTAB_SKIP_CLUSTER": "1"},
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0
+    assert "TRIMTAB_SKIP_CLUSTER is set" in ran.stdout
+    assert "passed" not in ran.stdout

@@ -1,0 +1,111 @@
+"""What the harness starts ends with it, however it ends, and says why when it does not start."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import process
+from harness.process import Process, wait_for
+
+
+@pytest.fixture(autouse=True)
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, and where in it the running processes are recorded."""
+    monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path))
+    return tmp_path / "running"
+
+
+def test_a_process_is_stopped(tmp_path: Path, records: Path) -> None:
+    sleeper = Process("sleeper", ["sleep", "1000"], log=tmp_path / "log")
+    sleeper.start()
+    assert len(list(records.iterdir())) == 1
+    sleeper.stop()
+    assert not sleeper.alive
+    assert list(records.iterdir()) == []
+
+
+def test_a_process_that_will_not_stop_is_ended(tmp_path: Path) -> None:
+    deaf = Process("deaf", ["sh", "-c", "trap '' TERM; echo deaf; sleep 1000"], log=tmp_path / "log")
+    deaf.start()
+    deaf.wait_until(lambda: "deaf" in (tmp_path / "log").read_text())
+    deaf.stop(timeout=0.1)
+    assert not deaf.alive
+
+
+def test_a_process_that_fails_tells_why_by_its_log(tmp_path: Path) -> None:
+    broken = Process("broken", ["sh", "-c", "echo no such luck; exit 1"], log=tmp_path / "log")
+    broken.start()
+    with pytest.raises(RuntimeError, match=r"(?s)broken ended at its start.*no such luck"):
+        broken.wait_until(lambda: False)
+
+
+def test_a_process_that_is_never_ready_tells_its_log_too(tmp_path: Path) -> None:
+    lost = Process("lost", ["sh", "-c", "echo still looking; exec sleep 1000"], log=tmp_path / "log")
+    lost.start()
+    wait_for(lambda: "looking" in (tmp_path / "log").read_text(), what="its words")
+    with pytest.raises(RuntimeError, match=r"(?s)lost was not ready after 0.1 s.*still looking"):
+        lost.wait_until(lambda: False, timeout=0.1)
+    assert not lost.alive
+
+
+def test_a_process_dies_with_the_one_that_started_it(tmp_path: Path, records: Path) -> None:
+    start = f"""
+from pathlib import Path; import signal
+from harness.process import Process
+Process("sleeper", ["sleep", "1000"], log=Path({str(tmp_path / "log")!r})).start()
+print("started", flush=True); signal.pause()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", start],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(process.__file__).parent.parent)},
+    ) as starter:
+        assert starter.stdout
+        assert starter.stdout.readline() == b"started\n"
+        (record,) = records.iterdir()
+        pid = int(record.stem)
+        born = process.born(pid)
+        assert born
+        starter.send_signal(signal.SIGKILL)
+    wait_for(lambda: _gone(pid, born), what="the end of the sleeper")
+
+
+def _gone(pid: int, born: str) -> bool:
+    """Ended, though perhaps not yet buried."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z" or process.born(pid) != born
+
+
+def test_leftovers_of_a_crashed_run_are_ended_and_those_of_a_living_one_are_not(
+    tmp_path: Path, records: Path
+) -> None:
+    ours = Process("ours", ["sleep", "1000"], log=tmp_path / "log")
+    ours.start()
+    with subprocess.Popen(["sleep", "1000"]) as orphan, subprocess.Popen(["true"]) as crashed:
+        crashed.wait()
+        record = {"name": "orphan", "born": process.born(orphan.pid), "owner": crashed.pid, "owner born": "1"}
+        (records / f"{orphan.pid}.json").write_text(json.dumps(record))
+        assert process.end_leftovers() == ["orphan"]
+        assert orphan.wait() == -signal.SIGKILL
+    assert ours.alive
+    assert len(list(records.iterdir())) == 1
+    ours.kill()
+
+
+def test_a_process_that_only_took_over_the_number_is_left_alone(records: Path) -> None:
+    records.mkdir()
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        record = {"name": "dead long since", "born": "1", "owner": 1, "owner born": "never"}
+        (records / f"{stranger.pid}.json").write_text(json.dumps(record))
+        assert process.end_leftovers() == []
+        assert stranger.poll() is None
+        stranger.kill()
+    assert list(records.iterdir()) == []
