@@ -445,9 +445,15 @@ class Story:
 
     async def reconcile(self, key: str) -> float | None:
         self.note("start", key)
+        began = len(self.happened)
         attempt = self.attempts[key].pop() if self.attempts[key] else Attempt(0.0, None)
         await asyncio.sleep(attempt.takes)
         self.note("end", key)
+        if attempt.result is not None and not any(
+            what == "forget" and name == key for what, name, _ in self.happened[began:]
+        ):
+            soon = attempt.result if isinstance(attempt.result, float) else STEADY.ceiling
+            self.note("add", key, clock() + soon)
         match attempt.result:
             case "kube":
                 raise KubeError("no")
@@ -459,8 +465,9 @@ class Story:
 
     def check(self, key: str, *, prompt: bool) -> None:
         own = [(what, time) for what, name, time in self.happened if name == key]
-        work = [what for what, _ in own if what in {"start", "end"}]
-        assert work == ["start", "end"] * (len(work) // 2)
+        work = [(what, time) for what, time in own if what in {"start", "end"}]
+        assert [what for what, _ in work] == ["start", "end"] * (len(work) // 2)
+        spans = [(start, end) for (_, start), (_, end) in zip(work[::2], work[1::2], strict=True)]
         for place, (what, due) in enumerate(own):
             later = own[place + 1 :]
             if what != "add" or any(what == "forget" for what, _ in later):
@@ -468,8 +475,8 @@ class Story:
             starts = [time for what, time in later if what == "start"]
             assert starts, f"{key}, due at {due}, was lost"
             if prompt:
-                under_way_until = next((time for what, time in own if what == "end" and time >= due), due)
-                assert starts[0] <= max(due, under_way_until) + 1e-6
+                free = max([due, *(end for start, end in spans if start <= due <= end)])
+                assert starts[0] <= free + 1e-6, f"{key}, due at {due}, came late"
 
 
 ATTEMPTS = st.builds(
