@@ -104,6 +104,10 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
         schema["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in node:
         schema["additionalProperties"] = _structural(node["additionalProperties"], definitions)
+    if not float(node.get("minimum", 0)).is_integer():
+        # The server cuts such a bound to a whole number before it compares it with one.
+        least = {"rule": f"self >= {node['minimum']}", "message": f"must be at least {node['minimum']}"}
+        schema["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", []), least]
     if node.get("default") not in (None, "", [], {}):
         # In full, although its fields have defaults of their own: the server tries a default against the rules bare.
         schema["default"] = node["default"]

@@ -45,7 +45,16 @@ def problem(message: str, *, field: str = "") -> PydanticCustomError:
 
 def problems_of(error: ValidationError, *, prefix: str = "") -> list[str]:
     """What pydantic found wrong, each in one line as Kubernetes writes it: `spec.weight: must be at most 1000`."""
-    return [_line(found, prefix) for found in error.errors(include_url=False)]
+    found = error.errors(include_url=False)
+    return [_line(one, prefix) for one in found if not _follows(one, found)]
+
+
+def _follows(one: ErrorDetails, found: list[ErrorDetails]) -> bool:
+    """Pydantic counts a list's bad items as missing, and then finds it too short."""
+    place = one["loc"]
+    return one["type"] == "too_short" and any(
+        other["loc"][: len(place)] == place for other in found if other is not one
+    )
 
 
 def _line(found: ErrorDetails, prefix: str) -> str:

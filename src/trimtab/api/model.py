@@ -51,7 +51,7 @@ class Rule:
         return {"rule": self.cel, "message": self.message, **where}
 
 
-_EMPTY: tuple[Any, ...] = ("", [], {})
+_EMPTY: tuple[Any, ...] = ("", (), [], {})
 
 
 class Model(BaseModel):

@@ -1,0 +1,44 @@
+"""What `trimtab.api` offers is a promise: a name is added or taken away on purpose, here too."""
+
+import trimtab.api
+
+PROMISED = {
+    "API_VERSION",
+    "GROUP",
+    "KINDS",
+    "VERSION",
+    "Condition",
+    "Duration",
+    "DurationError",
+    "Intent",
+    "InvalidObjectError",
+    "KPIProfile",
+    "LabelSelector",
+    "NodeMetric",
+    "NodeQoSPolicy",
+    "ObjectMeta",
+    "OptimizationPolicy",
+    "Quantity",
+    "QuantityError",
+    "Resource",
+    "crd",
+    "crd_yaml",
+    "memory_bytes",
+    "millicores",
+    "problems_of",
+}
+
+
+def test_the_room_offers_just_what_it_promises() -> None:
+    assert set(trimtab.api.__all__) == PROMISED
+    assert all(hasattr(trimtab.api, name) for name in PROMISED)
+
+
+def test_every_kind_is_listed_once() -> None:
+    assert [kind.__name__ for kind in trimtab.api.KINDS] == [
+        "OptimizationPolicy",
+        "Intent",
+        "KPIProfile",
+        "NodeMetric",
+        "NodeQoSPolicy",
+    ]

@@ -1,0 +1,96 @@
+"""What every command owes its user: quick help, one line when something is wrong, and an exit code that tells."""
+
+import importlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from trimtab import __version__
+from trimtab.cli import COMMANDS, run
+
+TRIMTAB = [sys.executable, "-m", "trimtab"]
+
+
+def said(captured: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    out, err = captured.readouterr()
+    return out, err
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert said(capsys) == (f"{__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_explains_itself_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    out, _ = said(capsys)
+    assert COMMANDS[name].split()[0] in out
+    assert f"\n    trimtab {name}" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+    command = getattr(importlib.import_module(f"trimtab.cli.{name}"), name)
+    assert command.__doc__.splitlines()[0] == COMMANDS[name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["crdz"], 'Unknown command "crdz". Did you mean "crds"?'),
+        (["crds", "--chekc"], "Unknown option: --chekc. Did you mean --check?"),
+        (["crds", "surplus"], 'Unexpected argument "surplus".'),
+        (["crds", "--output", "xml"], 'Invalid value "xml" for --output.'),
+        (["crds", "--directory"], "--directory requires an argument"),
+        (["crds", "--check"], "--check needs --directory"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    out, err = said(capsys)
+    assert out == ""
+    assert err.startswith("trimtab: ")
+    assert named in err
+    assert err.count("\n") == 1
+
+
+def test_help_comes_without_the_heavy_parts() -> None:
+    heavy = "{'pydantic', 'aiohttp', 'yaml', 'numpy', 'sqlalchemy', 'rich.markdown'}"
+    code = f"import sys; from trimtab.cli import run; run(['--help']); sys.exit(str({heavy} & sys.modules.keys()))"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert asked.stderr == "set()\n"
+
+
+def test_an_interrupt_ends_quietly_with_130() -> None:
+    code = (
+        "import signal, sys, trimtab.cli as cli; from cyclopts import App\n"
+        "app = App(result_action='return_value', suppress_keyboard_interrupt=False)\n"
+        "app.default(lambda: (print('ready', flush=True), signal.pause()))\n"
+        "cli.build = lambda *_: app\n"
+        "cli.main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (130, "")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    with subprocess.Popen(
+        [*TRIMTAB, "crds"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr.read() == ""
+        assert running.wait(timeout=60) == 0
