@@ -9,7 +9,7 @@ import pytest
 
 from harness import process
 from harness.cluster import Cluster
-from trimtab.api import KINDS, Resource
+from trimtab.api import KINDS, Kind
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ class Kinds:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def create(self, kind: type[Resource], spec: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    def create(self, kind: type[Kind], spec: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """The object as the server would keep it, with its defaults."""
         path = f"/apis/trimtab.io/v1alpha1/namespaces/default/{kind.names.plural}"
         if not kind.names.namespaced:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.cluster import Cluster
-from trimtab.api import KINDS, Intent, InvalidObjectError, KPIProfile, NodeMetric, NodeQoSPolicy, Resource
+from trimtab.api import KINDS, Intent, InvalidObjectError, Kind, KPIProfile, NodeMetric, NodeQoSPolicy
 from trimtab.api.crd import crd, crd_yaml
 from trimtab.api.optimizationpolicy import OptimizationPolicy
 
@@ -17,7 +17,7 @@ from .conftest import ROOT, Kinds, RefusedError
 OBJECTIVE = {"name": "p99", "value": 20, "measuredBy": "p99latency"}
 TARGET = {"name": "web"}
 LIMITS_MAY_CHANGE = {"updateRequestsOnly": False}
-LEAST: dict[type[Resource], dict[str, Any] | None] = {
+LEAST: dict[type[Kind], dict[str, Any] | None] = {
     OptimizationPolicy: None,
     Intent: {"targetRef": TARGET, "objectives": [OBJECTIVE]},
     KPIProfile: {"type": "latency"},
@@ -37,20 +37,20 @@ def nodes(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, A
     return found
 
 
-def schema_of(kind: type[Resource]) -> dict[str, Any]:
+def schema_of(kind: type[Kind]) -> dict[str, Any]:
     schema: dict[str, Any] = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return schema
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_file_in_the_repository_is_what_the_models_say(kind: type[Resource]) -> None:
+def test_the_file_in_the_repository_is_what_the_models_say(kind: type[Kind]) -> None:
     kept = ROOT / "deploy" / "crds" / f"{kind.names.plural}.yaml"
     assert kept.read_text() == crd_yaml(kind), "the models have changed: run `make crds`"
     assert yaml.safe_load(kept.read_text()) == crd(kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_field_is_explained(kind: type[Resource]) -> None:
+def test_every_field_is_explained(kind: type[Kind]) -> None:
     silent = [
         path
         for path, node in nodes(schema_of(kind))
@@ -74,7 +74,7 @@ def test_our_kinds_are_found_together_and_by_short_name(kinds: Kinds, cluster: C
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_server_fills_in_what_the_model_fills_in(kinds: Kinds, kind: type[Resource]) -> None:
+def test_the_server_fills_in_what_the_model_fills_in(kinds: Kinds, kind: type[Kind]) -> None:
     kept = kinds.create(kind, LEAST[kind])
     ours = kind.read({} if LEAST[kind] is None else {"spec": LEAST[kind]}).manifest()
     assert kept.get("spec") == ours.get("spec")
@@ -132,7 +132,7 @@ def test_a_status_is_kept_apart_from_the_spec_and_shown(
     assert shown[:6] == ["it", "Recommend", "100", "3", "2", "True"]
 
 
-REFUSED: list[tuple[type[Resource], dict[str, Any], str]] = [
+REFUSED: list[tuple[type[Kind], dict[str, Any], str]] = [
     (OptimizationPolicy, {"mode": "auto"}, "spec.mode"),
     (OptimizationPolicy, {"weight": 0}, "spec.weight"),
     (OptimizationPolicy, {"weight": 1001}, "spec.weight"),
@@ -257,7 +257,7 @@ REFUSED: list[tuple[type[Resource], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("kind", "spec", "field"), REFUSED, ids=[field for _, _, field in REFUSED])
 def test_a_bad_object_is_refused_by_us_and_by_the_server_for_the_same_field(
-    kinds: Kinds, kind: type[Resource], spec: dict[str, Any], field: str
+    kinds: Kinds, kind: type[Kind], spec: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidObjectError) as ours:
         kind.read({"spec": spec})

@@ -20,7 +20,7 @@ PROMISED = {
     "OptimizationPolicy",
     "Quantity",
     "QuantityError",
-    "Resource",
+    "Kind",
     "crd",
     "crd_yaml",
     "memory_bytes",

@@ -7,15 +7,15 @@ from trimtab.api.crd import crd, crd_yaml
 from trimtab.api.duration import Duration
 from trimtab.api.errors import DurationError, InvalidObjectError, QuantityError, problems_of
 from trimtab.api.intent import Intent
+from trimtab.api.kind import API_VERSION, GROUP, VERSION, Kind
 from trimtab.api.kpiprofile import KPIProfile
 from trimtab.api.meta import Condition, LabelSelector, ObjectMeta
 from trimtab.api.nodemetric import NodeMetric
 from trimtab.api.nodeqospolicy import NodeQoSPolicy
 from trimtab.api.optimizationpolicy import OptimizationPolicy
 from trimtab.api.quantity import Quantity, memory_bytes, millicores
-from trimtab.api.resource import API_VERSION, GROUP, VERSION, Resource
 
-KINDS: tuple[type[Resource], ...] = (OptimizationPolicy, Intent, KPIProfile, NodeMetric, NodeQoSPolicy)
+KINDS: tuple[type[Kind], ...] = (OptimizationPolicy, Intent, KPIProfile, NodeMetric, NodeQoSPolicy)
 
 __all__ = [
     "API_VERSION",
@@ -28,6 +28,7 @@ __all__ = [
     "Intent",
     "InvalidObjectError",
     "KPIProfile",
+    "Kind",
     "LabelSelector",
     "NodeMetric",
     "NodeQoSPolicy",
@@ -35,7 +36,6 @@ __all__ = [
     "OptimizationPolicy",
     "Quantity",
     "QuantityError",
-    "Resource",
     "crd",
     "crd_yaml",
     "memory_bytes",

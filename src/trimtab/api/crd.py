@@ -11,8 +11,8 @@ import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 from trimtab.api.duration import Duration
+from trimtab.api.kind import GROUP, VERSION, Column, Kind
 from trimtab.api.quantity import Quantity
-from trimtab.api.resource import GROUP, VERSION, Column, Resource
 
 Schema = dict[str, Any]
 
@@ -22,7 +22,7 @@ _DROPPED = ("title", "additionalProperties", "$defs", "anyOf", "default")
 _FIRST = ("description", "type", "format", "enum", "default")
 
 
-def crd(kind: type[Resource]) -> dict[str, Any]:
+def crd(kind: type[Kind]) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
     name, names = kind.__name__, kind.names
     return {
@@ -54,7 +54,7 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
     }
 
 
-def crd_yaml(kind: type[Resource]) -> str:
+def crd_yaml(kind: type[Kind]) -> str:
     """The CRD as the file that is kept in the repository."""
     return _HEADER + yaml.dump(crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
@@ -76,7 +76,7 @@ class _Generator(GenerateJsonSchema):
         return str(dft) if isinstance(dft, Quantity | Duration) else super().encode_default(dft)
 
 
-def _openapi(kind: type[Resource]) -> Schema:
+def _openapi(kind: type[Kind]) -> Schema:
     generated = kind.model_json_schema(mode="validation", by_alias=True, schema_generator=_Generator)
     schema = _structural(generated, generated.get("$defs", {}))
     # The server knows these itself, and lets a CRD say nothing more about them.

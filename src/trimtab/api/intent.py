@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimtab.api.fields import Bool, Count, KindName, Name, Number, Shaped, Time, Unique
+from trimtab.api.kind import AGE, READY, Column, Kind, Names
 from trimtab.api.meta import Condition
 from trimtab.api.model import Model, Observed
-from trimtab.api.resource import AGE, READY, Column, Names, Resource
 
 ObjectiveName = Annotated[
     str, Shaped("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", "one word, such as p99-latency", 63)
@@ -114,7 +114,7 @@ class IntentStatus(Observed):
     """Where each objective stands."""
 
 
-class Intent(Resource):
+class Intent(Kind):
     """What a service owner wants of a workload, as objectives instead of resources."""
 
     names = Names(

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimtab.api.fields import Bool, Count, Text
+from trimtab.api.kind import AGE, Column, Kind, Names
 from trimtab.api.model import Model, Observed, Rule
-from trimtab.api.resource import AGE, Column, Names, Resource
 
 _URL = r"^https?://[^/\s]+"
 
@@ -86,7 +86,7 @@ class KPIProfileStatus(Observed):
     """Why it is not resolved."""
 
 
-class KPIProfile(Resource):
+class KPIProfile(Kind):
     """How something that people care about is measured, such as the 99th percentile of latency."""
 
     names = Names(

@@ -3,7 +3,7 @@
 A demand on one field is a pydantic constraint, and becomes the same constraint in the CRD. A demand on
 several fields is a `Rule`: stated once for Python and once in CEL, side by side, so that the command line,
 the webhook and the API server refuse the same objects and name the same field. Left out: kinds themselves
-(`resource`), and how a CRD is laid out (`crd`).
+(`kind`), and how a CRD is laid out (`crd`).
 """
 
 from collections.abc import Callable

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from trimtab.api.duration import Duration
 from trimtab.api.fields import Int, Text, Time, Unique, Within
+from trimtab.api.kind import AGE, Column, Kind, Names
 from trimtab.api.model import Model, Observed, Rule
 from trimtab.api.quantity import Quantity
-from trimtab.api.resource import AGE, Column, Names, Resource
 
 Window = Annotated[Duration, Within("1m", "24h")]
 
@@ -155,7 +155,7 @@ class NodeMetricStatus(Observed):
     """What production pods have to spare."""
 
 
-class NodeMetric(Resource):
+class NodeMetric(Kind):
     """What a node and its pods use, as its agent reports it; named like the node."""
 
     names = Names(

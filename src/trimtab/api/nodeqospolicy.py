@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimtab.api.fields import Bool, Count, Int, Percent, Text, Unique
+from trimtab.api.kind import AGE, READY, Column, Kind, Names
 from trimtab.api.meta import Condition, LabelSelector
 from trimtab.api.model import Model, Observed, Rule
-from trimtab.api.resource import AGE, READY, Column, Names, Resource
 
 Positive = Annotated[Int, Field(ge=1)]
 
@@ -325,7 +325,7 @@ class NodeQoSPolicyStatus(Observed):
     """How many nodes follow the policy."""
 
 
-class NodeQoSPolicy(Resource):
+class NodeQoSPolicy(Kind):
     """How the agent on a node keeps latency-sensitive pods fast while best-effort pods fill the rest."""
 
     names = Names(

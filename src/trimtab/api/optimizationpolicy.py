@@ -23,10 +23,10 @@ from trimtab.api.fields import (
     Unique,
     Within,
 )
+from trimtab.api.kind import AGE, READY, Column, Kind, Names
 from trimtab.api.meta import Condition, Labels, LabelSelector
 from trimtab.api.model import Model, Observed, Rule
 from trimtab.api.quantity import Quantity
-from trimtab.api.resource import AGE, READY, Column, Names, Resource
 
 
 class Mode(StrEnum):
@@ -392,7 +392,7 @@ class OptimizationPolicyStatus(Observed):
     """The workloads, those that need attention first; counts tells how many there are in all."""
 
 
-class OptimizationPolicy(Resource):
+class OptimizationPolicy(Kind):
     """Which workloads to right-size, from what evidence, within which bounds, and how boldly."""
 
     names = Names(

@@ -41,7 +41,7 @@ class Names:
     columns: tuple[Column, ...]
 
 
-class Resource(Model):
+class Kind(Model):
     """A kind of ours. A subclass is named as its kind and adds `spec` and `status`."""
 
     names: ClassVar[Names]
