@@ -16,8 +16,8 @@ from pathlib import Path
 
 from harness import packages
 
-BUSYBOX = "docker.io/library/busybox:1"
-PAUSE = "registry.k8s.io/pause:3.10"
+BUSYBOX = "busybox:1"
+PAUSE = "localhost/pause:1"
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
