@@ -37,6 +37,8 @@ from trimtab.kube.pods import Pod, pods
 from trimtab.kube.resources import PODS
 
 OFFICIAL_MOST = 10_000
+WRITTEN_AT_MOST = 20_000
+"""More pods than these are copied in etcd: the API server would take minutes to write what it then serves alike."""
 UNLIMITED = RateLimit(per_second=1e6, burst=1_000_000)
 
 console = Console(stderr=True)
@@ -186,7 +188,10 @@ async def measure(options: Namespace) -> None:
             load_connection(kubeconfig=cluster.kubeconfig), rate=UNLIMITED, timeout=120
         ) as client:
             population = Population(options.pods)
-            await population.write(client, show=progress("writing"))
+            if options.pods <= WRITTEN_AT_MOST:
+                await population.write(client, show=progress("writing"))
+            else:
+                await population.multiply(client, cluster.etcd, show=progress("multiplying"))
             first = next(population.places())
             sample = json.dumps(
                 await client.get(PODS, first.name, namespace=first.namespace), separators=(",", ":")

@@ -63,6 +63,11 @@ class Cluster:
         return self._plane.server
 
     @property
+    def etcd(self) -> str:
+        """Where the API server keeps what it is told."""
+        return self._plane.etcd_url
+
+    @property
     def ca(self) -> Path:
         return self.credentials.authority.cert
 

@@ -13,7 +13,7 @@ class ControlPlane:
     def __init__(self, directory: Path, credentials: Credentials) -> None:
         self._directory = directory
         self._credentials = credentials
-        self._etcd_url = f"http://127.0.0.1:{free_port()}"
+        self.etcd_url = f"http://127.0.0.1:{free_port()}"
         self._port = free_port()
         self.server = f"https://127.0.0.1:{self._port}"
         self.kubeconfig = directory / "kubeconfig"
@@ -38,15 +38,15 @@ class ControlPlane:
             f"--data-dir={self._directory / 'etcd'}",
             "--unsafe-no-fsync",  # who loses the machine loses the test too
             f"--quota-backend-bytes={8 << 30}",
-            f"--listen-client-urls={self._etcd_url}",
-            f"--advertise-client-urls={self._etcd_url}",
+            f"--listen-client-urls={self.etcd_url}",
+            f"--advertise-client-urls={self.etcd_url}",
             f"--listen-peer-urls=http://127.0.0.1:{free_port()}",
         ]
 
     def _apiserver_flags(self) -> list[str]:
         own = self._credentials
         return [
-            f"--etcd-servers={self._etcd_url}",
+            f"--etcd-servers={self.etcd_url}",
             f"--secure-port={self._port}",
             "--bind-address=127.0.0.1",
             # Else it looks for a default route, which a machine without a network has not.

@@ -36,6 +36,10 @@ def node(name: str, *, cpu: str = "32", memory: str = "128Gi", pods: int = 110) 
     }
 
 
+def owner_uid(app: str, namespace: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{app}.{namespace}"))
+
+
 def pod(
     name: str,
     *,
@@ -54,7 +58,7 @@ def pod(
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "name": f"{app}-7c9f8d6b5",
-        "uid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{app}.{namespace}")),
+        "uid": owner_uid(app, namespace),
         "controller": True,
         "blockOwnerDeletion": True,
     }

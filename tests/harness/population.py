@@ -4,11 +4,15 @@ What a benchmark reads and what the demo shows. Writing goes through the API ser
 """
 
 import asyncio
+import base64
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from harness.objects import Object, node, pod, pod_status
+import aiohttp
+
+from harness.objects import Object, node, owner_uid, pod, pod_status
 from trimtab.kube.client import Client, PatchType
 from trimtab.kube.resources import NAMESPACES, NODES, PODS, Resource
 
@@ -27,6 +31,15 @@ class Place:
     name: str
     app: str
     node: str
+
+    @property
+    def key(self) -> bytes:
+        """Where the API server keeps it in etcd."""
+        return f"/registry/pods/{self.namespace}/{self.name}".encode()
+
+    @property
+    def owner_uid(self) -> str:
+        return owner_uid(self.app, self.namespace)
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,33 @@ class Population:
 
         `make` gives a place another pod than the usual one; `show` is given each list before it is worked through.
         """
+        await self._write_ground(client, show=show)
+        await share(list(self.places()), lambda place: _write_pod(client, place, make), show=show)
+
+    async def multiply(self, client: Client, etcd: str, *, show: Progress | None = None) -> None:
+        """As `write`, but only the first pod goes through the API server; etcd is given the others as its copies.
+
+        What the API server stored for the first is stored for each other, with the names that differ put in: all
+        have the same length, so the encoding stays right. Many times as fast, and served as if written one by one.
+        """
+        await self._write_ground(client, show=show)
+        first, *others = self.places()
+        await _write_pod(client, first, None)
+        async with aiohttp.ClientSession(base_url=etcd) as session:
+            found = await _ask(session, "/v3/kv/range", key=first.key)
+            stored = base64.b64decode(found["kvs"][0]["value"])
+            own_uid = (await client.get(PODS, first.name, namespace=first.namespace))["metadata"]["uid"]
+
+            async def copy(place: Place) -> None:
+                value = stored.replace(own_uid.encode(), str(uuid.uuid4()).encode())
+                for field in ("owner_uid", "name", "app", "namespace", "node"):
+                    value = value.replace(getattr(first, field).encode(), getattr(place, field).encode())
+                # One by one: what is put in one transaction would share one resource version.
+                await _ask(session, "/v3/kv/put", key=place.key, value=value)
+
+            await share(others, copy, show=show)
+
+    async def _write_ground(self, client: Client, *, show: Progress | None) -> None:
         for number in range(min(self.namespaces, self.pods)):
             await client.create(NAMESPACES, {"metadata": {"name": self.namespace(number)}})
             # Without the controllers nobody else makes it, and without it no pod is let in.
@@ -67,23 +107,29 @@ class Population:
         nodes = sorted({place.node for place in self.places()})
         await share(nodes, lambda name: client.create(NODES, node(name)), show=show)
 
-        async def write_pod(place: Place) -> None:
-            body = (
-                make(place)
-                if make
-                else pod(place.name, namespace=place.namespace, node=place.node, app=place.app)
-            )
-            await client.create(PODS, body, namespace=place.namespace)
-            await client.patch(
-                PODS,
-                place.name,
-                {"status": pod_status(body)},
-                type=PatchType.STRATEGIC,
-                namespace=place.namespace,
-                subresource="status",
-            )
 
-        await share(list(self.places()), write_pod, show=show)
+async def _write_pod(client: Client, place: Place, make: Callable[[Place], Object] | None) -> None:
+    body = (make or _usual)(place)
+    await client.create(PODS, body, namespace=place.namespace)
+    await client.patch(
+        PODS,
+        place.name,
+        {"status": pod_status(body)},
+        type=PatchType.STRATEGIC,
+        namespace=place.namespace,
+        subresource="status",
+    )
+
+
+def _usual(place: Place) -> Object:
+    return pod(place.name, namespace=place.namespace, node=place.node, app=place.app)
+
+
+async def _ask(session: aiohttp.ClientSession, path: str, **content: bytes) -> Any:
+    encoded = {name: base64.b64encode(value).decode() for name, value in content.items()}
+    async with session.post(path, json=encoded) as answer:
+        answer.raise_for_status()
+        return await answer.json()
 
 
 async def share(
