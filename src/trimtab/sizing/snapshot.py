@@ -1,0 +1,141 @@
+"""What a strategy has learned, as bytes and back: bit for bit, the same bytes for the same state, and no code in them.
+
+A snapshot says of itself which strategy made it, with which settings and for how many containers, so that it can
+refuse to be read as something else. Then come the arrays as they lie in memory, then a checksum. Turning an old
+snapshot into what a newer version keeps is not done here: a strategy that changed what it keeps starts anew.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.sizing.strategy import Strategy
+
+Array = npt.NDArray[Any]
+MAGIC = b"trimtab1"
+LENGTH, CHECK = 8, 4
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """One array of a snapshot."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What the bytes after it are."""
+
+    strategy: str
+    containers: int
+    settings: dict[str, Any]
+    parts: tuple[Part, ...]
+
+
+def pack(strategy: Strategy[Any], arrays: Mapping[str, Array]) -> bytes:
+    """The arrays of this strategy as a snapshot."""
+    whole = {name: _little(array) for name, array in arrays.items()}
+    parts = tuple(Part(name, array.dtype.str, array.shape) for name, array in whole.items())
+    header = msgspec.json.encode(
+        Header(
+            strategy=strategy.name,
+            containers=strategy.containers,
+            settings=_settings(strategy),
+            parts=parts,
+        )
+    )
+    pieces: list[bytes | memoryview] = [MAGIC, len(header).to_bytes(LENGTH, "little"), header]
+    pieces += [array.data.cast("B") for array in whole.values() if array.size]
+    check = 0
+    for piece in pieces:
+        check = zlib.crc32(piece, check)
+    return b"".join([*pieces, check.to_bytes(CHECK, "little")])
+
+
+def unpack(
+    strategy: Strategy[Any], state: bytes, like: Mapping[str, Array], growing: Collection[str] = ()
+) -> dict[str, Array]:
+    """The arrays of a snapshot that a strategy like this one has made.
+
+    They must have the names, types and shapes of `like`; those in `growing` may be longer or shorter.
+    """
+    header, body = _open(state)
+    _refuse_foreign(header, strategy)
+    arrays = {}
+    for part in header.parts:
+        if part.name not in like:
+            raise ValueError(f"state: array {part.name!r} is not one that {strategy.name} keeps")
+        arrays[part.name] = _array(part, body)
+        body = body[arrays[part.name].nbytes :]
+        _refuse_misshapen(part, like[part.name], any_length=part.name in growing)
+    missing = like.keys() - arrays.keys()
+    if missing:
+        raise ValueError(f"state: array {min(missing)!r} is missing")
+    if body:
+        raise ValueError(f"state: {len(body)} bytes too many")
+    return arrays
+
+
+def _little(array: Array) -> Array:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+
+
+def _settings(strategy: Strategy[Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = strategy.settings.model_dump(mode="json")
+    return plain
+
+
+def _open(state: bytes) -> tuple[Header, memoryview]:
+    """The header and the bytes of the arrays, once the whole is known to be what was written."""
+    view = memoryview(state)
+    if bytes(view[: len(MAGIC)]) != MAGIC:
+        raise ValueError("state: these bytes are not a snapshot of a strategy")
+    start = len(MAGIC) + LENGTH
+    if len(view) < start + CHECK:
+        raise ValueError("state: the snapshot is cut short")
+    if zlib.crc32(view[:-CHECK]) != int.from_bytes(view[-CHECK:], "little"):
+        raise ValueError("state: the snapshot is damaged or cut short; its checksum does not match")
+    end = start + int.from_bytes(view[len(MAGIC) : start], "little")
+    try:
+        return msgspec.json.decode(view[start:end], type=Header), view[end:-CHECK]
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"state: the header of the snapshot cannot be read: {error}") from None
+
+
+def _refuse_foreign(header: Header, strategy: Strategy[Any]) -> None:
+    if header.strategy != strategy.name:
+        raise ValueError(f"state: it is of strategy {header.strategy!r}, not of {strategy.name!r}")
+    if header.containers != strategy.containers:
+        raise ValueError(f"state: it is of {header.containers} containers, not of {strategy.containers}")
+    ours = _settings(strategy)
+    for name in sorted(ours.keys() | header.settings.keys()):
+        if ours.get(name) != header.settings.get(name):
+            theirs = header.settings.get(name)
+            raise ValueError(f"state: it was learned with {name} = {theirs!r}, not {ours.get(name)!r}")
+
+
+def _array(part: Part, body: memoryview) -> Array:
+    try:
+        dtype = np.dtype(part.dtype)
+    except TypeError:
+        raise ValueError(f"state: array {part.name!r} has no known type: {part.dtype!r}") from None
+    size = int(np.prod(part.shape, dtype=np.int64)) * dtype.itemsize
+    if dtype.hasobject or min(part.shape, default=0) < 0 or size > len(body):
+        raise ValueError(f"state: array {part.name!r} is cut short")
+    # A copy: the bytes may be let go, and what is learned next is written into it.
+    return np.frombuffer(body[:size], dtype).reshape(part.shape).astype(dtype.newbyteorder("="))
+
+
+def _refuse_misshapen(part: Part, like: Array, *, any_length: bool) -> None:
+    fixed = 1 if any_length else 0
+    if np.dtype(part.dtype) != like.dtype.newbyteorder("<") or part.shape[fixed:] != like.shape[fixed:]:
+        raise ValueError(
+            f"state: array {part.name!r} is {part.dtype} {part.shape}, not {like.dtype.str} {like.shape}"
+        )
