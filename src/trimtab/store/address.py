@@ -16,13 +16,7 @@ _FORMS = "give the path of a file, sqlite:///FILE or postgresql://USER@HOST/DATA
 
 
 def backend(address: str | os.PathLike[str]) -> Backend:
-    """The database at a path or URL.
-
-    >>> backend("mysql://me:secret@there/db")
-    Traceback (most recent call last):
-    trimtab.store.errors.AddressError: store.url: 'mysql://me:***@there/db' is no store that is known; \
-give the path of a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE
-    """
+    """The database at a path or URL; `AddressError` where it is neither."""
     # A mistyped URL must not pass for a file name: the error would show its password.
     if not isinstance(address, str) or not (":/" in address or "@" in address):
         return _file(os.fspath(address))

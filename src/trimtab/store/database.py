@@ -1,6 +1,6 @@
 """One way to read and one way to write, whatever database is behind it.
 
-Readers get a snapshot and never wait for a writer. A writer's block is one transaction: all of it is kept or
+Readers see what is committed and never wait for a writer. A writer's block is one transaction: all of it is kept or
 nothing. What the drivers raise leaves here as a `StoreError`. Which rows there are is for the repositories.
 """
 

@@ -10,7 +10,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,12 +64,8 @@ class SQLite:
     def __init__(self, path: Path) -> None:
         # A link stays a link when the file behind it is set aside.
         self._path = Path(os.path.realpath(path))
-        if self._path.is_dir():
+        if os.path.isdir(self._path):  # noqa: PTH112, Path's own raises where it may not look
             raise AddressError(f"{SETTING}: {path} is a folder; name a file in it")
-        if not self._path.parent.is_dir():
-            raise AddressError(
-                f"{SETTING}: the folder {self._path.parent} does not exist; create it or name another file"
-            )
 
     def engine(self) -> AsyncEngine:
         engine = create_async_engine(
@@ -80,15 +76,13 @@ class SQLite:
         )
         event.listen(engine.sync_engine, "connect", _configure)
         event.listen(engine.sync_engine, "begin", _begin)
+        event.listen(engine.sync_engine, "invalidate", _give_up)
         return engine
 
     @asynccontextmanager
     async def opening(self) -> AsyncIterator[None]:
         """Alone among all who open a store in this folder: two must not set the same file aside."""
-        try:
-            folder = os.open(self._path.parent, os.O_RDONLY)
-        except OSError as error:
-            raise AccessError(f"{SETTING}: {error}; make the folder readable or name another file") from error
+        folder = self._open_folder()
         try:
             await asyncio.to_thread(fcntl.flock, folder, fcntl.LOCK_EX)
             await asyncio.to_thread(self._prepare)
@@ -106,11 +100,24 @@ class SQLite:
         outcome, advice = _FAULTS.get(code, (StoreError, "see what SQLite says of it"))
         return outcome(f"{SETTING}: {self._path}: {error}; {advice}")
 
+    def _open_folder(self) -> int:
+        folder = self._path.parent
+        try:
+            return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise AddressError(
+                f"{SETTING}: the folder {folder} does not exist; create it or name another file"
+            ) from error
+        except OSError as error:
+            raise AccessError(
+                f"{SETTING}: {folder}: {error.strerror}; let this user read and write it, or name another file"
+            ) from error
+
     def _prepare(self) -> None:
         try:
             self._check()
         except DamagedError as error:
-            self._set_aside(reason=str(error))
+            self._set_aside(reason=str(error.__cause__ or error))
             self._check()
 
     def _check(self) -> None:
@@ -152,3 +159,10 @@ def _begin(connection: Connection) -> None:
     # A writer takes the lock at once. Had it read first, it could not wait for the lock any more, only fail.
     writing = connection.get_execution_options().get(WRITING)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> None:
+    # A cancelled task's connection is closed, but as long as its cursor is held by a traceback somewhere, closing
+    # does not end the transaction: the lock would stay until the garbage is collected.
+    with suppress(asyncio.CancelledError, sqlite3.Error):
+        connection.run_async(lambda driver: asyncio.shield(driver.rollback()))

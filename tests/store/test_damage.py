@@ -1,0 +1,246 @@
+"""A file that is damaged is set aside; one that is only locked, forbidden or on a full disk is left alone."""
+
+import asyncio
+import os
+import random
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from store.builders import KEY, entry
+from trimtab.store import AccessError, BusyError, DamagedError, FullError, Store, StoreError, sqlite
+
+
+def damaged(file: Path) -> list[str]:
+    return sorted(path.name for path in file.parent.glob("*damaged*"))
+
+
+def content(file: Path) -> bytes:
+    return file.read_bytes()
+
+
+async def begin(file: Path, *, rows: int = 3000) -> None:
+    async with Store.open(file) as store:
+        await store.states.save(KEY, b"learned" * 10_000, timestamp=1)
+        await store.history.append([entry(t) for t in range(rows)])
+
+
+async def works(address: Path) -> None:
+    async with Store.open(address) as store:
+        await store.history.append([entry(1)])
+        assert await store.history.find()
+
+
+def overwrite(file: Path, offset: int, content: bytes) -> None:
+    with file.open("r+b") as raw:
+        raw.seek(offset)
+        raw.write(content)
+
+
+def spoil(file: Path) -> None:
+    file.write_bytes(b"not a database, by any means" * 500)
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2 + 100)
+
+
+def scramble(file: Path) -> None:
+    chance = random.Random(3)
+    for page in range(1, file.stat().st_size // 4096):
+        overwrite(file, page * 4096, chance.randbytes(64))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(spoil, id="another file"),
+        pytest.param(lambda file: overwrite(file, 0, bytes(4096)), id="first page zeroed"),
+        pytest.param(lambda file: overwrite(file, 100, b"\xff" * 2000), id="schema overwritten"),
+        pytest.param(cut, id="cut in half"),
+        pytest.param(scramble, id="pages scrambled"),
+    ],
+)
+async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
+    file: Path, damage: Callable[[Path], None]
+) -> None:
+    await begin(file)
+    damage(file)
+    spoilt = content(file)
+    with capture_logs() as logs:
+        await works(file)
+    assert damaged(file) == ["trimtab.db.damaged-1"]
+    assert content(file.with_name("trimtab.db.damaged-1")) == spoilt
+    (said,) = logs
+    assert said["log_level"] == "error"
+    assert said["kept_as"] == str(file) + ".damaged-1"
+    assert said["reason"]
+
+
+async def test_a_file_damaged_again_is_set_aside_beside_the_first(file: Path) -> None:
+    for _ in range(3):
+        await works(file)
+        spoil(file)
+    await works(file)
+    assert damaged(file) == [f"trimtab.db.damaged-{n}" for n in (1, 2, 3)]
+
+
+async def test_of_many_that_find_the_damage_at_once_one_sets_it_aside(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = sqlite.SQLite._set_aside
+
+    def slowly(self: sqlite.SQLite, *, reason: str) -> None:
+        time.sleep(0.2)  # so that the others would find it too, if they could look now
+        at_once(self, reason=reason)
+
+    monkeypatch.setattr(sqlite.SQLite, "_set_aside", slowly)
+    await begin(file)
+    overwrite(file, 0, bytes(4096))
+    await asyncio.gather(*(works(file) for _ in range(5)))
+    assert damaged(file) == ["trimtab.db.damaged-1"]
+    async with Store.open(file) as store:
+        assert len(await store.history.find()) == 5
+
+
+async def test_one_who_still_has_the_damaged_file_open_does_the_new_one_no_harm(file: Path) -> None:
+    await begin(file)
+    async with Store.open(file) as old:
+        await old.history.append([entry(1)])
+        scramble(file)
+        async with Store.open(file) as new:
+            assert damaged(file) == [f"trimtab.db.damaged-1{part}" for part in ("", "-shm", "-wal")]
+            await new.history.append([entry(1)])
+    await works(file)
+    async with Store.open(file) as store:
+        assert len(await store.history.find()) == 2
+
+
+async def test_a_linked_file_is_set_aside_where_it_lies(file: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(file)
+    spoil(file)
+    await works(link)
+    assert link.is_symlink()
+    assert damaged(file) == ["trimtab.db.damaged-1"]
+
+
+async def test_damage_in_use_is_said_and_the_next_opening_heals_it(file: Path) -> None:
+    await begin(file)
+    async with Store.open(file) as store:
+        scramble(file)
+        with pytest.raises(DamagedError, match=r"malformed.*; restart: it is set aside"):
+            await store.history.find(limit=10_000)
+    await works(file)
+    assert damaged(file) == ["trimtab.db.damaged-1"]
+
+
+async def test_an_empty_file_is_a_new_store(file: Path) -> None:
+    os.close(os.open(file, os.O_CREAT))
+    await works(file)
+    assert damaged(file) == []
+
+
+async def test_a_locked_file_is_busy_not_damaged(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await begin(file)
+    monkeypatch.setattr(sqlite, "_PATIENCE", 0.1)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(
+            BusyError, match=r"^store\.url: .*/trimtab\.db: database is locked; another process"
+        ):
+            await works(file)
+    await works(file)
+    assert damaged(file) == []
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """To root nothing is forbidden."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def open_path(file: Path) -> Path:
+    """Others can come in as far as the file's folder."""
+    for folder in (file.parent, *file.parent.parents):
+        if folder.stat().st_uid == os.geteuid() and len(folder.parts) > 2:
+            folder.chmod(folder.stat().st_mode | 0o755)
+    return file
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_a_folder_that_may_not_be_written_is_said(open_path: Path, *, there: bool) -> None:
+    if there:
+        await begin(open_path)
+    open_path.parent.chmod(0o555)
+    with (
+        as_nobody(),
+        pytest.raises(AccessError, match=r"^store\.url: .*; make the file and its folder writable"),
+    ):
+        await works(open_path)
+    open_path.parent.chmod(0o755)
+    assert damaged(open_path) == []
+
+
+async def test_a_folder_that_may_not_be_read_is_said(open_path: Path) -> None:
+    open_path.parent.chmod(0o000)
+    with as_nobody(), pytest.raises(StoreError, match=r"^store\.url: "):
+        await works(open_path)
+    open_path.parent.chmod(0o755)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    disk = tmp_path / "small"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a file system can be mounted by root only")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+async def test_a_full_disk_is_said_and_costs_nothing_that_was_committed(small_disk: Path) -> None:
+    file = small_disk / "trimtab.db"
+    async with Store.open(file) as store:
+        await store.history.append([entry(1)])
+        with pytest.raises(
+            FullError, match=r"^store\.url: .*/trimtab\.db: .*; free some space or keep less$"
+        ):
+            await store.states.save(KEY, bytes(4 << 20), timestamp=1)
+        assert len(await store.history.find()) == 1
+        assert await store.states.load(KEY) is None
+    async with Store.open(file) as store:
+        assert len(await store.history.find()) == 1
+    assert damaged(file) == []
+
+
+async def test_a_disk_that_is_full_at_the_start_is_said(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space"), filler.open("wb") as raw:
+        while True:
+            raw.write(bytes(4096))
+    with pytest.raises(FullError):
+        await works(small_disk / "trimtab.db")
+    filler.unlink()
+    await works(small_disk / "trimtab.db")
+    assert damaged(small_disk / "trimtab.db") == []

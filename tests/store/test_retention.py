@@ -1,0 +1,105 @@
+"""What is older or more than is to be kept goes; what a person gave stays."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete
+
+from store.builders import KEY, effect, entry, event
+from trimtab.store import Keep, Pruned, Retention, StateKey, Store, retention
+from trimtab.store.tables import history
+
+NOTHING = Pruned(states=0, effects=0, events=0, history=0)
+
+
+def all_alike(keep: Keep) -> Retention:
+    return Retention(states=keep, effects=keep, events=keep, history=keep)
+
+
+async def fill(store: Store, *, moments: int) -> None:
+    for t in range(moments):
+        await store.states.save(StateKey("prod", "trimtab", str(t)), b"", timestamp=t)
+    await store.effects.append([effect(t) for t in range(moments)])
+    await store.events.append([event(t) for t in range(moments)])
+    await store.history.append([entry(t) for t in range(moments)])
+
+
+async def moments(store: Store) -> list[list[float]]:
+    return [
+        sorted(note.timestamp for note in await store.states.notes()),
+        sorted(found.timestamp for found in await store.effects.find(name="default/intent")),
+        sorted(found.timestamp for found in await store.events.find()),
+        sorted(found.timestamp for found in await store.history.find()),
+    ]
+
+
+async def test_old_rows_of_every_table_go(store: Store) -> None:
+    await fill(store, moments=10)
+    assert await store.prune(all_alike(Keep(age=3)), now=10) == Pruned(
+        states=7, effects=7, events=7, history=7
+    )
+    assert await moments(store) == [[7, 8, 9]] * 4
+
+
+async def test_more_rows_than_are_kept_go_oldest_first(store: Store) -> None:
+    await fill(store, moments=10)
+    assert await store.prune(all_alike(Keep(rows=4)), now=0) == Pruned(
+        states=6, effects=6, events=6, history=6
+    )
+    assert await moments(store) == [[6, 7, 8, 9]] * 4
+
+
+async def test_both_bounds_hold(store: Store) -> None:
+    await fill(store, moments=10)
+    await store.prune(all_alike(Keep(age=8, rows=3)), now=10)
+    assert await moments(store) == [[7, 8, 9]] * 4
+
+
+async def test_without_bounds_nothing_goes(store: Store) -> None:
+    await fill(store, moments=3)
+    assert await store.prune(all_alike(Keep()), now=1e12) == NOTHING
+
+
+async def test_by_default_a_week_is_kept(store: Store) -> None:
+    await fill(store, moments=3)
+    assert await store.prune(Retention(), now=7 * 86400) == NOTHING
+
+
+async def test_a_static_effect_stays_and_does_not_count(store: Store) -> None:
+    await store.effects.append([effect(0, static=True), *(effect(t) for t in range(1, 6))])
+    await store.prune(all_alike(Keep(age=1000, rows=2)), now=1000)
+    assert [e.timestamp for e in await store.effects.find(name="default/intent")] == [5, 4, 0]
+    await store.prune(all_alike(Keep(age=1)), now=1000)
+    assert [e.timestamp for e in await store.effects.find(name="default/intent")] == [0]
+
+
+async def test_more_than_one_bite_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_BITE", 3)
+    await fill(store, moments=10)
+    assert (await store.prune(all_alike(Keep(age=1)), now=10)).history == 9
+    assert await moments(store) == [[9]] * 4
+
+
+async def test_a_state_that_is_saved_again_is_young_again(store: Store) -> None:
+    await store.states.save(KEY, b"", timestamp=0)
+    await store.states.save(KEY, b"", timestamp=9)
+    assert await store.prune(all_alike(Keep(age=3)), now=10) == NOTHING
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    times=st.lists(st.integers(0, 9), max_size=12),
+    age=st.none() | st.integers(0, 10),
+    rows=st.none() | st.integers(0, 10),
+)
+async def test_what_stays_is_what_the_words_say(
+    store: Store, times: list[int], age: int | None, rows: int | None
+) -> None:
+    async with store._database.writing() as connection:
+        await connection.execute(delete(history))
+    await store.history.append([entry(t, why=str(n)) for n, t in enumerate(times)])
+    await store.prune(all_alike(Keep(age=age, rows=rows)), now=9)
+
+    young = [(t, n) for n, t in enumerate(times) if age is None or t >= 9 - age]
+    expected = sorted(young, reverse=True)[:rows]
+    assert [(e.timestamp, int(e.why)) for e in await store.history.find()] == expected

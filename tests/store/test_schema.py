@@ -1,0 +1,82 @@
+"""The schema is made, migrated, and refused when it is of tomorrow."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+from store.builders import KEY, entry
+from trimtab.store import NewerSchemaError, Store
+from trimtab.store.schema import VERSION_TABLE
+from trimtab.store.tables import metadata
+
+VERSIONS = Path(__file__).parents[2] / "src/trimtab/store/migrations/versions"
+
+
+async def test_the_migrations_make_what_the_tables_say(store: Store) -> None:
+    def difference(connection: Connection) -> object:
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+
+    async with store._database.reading() as connection:
+        assert await connection.run_sync(difference) == []
+
+
+async def test_a_store_opens_again_with_all_that_it_had(address: str) -> None:
+    async with Store.open(address) as store:
+        await store.states.save(KEY, b"learned", timestamp=1)
+        await store.history.append([entry(1)])
+    async with Store.open(address) as store:
+        found = await store.states.load(KEY)
+        assert found
+        assert found.data == b"learned"
+        assert len(await store.history.find()) == 1
+
+
+async def test_many_open_a_new_store_at_once(address: str) -> None:
+    async def open_and_write(number: int) -> None:
+        async with Store.open(address) as store:
+            await store.history.append([entry(number)])
+
+    await asyncio.gather(*map(open_and_write, range(6)))
+    async with Store.open(address) as store:
+        assert len(await store.history.find()) == 6
+
+
+async def test_a_newer_schema_is_refused_in_one_line_and_left_alone(address: str) -> None:
+    async with Store.open(address) as store, store._database.writing() as connection:
+        await connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    with pytest.raises(
+        NewerSchemaError,
+        match=r"^store\.url: the store's schema is version 9999, this Trimtab knows versions up to \d{4};"
+        " upgrade Trimtab or give it another store$",
+    ):
+        async with Store.open(address):
+            pass
+    with pytest.raises(NewerSchemaError):  # it was not "repaired" by the first attempt
+        async with Store.open(address):
+            pass
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the plug is pulled")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("alembic.op.create_index", fail)  # the last thing that the first migration does
+        with pytest.raises(RuntimeError):
+            async with Store.open(address):
+                pass
+    async with Store.open(address) as store, store._database.reading() as connection:
+        names = await connection.run_sync(lambda each: inspect(each).get_table_names())
+    assert set(names) == {*metadata.tables, VERSION_TABLE}
+
+
+def test_versions_follow_one_another() -> None:
+    numbers = [int(path.name[:4]) for path in sorted(VERSIONS.glob("0*.py"))]
+    assert numbers == list(range(1, len(numbers) + 1))
