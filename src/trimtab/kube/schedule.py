@@ -55,11 +55,16 @@ class Schedule(Generic[K]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
+    def first_due(self, now: float) -> K | None:
+        """The key that is longest due by now, if any; it stays until it is dropped."""
+        first = self.next_time
+        return self._heap[0][2] if first is not None and first <= now else None
+
     def pop_due(self, now: float) -> list[K]:
         """Take out the keys that are due by now, the longest due first."""
         due: list[K] = []
-        while (first := self.next_time) is not None and first <= now:
-            key = heapq.heappop(self._heap)[2]
+        while (key := self.first_due(now)) is not None:
+            heapq.heappop(self._heap)
             del self._entries[key]
             due.append(key)
         return due
