@@ -34,7 +34,7 @@ class Desk:
         while (series := self.ledger.due(self.now)) is not None:
             self.counts[series.name] = series.count
             self.writes.append((self.now, series.said.about.name))
-            self.ledger.done(series, self.now, written=series.count)
+            self.ledger.done(series, self.now)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, writing what comes due when it does."""
@@ -83,6 +83,18 @@ def test_said_again_within_ten_minutes_of_the_last_time_it_is_the_same() -> None
     at.say(said())
     at.wait(0)
     assert list(at.counts.values()) == [4, 1]
+
+
+def test_an_event_that_keeps_coming_keeps_no_older_one_alive() -> None:
+    at = desk()
+    at.say(said("often"))
+    at.say(said("once"))
+    at.wait(599)
+    at.say(said("often"))
+    at.wait(1)
+    at.say(said("once"))
+    at.wait(10)
+    assert sorted(at.counts.values()) == [1, 1, 2]
 
 
 def test_an_object_may_say_25_things_at_once_and_then_one_in_five_minutes() -> None:

@@ -100,7 +100,8 @@ class EventRecorder:
             if hurry:
                 self._ledger.hurry(now)
             while (series := self._ledger.due(now)) is not None:
-                self._ledger.done(series, now, written=await self._write(series))
+                await self._write(series)
+                self._ledger.done(series, now)
 
     def _take_in(self, now: float) -> None:
         self._recorded.clear()
@@ -108,9 +109,7 @@ class EventRecorder:
             if not self._ledger.enter(*self._queue.popleft(), now):
                 _DROPPED.labels("too many for one object").inc()
 
-    async def _write(self, series: Series) -> int:
-        """Write a series as it is; the answer is how many occurrences that tells of."""
-        count = series.count
+    async def _write(self, series: Series) -> None:
         try:
             # Applying makes or changes the event, whichever is needed, and may be repeated.
             await self._client.apply(EVENTS, self._event(series), force=True)
@@ -127,7 +126,6 @@ class EventRecorder:
             log.exception("events.dropped", about=_name(series.said.about), reason=series.said.reason)
         else:
             _WRITTEN.labels(series.said.type).inc()
-        return count
 
     def _event(self, series: Series) -> Object:
         said = series.said

@@ -123,15 +123,13 @@ class Ledger:
             self._to_write.put(said, now + wait)
         return None
 
-    def done(self, series: Series, now: float, *, written: int) -> None:
-        """So many of its occurrences are written now; those that came since wait for the next write."""
+    def done(self, series: Series, now: float) -> None:
+        """The series is written as it is, or cannot be."""
         if series.written:
             self._spend(series.said.about, now)
-        series.written = written
+        series.written = series.count
         series.rewrite_at = now + self._restraint.rewrite_every
         self._to_write.drop(series.said)
-        if series.count > written and series.said in self._series:
-            self._to_write.put(series.said, series.rewrite_at)
 
     def hurry(self, now: float) -> None:
         """Let everything unwritten be due now."""
