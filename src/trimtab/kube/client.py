@@ -45,6 +45,8 @@ Object = dict[str, Any]
 
 FIELD_MANAGER = "trimtab.io"
 CONFLICT_ATTEMPTS = 5
+_WATCH_BUFFER = 1 << 20
+_FEW_BYTES = 64 << 10
 
 
 class _PageMetadata(msgspec.Struct, rename={"continue_": "continue"}, frozen=True, gc=False):
@@ -167,14 +169,23 @@ class Client:
         params: Mapping[str, str],
         accept: str,
         silence: float,
+        gather: float = 0.0,
     ) -> AsyncIterator[AsyncIterable[bytes]]:
-        """The bytes of a watch as they come; `silence` seconds without any count as a dead connection."""
+        """The bytes of a watch as they come; `silence` seconds without any count as a dead connection.
+
+        After a few bytes reading rests for `gather` seconds, so that what comes meanwhile is read at once.
+        """
         path = resource.path(namespace=namespace)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
         async with self._exchange(
-            "GET", path, params={"watch": "1", **params}, accept=accept, timeout=timeout
+            "GET",
+            path,
+            params={"watch": "1", **params},
+            accept=accept,
+            timeout=timeout,
+            buffer=_WATCH_BUFFER,
         ) as response:
-            yield response.content.iter_any()
+            yield _gathered(response, gather)
 
     async def version(self) -> Object:
         """What the server says of itself at /version."""
@@ -410,6 +421,7 @@ class Client:
         params: Mapping[str, str],
         accept: str,
         timeout: aiohttp.ClientTimeout,
+        buffer: int = 64 << 10,
         body: bytes | None = None,
         content_type: str = JSON,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -434,6 +446,7 @@ class Client:
                     proxy=self.connection.proxy,
                     proxy_headers=self.connection.proxy_headers,
                     timeout=timeout,
+                    read_bufsize=buffer,
                     allow_redirects=False,
                 ) as response:
                     if response.status < 300:
@@ -474,6 +487,20 @@ def _named_errors(request: str) -> Iterator[None]:
         raise TimedOut(f"{request}: no answer in time", sent=True) from error
     except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
         raise Unreachable(f"{request}: the connection broke: {describe(error)}", sent=True) from error
+
+
+async def _gathered(response: aiohttp.ClientResponse, pause: float) -> AsyncIterator[bytes]:
+    """The bytes of an answer; after a few, nothing is read for a moment, and then what has come all at once."""
+    async for chunk in response.content.iter_any():
+        yield chunk
+        if (
+            len(chunk) < _FEW_BYTES
+            and (connection := response.connection)
+            and (transport := connection.transport)
+        ):
+            transport.pause_reading()
+            await asyncio.sleep(pause)
+            transport.resume_reading()
 
 
 def selectors(labels: str, fields: str) -> dict[str, str]:

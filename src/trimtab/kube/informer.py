@@ -60,6 +60,8 @@ class Patience:
     """Without a byte for so long (the server sends a bookmark a minute) a connection counts as dead."""
     watch_lasts: tuple[float, float] = (300.0, 600.0)
     """The server ends a watch after a random time in this range, so that load spreads over replicas."""
+    gather: float = 0.02
+    """After a few events wait so long for more: many at once cost a fraction of one by one."""
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, ceiling=30.0))
 
 
@@ -154,6 +156,7 @@ class Informer(Generic[R]):
             params=params,
             accept=self._shape.accept,
             silence=self._patience.silence,
+            gather=self._patience.gather,
         ) as chunks:
             async for lines in whole_lines(chunks):
                 batch = self._decoder.decode(lines)
