@@ -203,6 +203,28 @@ async def test_a_folder_that_may_not_be_read_is_said(open_path: Path) -> None:
     open_path.parent.chmod(0o755)
 
 
+async def test_a_damaged_file_that_may_not_be_set_aside_is_said(open_path: Path) -> None:
+    spoil(open_path)
+    open_path.parent.chmod(0o555)
+    with (
+        as_nobody(),
+        pytest.raises(AccessError, match=r"^store\.url: .* is damaged \(.*\) and cannot be set aside"),
+    ):
+        await works(open_path)
+    open_path.parent.chmod(0o755)
+    assert damaged(open_path) == []
+
+
+async def test_an_opening_that_never_ends_does_not_hold_up_others_for_ever(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_PATIENCE", 0.2)
+    async with sqlite.SQLite(file).opening():
+        with pytest.raises(BusyError, match="another process has been opening it for long"):
+            await works(file)
+    await works(file)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte."""

@@ -21,7 +21,7 @@ from trimtab.store.effects import Effect
 from trimtab.store.errors import ArchiveError
 from trimtab.store.events import PlannerEvent
 from trimtab.store.history import HistoryEntry
-from trimtab.store.rows import BATCH, Record, record_of, row_of
+from trimtab.store.rows import BATCH, Record, record_of, row_of, select_records
 from trimtab.store.states import State, adopt
 from trimtab.store.tables import effects, events, history, states
 
@@ -67,11 +67,15 @@ async def export(database: Database) -> AsyncIterator[bytes]:
 async def _all(database: Database, kind: type[Record], table: Table) -> AsyncIterator[Record]:
     page = 1 if table is states else BATCH  # a state can be tens of megabytes
     last = 0
-    query = select(table).order_by(table.c.id).limit(page)
+    query = (
+        select_records(kind, table).add_columns(table.c.id.label("number")).order_by(table.c.id).limit(page)
+    )
     while rows := await database.rows(query.where(table.c.id > last)):
         for row in rows:
-            yield record_of(kind, row, numbered=False)
-        last = rows[-1].id
+            record = record_of(kind, row)
+            # Its number is this store's own affair.
+            yield msgspec.structs.replace(record, id=0) if kind is HistoryEntry else record
+        last = rows[-1].number
 
 
 async def import_lines(database: Database, lines: Iterable[bytes] | AsyncIterable[bytes]) -> int:

@@ -10,13 +10,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
-from sqlalchemy import ColumnElement, Executable, Row, Table, select
+from sqlalchemy import ColumnElement, Executable, Row, Table
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from trimtab.store.errors import SETTING, BusyError, RecordError, StoreError
-from trimtab.store.rows import Record, batches, record_of, row_of
+from trimtab.store.rows import Record, batches, record_of, row_of, select_records
 from trimtab.store.schema import upgrade
 
 WRITING = "trimtab_writing"
@@ -102,8 +102,9 @@ class Database:
         self, kind: type[Record], table: Table, *conditions: ColumnElement[bool], limit: int
     ) -> list[Record]:
         """Those that meet the conditions, newest first; of the same time, the one written last."""
-        query = select(table).where(*conditions).order_by(table.c.timestamp.desc(), table.c.id.desc())
-        return [record_of(kind, row) for row in await self.rows(query.limit(limit))]
+        newest_first = (table.c.timestamp.desc(), table.c.id.desc())
+        query = select_records(kind, table).where(*conditions).order_by(*newest_first).limit(limit)
+        return [record_of(kind, row) for row in await self.rows(query)]
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -118,4 +119,4 @@ class Database:
         except PoolTimeoutError as error:
             raise BusyError(f"{SETTING}: no connection became free in time; try again") from error
         except SQLAlchemyError as error:
-            raise StoreError(f"{SETTING}: {error}") from error
+            raise StoreError(f"{SETTING}: {' '.join(str(error).split())}") from error

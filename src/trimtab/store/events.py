@@ -1,7 +1,7 @@
 """Planner events: what an intent's objectives and pods were, what was wanted, and what was planned.
 
-Effects are fitted from them. The fields are those of the Intent Driven Orchestration knowledge base, whose
-recorded events can be read as they are. These are not Kubernetes Events, which are kube's.
+Effects are fitted from them. The fields are those of the Intent Driven Orchestration knowledge base. These are
+not Kubernetes Events, which are kube's.
 """
 
 from collections.abc import Sequence

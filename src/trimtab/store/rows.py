@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, Table
+from sqlalchemy import ColumnElement, Row, Select, Table, select
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -20,11 +20,14 @@ def row_of(record: msgspec.Struct) -> dict[str, Any]:
     return columns
 
 
-def record_of(kind: type[Record], row: Row[Any], *, numbered: bool = True) -> Record:
-    """The record of a row; one that is not numbered leaves its id behind."""
-    columns = row._mapping  # noqa: SLF001, SQLAlchemy's public name for it
-    fields = (field for field in kind.__struct_fields__ if numbered or field != "id")
-    return kind(**{field: columns[field] for field in fields})
+def select_records(kind: type[Record], table: Table) -> Select[Any]:
+    """A query whose rows `record_of` understands."""
+    return select(*(table.c[field] for field in kind.__struct_fields__))
+
+
+def record_of(kind: type[Record], row: Row[Any]) -> Record:
+    # By position, since names cost more than all the rest; a row may have more to say behind its record.
+    return kind(**dict(zip(kind.__struct_fields__, row, strict=False)))
 
 
 def batches(items: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:

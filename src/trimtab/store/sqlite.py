@@ -36,6 +36,9 @@ _log = structlog.get_logger(__name__)
 _PATIENCE = 30.0
 """Seconds to wait for the lock of another process."""
 
+_PAUSE = 0.05
+"""Seconds between two attempts at the folder's lock."""
+
 _PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA journal_size_limit = 67108864")
 
 _DAMAGED = (DamagedError, "restart: it is set aside and learning begins anew")
@@ -84,7 +87,7 @@ class SQLite:
         """Alone among all who open a store in this folder: two must not set the same file aside."""
         folder = self._open_folder()
         try:
-            await asyncio.to_thread(fcntl.flock, folder, fcntl.LOCK_EX)
+            await self._lock(folder)
             await asyncio.to_thread(self._prepare)
             yield
         finally:
@@ -95,10 +98,16 @@ class SQLite:
 
     def fault(self, error: BaseException) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest tells which of them
-        if code == sqlite3.SQLITE_IOERR and not os.statvfs(self._path.parent).f_bavail:
-            code = sqlite3.SQLITE_FULL  # what it says when it finds no room for anything but the file itself
+        if code == sqlite3.SQLITE_IOERR and self._disk_is_full():
+            code = sqlite3.SQLITE_FULL  # SQLite says so itself only where it was the file that had no room
         outcome, advice = _FAULTS.get(code, (StoreError, "see what SQLite says of it"))
         return outcome(f"{SETTING}: {self._path}: {error}; {advice}")
+
+    def _disk_is_full(self) -> bool:
+        try:
+            return os.statvfs(self._path.parent).f_bavail == 0
+        except OSError:  # the folder went away with its disk
+            return False
 
     def _open_folder(self) -> int:
         folder = self._path.parent
@@ -112,6 +121,18 @@ class SQLite:
             raise AccessError(
                 f"{SETTING}: {folder}: {error.strerror}; let this user read and write it, or name another file"
             ) from error
+
+    async def _lock(self, folder: int) -> None:
+        for _ in range(round(_PATIENCE / _PAUSE)):
+            try:
+                return fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                await asyncio.sleep(_PAUSE)
+            except OSError as error:
+                raise AccessError(
+                    f"{SETTING}: {self._path.parent} cannot be locked: {error.strerror}; name a file on a local disk"
+                ) from error
+        raise BusyError(f"{SETTING}: {self._path}: another process has been opening it for long; try again")
 
     def _prepare(self) -> None:
         try:
@@ -136,10 +157,16 @@ class SQLite:
         while (kept := self._path.with_name(f"{self._path.name}.damaged-{number}")).exists():
             number += 1
         # The log first: were it left, SQLite would play it into the new file.
-        for suffix in ("-wal", "-shm", ""):
-            part = Path(f"{self._path}{suffix}")
-            if part.exists():
-                part.rename(f"{kept}{suffix}")
+        try:
+            for suffix in ("-wal", "-shm", ""):
+                part = Path(f"{self._path}{suffix}")
+                if part.exists():
+                    part.rename(f"{kept}{suffix}")
+        except OSError as error:
+            raise AccessError(
+                f"{SETTING}: {self._path} is damaged ({reason}) and cannot be set aside: {error.strerror};"
+                " make its folder writable for this user, or name another file"
+            ) from error
         _log.error(
             "the store was damaged: it is set aside and learning begins anew",
             path=str(self._path),

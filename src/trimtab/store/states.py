@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from trimtab.store.database import Database
 from trimtab.store.errors import DamagedStateError
-from trimtab.store.rows import record_of, row_of
+from trimtab.store.rows import record_of, row_of, select_records
 from trimtab.store.tables import states
 
 _KEY = ("cluster", "strategy", "shard")
@@ -83,7 +83,7 @@ class States:
 
     async def load(self, key: StateKey) -> State | None:
         """The latest, or None; `DamagedStateError` where it is not what was saved."""
-        found = await self._database.rows(select(states).where(*_where(key)))
+        found = await self._database.rows(select_records(State, states).where(*_where(key)))
         if not found:
             return None
         state = record_of(State, found[0])
