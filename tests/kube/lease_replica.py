@@ -3,6 +3,7 @@
     python lease_replica.py KUBECONFIG NAMESPACE LEASE JOURNAL NAME DURATION RENEW_DEADLINE RETRY
 
 Each line says when by the clock that all processes of a machine share, who, in which of its terms, and what.
+Before its first term it says once that it stands: it has seen the lease.
 """
 
 import asyncio
@@ -27,11 +28,19 @@ class Replica:
         self.term = 0
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
+    def write(self, at: float, what: str) -> None:
+        os.write(self.journal, f"{at} {self.name} {os.getpid()} {self.term} {what}\n".encode())
+
     def note(self, what: str) -> None:
         """The deed that two must never do at once. The time is from before the question whether we may."""
         at = time.monotonic()
         if self.candidate.leading:
-            os.write(self.journal, f"{at} {self.name} {os.getpid()} {self.term} {what}\n".encode())
+            self.write(at, what)
+
+    async def stand(self) -> None:
+        while not self.candidate._sight.spec:
+            await asyncio.sleep(0.01)
+        self.write(time.monotonic(), "stands")
 
     async def work(self) -> None:
         self.term += 1
@@ -59,9 +68,11 @@ async def main(kubeconfig: str, namespace: str, lease: str, journal: str, name: 
             now=lambda: datetime.now(UTC),
         )
         replica = Replica(candidate, journal, name)
-        while True:
-            with suppress(LeadershipLost):
-                await candidate.lead(replica.work)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(replica.stand())
+            while True:
+                with suppress(LeadershipLost):
+                    await candidate.lead(replica.work)
 
 
 if __name__ == "__main__":
