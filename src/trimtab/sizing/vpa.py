@@ -1,0 +1,326 @@
+"""What the Kubernetes VPA recommender (v1.8) would say, to the millicore and the byte.
+
+CPU is a decaying histogram of all samples. Memory is one of daily peaks: a higher peak of the same day replaces the
+one before, and an OOM counts as a peak above what the container was given. The bounds open wide while history is
+short: `upper` comes down from infinity (100 TB, 10^11 cores) and `lower` up from the floor.
+
+Left out is what the recommender does around this: the merging of replicas, policies, caps, and its quality metrics.
+Checkpoints are read and written by `trimtab.sizing.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from pydantic import Field, model_validator
+
+from trimtab.sizing import histogram, snapshot
+from trimtab.sizing.histogram import (
+    NOWHERE,
+    Buckets,
+    Histogram,
+    Rows,
+    bucket_of,
+    decay,
+    is_empty,
+    percentile_buckets,
+    put,
+    take,
+)
+from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
+
+CPU_WEIGHT = 0.1
+MOST_UNITS = 1e14
+"""Where the recommender's amounts end, in millicores and bytes."""
+DAY = 86400.0
+
+CPU_BUCKETS = histogram.exponential(first=0.01, growth=0.05, most=1000.0, units=1000.0)
+MEMORY_BUCKETS = histogram.exponential(first=1e7, growth=0.05, most=1e12, units=1.0)
+
+
+class VpaSettings(Settings):
+    """The flags of the recommender, with its defaults."""
+
+    target_percentile: float = Field(default=0.9, gt=0, lt=1)
+    """The percentile of usage that is asked for."""
+    lower_percentile: float = Field(default=0.5, gt=0, lt=1)
+    """The percentile under which a request is too small."""
+    upper_percentile: float = Field(default=0.95, gt=0, lt=1)
+    """The percentile over which a request is too large."""
+    margin: float = Field(default=0.15, ge=0)
+    """What is added to all three, as a fraction."""
+    half_life: float = Field(default=DAY, gt=0)
+    """Seconds in which a sample loses half its weight."""
+    memory_interval: float = Field(default=DAY, gt=0)
+    """Seconds of which memory's peak is taken."""
+    confidence_interval: float = Field(default=DAY, gt=0)
+    """Seconds of history, at a sample a minute, that count as one unit of confidence."""
+    oom_bump_ratio: float = Field(default=1.2, ge=1)
+    """An OOM counts as a peak this many times what the container had,"""
+    oom_min_bump: float = Field(default=100 * 2**20, ge=0)
+    """or this many bytes above it, whichever is more."""
+    pod_min_cpu: float = Field(default=0.025, ge=0)
+    """The least cores of a pod, divided among its containers; 0 for no floor."""
+    pod_min_memory: float = Field(default=250 * 2**20, ge=0)
+    """The least bytes of a pod, divided among its containers; 0 for no floor."""
+    containers_per_pod: int = Field(default=1, ge=1)
+    """How many containers share the floors of a pod."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if not self.lower_percentile <= self.target_percentile <= self.upper_percentile:
+            raise ValueError("lower_percentile, target_percentile and upper_percentile must ascend")
+        return self
+
+
+class History(NamedTuple):
+    """When CPU was seen: what confidence comes from."""
+
+    first: Floats
+    last: Floats
+    samples: npt.NDArray[np.int64]
+
+
+class Peaks(NamedTuple):
+    """The memory interval that each container is in."""
+
+    last: Floats
+    """When memory was last heard of."""
+    end: Floats
+    """Where the interval ends; -inf before the first sample."""
+    used: Floats
+    """The highest sample in it,"""
+    oom: Floats
+    """and the highest that an OOM stands for."""
+
+
+@njit(cache=True, error_model="numpy")
+def note(history: History, t: float, found: npt.NDArray[np.uint8]) -> None:
+    """Count the samples, and strike out those that are no later than the last."""
+    first, last, samples = history.first, history.last, history.samples
+    for row in range(found.size):
+        if found[row] == NOWHERE:
+            continue
+        if t > last[row]:
+            if samples[row] == 0:
+                first[row] = t
+            last[row] = t
+            samples[row] += 1
+        else:
+            found[row] = NOWHERE
+
+
+@njit(cache=True, error_model="numpy")
+def add_peak(
+    rows: Rows,
+    buckets: Buckets,
+    peaks: Peaks,
+    row: int,
+    t: float,
+    half_life: float,
+    interval: float,
+    amount: float,
+    from_oom: bool,  # noqa: FBT001 - compiled functions take their arguments by place
+) -> None:
+    """Let one amount of memory be the peak of its interval, if it is one."""
+    peaks.last[row] = t
+    if peaks.end[row] == -np.inf:
+        peaks.end[row] = t
+    end = peaks.end[row]
+    if t < end:
+        old = max(peaks.used[row], peaks.oom[row])
+        if old == 0.0 or amount <= old:
+            return
+        take(rows, row, bucket_of(buckets, old), decay(rows, row, end, half_life))
+    else:
+        end += np.floor((t - end) / interval) * interval + interval
+        peaks.end[row] = end
+        peaks.used[row] = 0.0
+        peaks.oom[row] = 0.0
+    put(rows, row, bucket_of(buckets, amount), decay(rows, row, end, half_life))
+    if from_oom:
+        peaks.oom[row] = amount
+    else:
+        peaks.used[row] = amount
+
+
+@njit(cache=True, error_model="numpy")
+def add_memory(
+    rows: Rows,
+    buckets: Buckets,
+    peaks: Peaks,
+    start: int,
+    t: float,
+    half_life: float,
+    interval: float,
+    memory: Floats,
+) -> int:
+    """Add each container's memory sample. On most days but one sample is a peak; the others pass by quickly."""
+    last, end, used, ooms = peaks.last, peaks.end, peaks.used, peaks.oom
+    for row in range(start, memory.size):
+        value = np.floor(memory[row])
+        if not 0.0 <= value <= MEMORY_MOST or t < last[row]:
+            continue
+        if t < end[row] and value <= max(used[row], ooms[row]):
+            last[row] = t
+            continue
+        if rows.used[0] == rows.pool.shape[0]:
+            return row
+        add_peak(rows, buckets, peaks, row, t, half_life, interval, value, False)
+    return memory.size
+
+
+@njit(cache=True, error_model="numpy")
+def add_ooms(
+    rows: Rows,
+    buckets: Buckets,
+    peaks: Peaks,
+    start: int,
+    t: float,
+    half_life: float,
+    interval: float,
+    ratio: float,
+    least: float,
+    containers: Indices,
+    memory: Floats,
+) -> int:
+    """Add a peak above what each of these containers had. One that is an interval late is passed over."""
+    for place in range(start, containers.size):
+        row, had = containers[place], memory[place]
+        if not 0.0 <= had <= MEMORY_MOST or t < peaks.last[row] - interval:
+            continue
+        if rows.used[0] == rows.pool.shape[0]:
+            return place
+        # What an earlier OOM stood for is left out: else a series of them would climb without end.
+        had = max(np.floor(had), peaks.used[row])
+        needed = min(max(had + least, np.floor(had * ratio)), MOST_UNITS)
+        add_peak(rows, buckets, peaks, row, t, half_life, interval, needed, True)
+    return containers.size
+
+
+@njit(cache=True, error_model="numpy")
+def recommend_all(
+    rows: Rows,
+    buckets: Buckets,
+    history: History,
+    quantiles: tuple[float, float, float],
+    margin: float,
+    confidence_interval: float,
+    floor: float,
+    answers: Floats,
+) -> None:
+    """Lower, target and upper of each container, in the whole units that the recommender reckons in."""
+    for row in range(history.samples.size):
+        if is_empty(rows, row):
+            continue
+        span = (history.last[row] - history.first[row]) / confidence_interval
+        confidence = min(span, history.samples[row] / (confidence_interval / 60.0))
+        wide = 1.0 + 0.001 / confidence
+        factors = (1.0 / (wide * wide), 1.0, 1.0 + 1.0 / confidence)
+        places = percentile_buckets(rows, row, quantiles)
+        for which in range(3):
+            base = np.floor(min(buckets.ends[places[which]] * buckets.units, MOST_UNITS))
+            base += np.floor(min(base * margin, MOST_UNITS))
+            amount = np.floor(min(base * factors[which], MOST_UNITS))
+            answers[which, row] = max(amount, floor) / buckets.units
+
+
+class Vpa(Strategy[VpaSettings]):
+    """The Kubernetes VPA recommender."""
+
+    name = "vpa"
+    settings_type = VpaSettings
+
+    def __init__(self, containers: int, settings: VpaSettings) -> None:
+        super().__init__(containers, settings)
+        self.cpu = Histogram(containers, CPU_BUCKETS, settings.half_life)
+        self.memory = Histogram(containers, MEMORY_BUCKETS, settings.half_life)
+        self.history = History(
+            first=np.zeros(containers),
+            last=np.full(containers, -np.inf),
+            samples=np.zeros(containers, np.int64),
+        )
+        self.peaks = Peaks(
+            last=np.full(containers, -np.inf),
+            end=np.full(containers, -np.inf),
+            used=np.zeros(containers),
+            oom=np.zeros(containers),
+        )
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        half_life, interval = self.settings.half_life, self.settings.memory_interval
+        found = self.cpu.find(cpu, CPU_MOST)
+        note(self.history, t, found)
+        self.cpu.add(t, found, CPU_WEIGHT)
+        self.memory.fill(
+            memory.size,
+            lambda start: add_memory(
+                self.memory.rows, MEMORY_BUCKETS, self.peaks, start, t, half_life, interval, memory
+            ),
+        )
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        s = self.settings
+        least = math.floor(s.oom_min_bump)
+        self.memory.fill(
+            containers.size,
+            lambda start: add_ooms(
+                self.memory.rows,
+                MEMORY_BUCKETS,
+                self.peaks,
+                start,
+                t,
+                s.half_life,
+                s.memory_interval,
+                s.oom_bump_ratio,
+                least,
+                containers,
+                memory,
+            ),
+        )
+
+    def recommend(self, t: float) -> Sizes:  # noqa: ARG002 - all weights age alike, so no percentile moves
+        s = self.settings
+        return Sizes(
+            cpu=self._bounds(self.cpu, s.pod_min_cpu), memory=self._bounds(self.memory, s.pod_min_memory)
+        )
+
+    def _bounds(self, usage: Histogram, pod_floor: float) -> Bounds:
+        s = self.settings
+        answers = np.full((3, self.containers), np.nan)
+        quantiles = (s.lower_percentile, s.target_percentile, s.upper_percentile)
+        floor = math.floor(math.floor(pod_floor * usage.buckets.units) * (1.0 / s.containers_per_pod))
+        recommend_all(
+            usage.rows,
+            usage.buckets,
+            self.history,
+            quantiles,
+            s.margin,
+            s.confidence_interval,
+            floor,
+            answers,
+        )
+        return Bounds(lower=answers[0], target=answers[1], upper=answers[2])
+
+    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        return {
+            **self.cpu.arrays("cpu."),
+            **self.memory.arrays("memory."),
+            **{"history." + name: array for name, array in self.history._asdict().items()},
+            **{"peaks." + name: array for name, array in self.peaks._asdict().items()},
+        }
+
+    def state(self) -> bytes:
+        return snapshot.pack(self, self._arrays())
+
+    def restore(self, state: bytes) -> None:
+        arrays = snapshot.unpack(self, state, self._arrays(), growing={"cpu.pool", "memory.pool"})
+        self.cpu.take_over("cpu.", arrays)
+        self.memory.take_over("memory.", arrays)
+        self.history = History(*(arrays["history." + name] for name in History._fields))
+        self.peaks = Peaks(*(arrays["peaks." + name] for name in Peaks._fields))
