@@ -19,12 +19,14 @@ from harness.faultproxy import FaultProxy
 from harness.postgres import Postgres
 from harness.prometheus import Prometheus
 from harness.quantity import GoQuantity
+from harness.vpa import GoVpa
 
 T = TypeVar("T")
 
 MARKS = {"cluster": "cluster", "node_cluster": "node", "postgres_url": "postgres"}
 PREPARATIONS: dict[str, Callable[[], object]] = {
     "go_quantity": build.QUANTITY.built,
+    "go_vpa": build.VPA.built,
     "postgres_url": lambda: packages.install("postgresql"),
     "cluster": build.KUBE.built,
     "node_cluster": node.prepare,
@@ -78,6 +80,12 @@ def _or_skip(make: Callable[[], T]) -> T:
 def go_quantity() -> GoQuantity:
     """How Go reads quantities and durations: `go_quantity.ask(["quantity 1.5Gi"])`."""
     return _or_skip(GoQuantity)
+
+
+@pytest.fixture(scope="session")
+def go_vpa() -> GoVpa:
+    """The Kubernetes VPA recommender without its cluster: `go_vpa.ask([Series(…)])`."""
+    return _or_skip(GoVpa)
 
 
 @pytest.fixture(scope="session")

@@ -157,3 +157,4 @@ METRICS_SERVER = Program(
     packages=("sigs.k8s.io/metrics-server/cmd/metrics-server",),
     minutes=3,
 )
+VPA = Program(name="vpa", version="v1.8.1", minutes=2)
