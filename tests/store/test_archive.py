@@ -92,7 +92,6 @@ async def fill(store: Store) -> None:
 @given(learned=learned, effects=effects, events=events, histories=histories)
 async def test_what_goes_out_comes_in_again(
     store: Store,
-    tmp_path: Path,
     learned: dict[StateKey, tuple[bytes, float]],
     effects: list[Effect],
     events: list[PlannerEvent],
@@ -107,11 +106,9 @@ async def test_what_goes_out_comes_in_again(
 
     out = await exported(store)
     assert len(out) == 2 + len(learned) + len(effects) + len(events) + len(histories)
-    await store.import_lines(out)
-    assert await exported(store) == out  # importing what it has changes nothing
-
     await empty(store)
-    await store.import_lines(out)
+    for _ in range(2):  # importing twice is importing once
+        await store.import_lines(out)
     assert await exported(store) == out
 
 
