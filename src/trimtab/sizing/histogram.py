@@ -25,6 +25,9 @@ from numba import njit
 
 from trimtab.sizing.strategy import Floats
 
+Found = npt.NDArray[np.uint16]
+"""The buckets of values."""
+
 EPSILON = 1e-4
 """A bucket that weighs less is empty."""
 LONGEST = 100.0
@@ -35,7 +38,7 @@ CELLS = 64
 """Places of the look-up table in each doubling: so fine that no place holds two edges."""
 CELL_SHIFT = 52 - 6
 FIRST_CELL = 1023 * CELLS
-NOWHERE = 255
+NOWHERE = 65535
 """The bucket of a value that is not believed."""
 
 
@@ -49,7 +52,7 @@ class Buckets(NamedTuple):
     """The least number of units of each bucket, and infinity after the last."""
     ends: Floats
     """What a percentile in each bucket is said to be, in cores or bytes: where the bucket ends."""
-    cells: npt.NDArray[np.uint8]
+    cells: Found
 
 
 def exponential(*, first: float, growth: float, most: float, units: float) -> Buckets:
@@ -75,7 +78,7 @@ def exponential(*, first: float, growth: float, most: float, units: float) -> Bu
     ]
     below = np.searchsorted(edges * scale + 1.0, np.array(marks) * (1.0 - 1e-9), side="right") - 1
     return Buckets(
-        units, scale, edges, np.array([*starts[1:], starts[-1]]), np.maximum(below, 0).astype(np.uint8)
+        units, scale, edges, np.array([*starts[1:], starts[-1]]), np.maximum(below, 0).astype(np.uint16)
     )
 
 
@@ -88,6 +91,13 @@ def _power(base: float, exponent: int) -> float:
         base *= base
         exponent >>= 1
     return power
+
+
+def find(buckets: Buckets, values: Floats, most: float) -> Found:
+    """The bucket of each value; NOWHERE for what is not believed."""
+    found = np.empty(values.size, np.uint16)
+    buckets_of(buckets, values, most, found)
+    return found
 
 
 class Rows(NamedTuple):
@@ -114,7 +124,7 @@ def bucket_of(buckets: Buckets, amount: float) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def buckets_of(buckets: Buckets, values: Floats, most: float, found: npt.NDArray[np.uint8]) -> None:
+def buckets_of(buckets: Buckets, values: Floats, most: float, found: Found) -> None:
     """The bucket of each value, NOWHERE for what is not believed."""
     units, scale, edges, cells = buckets.units, buckets.scale, buckets.edges, buckets.cells
     last = cells.size - 1
@@ -219,9 +229,7 @@ def percentile_buckets(rows: Rows, row: int, quantiles: tuple[float, float, floa
 
 
 @njit(cache=True, error_model="numpy")
-def add_found(
-    rows: Rows, start: int, t: float, half_life: float, weight: float, found: npt.NDArray[np.uint8]
-) -> int:
+def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float, found: Found) -> int:
     """Add a sample to the bucket that was found for each row: `put` for all, with `decay` taken once a reference."""
     pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
     low, high, references = rows.low, rows.high, rows.reference
@@ -245,8 +253,8 @@ def add_found(
         pool[page, place] = held
         total[row] += grown
         if held >= EPSILON:
-            low[row] = min(low[row], bucket)
-            high[row] = max(high[row], bucket)
+            low[row] = min(low[row], np.uint8(bucket))
+            high[row] = max(high[row], np.uint8(bucket))
     return found.size
 
 
@@ -290,13 +298,7 @@ class Histogram:
             pool[: self.rows.pool.shape[0]] = self.rows.pool
             self.rows = self.rows._replace(pool=pool)
 
-    def find(self, values: Floats, most: float) -> npt.NDArray[np.uint8]:
-        """The bucket of each row's value."""
-        found = np.empty(values.size, np.uint8)
-        buckets_of(self.buckets, values, most, found)
-        return found
-
-    def add(self, t: float, found: npt.NDArray[np.uint8], weight: float = 1.0) -> None:
+    def add(self, t: float, found: Found, weight: float = 1.0) -> None:
         """Take in one sample a row, of the buckets that `find` gave."""
         self.fill(found.size, lambda start: add_found(self.rows, start, t, self.half_life, weight, found))
 

@@ -3,8 +3,19 @@
 NaN (no sample), the infinities and negative numbers fail the same test: `0 <= value <= most`.
 """
 
+import numpy as np
+
+from trimtab.sizing.strategy import Floats, Indices
+
 CPU_MOST = 1e5
 """Cores: ten times the largest machine that there is."""
 
 MEMORY_MOST = 1e14
 """Bytes: 100 TB, where the VPA recommender ends too."""
+
+
+def spread(rows: int, containers: Indices, memory: Floats) -> Floats:
+    """What some containers had, as a sample of all: NaN for the others, the most where one is named twice."""
+    values = np.full(rows, np.nan)
+    np.fmax.at(values, containers, memory)
+    return values

@@ -22,10 +22,12 @@ from trimtab.sizing import histogram, snapshot
 from trimtab.sizing.histogram import (
     NOWHERE,
     Buckets,
+    Found,
     Histogram,
     Rows,
     bucket_of,
     decay,
+    find,
     is_empty,
     percentile_buckets,
     put,
@@ -100,7 +102,7 @@ class Peaks(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def note(history: History, t: float, found: npt.NDArray[np.uint8]) -> None:
+def note(history: History, t: float, found: Found) -> None:
     """Count the samples, and strike out those that are no later than the last."""
     first, last, samples = history.first, history.last, history.samples
     for row in range(found.size):
@@ -254,7 +256,7 @@ class Vpa(Strategy[VpaSettings]):
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         half_life, interval = self.settings.half_life, self.settings.memory_interval
-        found = self.cpu.find(cpu, CPU_MOST)
+        found = find(CPU_BUCKETS, cpu, CPU_MOST)
         note(self.history, t, found)
         self.cpu.add(t, found, CPU_WEIGHT)
         self.memory.fill(
