@@ -1,0 +1,134 @@
+"""Checkpoints of the VPA recommender, to start from what it has learned and to give back what we have.
+
+A VerticalPodAutoscalerCheckpoint (v3) holds two histograms with weights scaled so that the largest is 10000. What is
+lost by that is what the recommender itself loses when it restarts. The memory peak of the day that is still going on
+is left out of a checkpoint, as the recommender does: its day would else count twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from trimtab.sizing.histogram import EPSILON, bucket_of
+from trimtab.sizing.strategy import Floats
+from trimtab.sizing.vpa import MEMORY_BUCKETS, Vpa
+
+VERSION = "v3"
+LARGEST = 10000
+API_VERSION, KIND = "autoscaling.k8s.io/v1", "VerticalPodAutoscalerCheckpoint"
+
+
+def export_checkpoint(
+    sizer: Vpa, container: int, *, now: float, vpa_name: str, container_name: str
+) -> dict[str, Any]:
+    """The object that the recommender would write for this container."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": f"{vpa_name}-{container_name}"},
+        "spec": {"vpaObjectName": vpa_name, "containerName": container_name},
+        "status": export_status(sizer, container, now=now),
+    }
+
+
+def export_status(sizer: Vpa, container: int, *, now: float) -> dict[str, Any]:
+    """What was learned of one container, as the status of a checkpoint."""
+    peaks = sizer.peaks
+    weights, total = sizer.memory.weights(container), float(sizer.memory.rows.total[container])
+    end, reference = float(peaks.end[container]), float(sizer.memory.rows.reference[container])
+    if now < end:
+        bucket = bucket_of(MEMORY_BUCKETS, max(peaks.used[container], peaks.oom[container]))
+        weight = 2.0 ** ((end - reference) / sizer.settings.half_life)
+        weights[bucket] = _less(float(weights[bucket]), weight)
+        total = _less(total, weight)
+    history = sizer.history
+    seen = int(history.samples[container])
+    cpu = sizer.cpu
+    return {
+        "version": VERSION,
+        "lastUpdateTime": _stamp(now),
+        "firstSampleStart": _stamp(float(history.first[container])) if seen else None,
+        "lastSampleStart": _stamp(float(history.last[container])) if seen else None,
+        "totalSamplesCount": seen,
+        "cpuHistogram": _histogram(
+            cpu.weights(container), float(cpu.rows.total[container]), float(cpu.rows.reference[container])
+        ),
+        "memoryHistogram": _histogram(weights, total, reference),
+    }
+
+
+def import_checkpoint(sizer: Vpa, container: int, checkpoint: Mapping[str, Any]) -> None:
+    """Let one container know what the recommender knew of it, in place of what was known."""
+    status = checkpoint.get("status")
+    if not isinstance(status, Mapping):
+        raise ValueError("checkpoint: status is missing")  # noqa: TRY004 - one kind of refusal for bad bytes
+    version = status.get("version")
+    if version != VERSION:
+        raise ValueError(f"checkpoint: status.version is {version!r}; only {VERSION!r} can be read")
+    samples = int(status.get("totalSamplesCount") or 0)
+    loads = [
+        (usage, *_weights(status.get(field) or {}, f"status.{field}", usage.buckets.ends.size))
+        for usage, field in ((sizer.cpu, "cpuHistogram"), (sizer.memory, "memoryHistogram"))
+    ]
+    first, last = (_seconds(status, field) for field in ("firstSampleStart", "lastSampleStart"))
+    for usage, weights, total, reference in loads:
+        usage.load(container, weights, total=total, reference=reference)
+    sizer.history.samples[container] = samples
+    sizer.history.first[container] = first if samples else 0.0
+    sizer.history.last[container] = last
+    sizer.peaks.last[container] = sizer.peaks.end[container] = -math.inf
+    sizer.peaks.used[container] = sizer.peaks.oom[container] = 0.0
+
+
+def _less(weight: float, taken: float) -> float:
+    return weight - taken if weight - taken >= EPSILON else 0.0
+
+
+def _histogram(weights: Floats, total: float, reference: float) -> dict[str, Any]:
+    full = np.flatnonzero(weights >= EPSILON)
+    if not full.size:
+        return {"referenceTimestamp": None, "bucketWeights": {}, "totalWeight": 0.0}
+    kept = weights[full[0] : full[-1] + 1]
+    scaled = np.floor(kept * (LARGEST / kept.max()) + 0.5).astype(int)
+    return {
+        "referenceTimestamp": _stamp(reference),
+        "bucketWeights": {str(full[0] + k): int(w) for k, w in enumerate(scaled) if w > 0},
+        "totalWeight": total,
+    }
+
+
+def _weights(held: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:
+    """The weights of all buckets, their sum as told, and their reference."""
+    total, weights = float(held.get("totalWeight") or 0.0), np.zeros(buckets)
+    if not 0.0 <= total < math.inf:
+        raise ValueError(f"checkpoint: {field}.totalWeight is {total}; it must not be negative")
+    for bucket, weight in (held.get("bucketWeights") or {}).items():
+        if not 0 <= int(bucket) < buckets:
+            raise ValueError(f"checkpoint: {field}.bucketWeights has bucket {bucket}; there are {buckets}")
+        if int(weight) < 0:
+            raise ValueError(f"checkpoint: {field}.bucketWeights has weight {weight} in bucket {bucket}")
+        weights[int(bucket)] = int(weight)
+    summed = weights.sum()
+    reference = _seconds(held, "referenceTimestamp")
+    if not summed or math.isinf(reference):
+        return np.zeros(buckets), 0.0, -math.inf
+    return weights * (total / summed), total, reference
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seconds(held: Mapping[str, Any], field: str) -> float:
+    stamp = held.get(field)
+    if stamp is None:
+        return -math.inf
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except (TypeError, ValueError):
+        raise ValueError(f"checkpoint: {field} is {stamp!r}, which is no time") from None
