@@ -17,6 +17,7 @@ from trimtab import __version__
 from trimtab.errors import TrimtabError
 
 COMMANDS = {
+    "backtest": "Replay recorded usage through strategies, and compare what they would have cost and harmed.",
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
     "doctor": "Check a cluster: version, rights, metrics, resize in place, CRDs; and say what to do about each.",
 }

@@ -1,0 +1,225 @@
+"""`trimtab backtest`: what each strategy would have cost and harmed on recorded usage."""
+
+import csv
+import io
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from trimtab.api import Duration, DurationError
+from trimtab.errors import TrimtabError
+from trimtab.lab.backtest import Schedule
+from trimtab.lab.backtest import backtest as replay
+from trimtab.lab.oracle import Oracle
+from trimtab.lab.report import Outcome, page
+from trimtab.lab.sample import sample
+from trimtab.sizing import Strategy, available
+from trimtab.sizing import strategy as new_strategy
+from trimtab.sizing.registry import strategy_type
+from trimtab.usage.files import read
+from trimtab.usage.trace import Trace
+
+ORACLE = "oracle"
+DEFAULT = "trimtab,vpa,krr"
+HEAD = (
+    "STRATEGY",
+    "CPU SLACK",
+    "UNDER",
+    "P90",
+    "UNSERVED",
+    "MEM SLACK",
+    "OOM/DAY",
+    "WITH OOM",
+    "CHANGES",
+    "$/MONTH",
+)
+
+
+def backtest(
+    *paths: Path,
+    strategy: str = DEFAULT,
+    setting: Sequence[str] = (),
+    update: str = "1h",
+    warm_up: str = "24h",
+    minimum_change: float = 0.0,
+    demo: bool = False,
+    output: Literal["table", "json", "csv", "html"] = "table",
+) -> int:
+    """Replay recorded usage through strategies, and compare what they would have cost and harmed.
+
+    On your own recording, three strategies, one of them at three risks, as a page to look at:
+
+        trimtab backtest usage.parquet --strategy trimtab,vpa,krr --setting trimtab.cpu_risk=0.01,0.02,0.05 --output html > report.html
+
+    Without a recording, on a small made-up fleet:
+
+        trimtab backtest --demo
+
+    Parameters
+    ----------
+    paths
+        Parquet or CSV files with the columns series, t_seconds, cpu_cores or cpu_fraction, mem_bytes or mem_fraction;
+        or folders that hold one each.
+    strategy
+        The strategies to compare, with commas between them; all for every one that is installed. The oracle, which
+        knows the future, is always shown beside them.
+    setting
+        A setting of one strategy, as name.key=value; more values with commas between them are each tried.
+    update
+        How often sizes are set anew.
+    warm_up
+        How long a strategy only watches a container first; a quarter of its history where that is shorter.
+    minimum_change
+        The least change of a size that is carried out, as a fraction.
+    demo
+        Use a small made-up fleet instead of files.
+    output
+        A table for people, json or csv for programs, html for a page with charts and the worst containers.
+    """
+    if demo == bool(paths):
+        raise TrimtabError("PATH: name files to replay, or --demo for a made-up fleet; not both")
+    schedule = Schedule(
+        update=_seconds("--update", update),
+        warm_up=_seconds("--warm-up", warm_up),
+        minimum_change=minimum_change,
+    )
+    names = available() if strategy == "all" else tuple(strategy.split(","))
+    choices = [(name, settings) for name in names for settings in _choices(name, setting, schedule)]
+    _refuse_unused(setting, names)
+    traces = {"demo": sample()} if demo else {str(path): read(path) for path in paths}
+    results = {source: _compare(trace, choices, schedule) for source, trace in traces.items()}
+    _print(results, output)
+    return 0
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        seconds = Duration.parse(text).seconds
+    except DurationError as error:
+        raise TrimtabError(f"{option}: {error}") from None
+    if seconds < 0 or (seconds == 0 and option == "--update"):
+        raise TrimtabError(f"{option}: must be more than 0")
+    return seconds
+
+
+def _choices(name: str, settings: Sequence[str], schedule: Schedule) -> Iterator[dict[str, str]]:
+    """Each combination of the values given for a strategy; the update interval where it has such a setting."""
+    swept: dict[str, list[str]] = {}
+    for text in settings:
+        whose, _, rest = text.partition(".")
+        key, equals, values = rest.partition("=")
+        if not equals:
+            raise TrimtabError(f"--setting {text}: write it as name.key=value, like trimtab.cpu_risk=0.01")
+        if whose == name:
+            swept[key] = values.split(",")
+    if "update" in strategy_type(name).settings_type.model_fields and "update" not in swept:
+        swept["update"] = [str(schedule.update)]
+    for choice in itertools.product(*swept.values()):
+        yield dict(zip(swept, choice, strict=True))
+
+
+def _refuse_unused(settings: Sequence[str], names: Sequence[str]) -> None:
+    for text in settings:
+        if text.partition(".")[0] not in names:
+            raise TrimtabError(
+                f"--setting {text}: this strategy is not among those compared: {', '.join(names)}"
+            )
+
+
+def _compare(
+    trace: Trace, choices: Sequence[tuple[str, Mapping[str, str]]], schedule: Schedule
+) -> list[Outcome]:
+    runs: list[tuple[str, str, Strategy[Any]]] = [
+        (name, _told(settings, schedule), new_strategy(name, trace.containers, **settings))
+        for name, settings in choices
+    ]
+    runs.append((ORACLE, "", Oracle(trace, update=schedule.update)))
+    outcomes = []
+    with Progress(console=Console(file=sys.stderr), transient=True) as progress:
+        for name, settings, sizer in runs:
+            task = progress.add_task(f"{name} {settings}", total=trace.steps)
+            scores = replay(trace, sizer, schedule, progress=partial(progress.advance, task))
+            outcomes.append(Outcome(name, settings, scores))
+    return outcomes
+
+
+def _told(settings: Mapping[str, str], schedule: Schedule) -> str:
+    own = {key: value for key, value in settings.items() if (key, value) != ("update", str(schedule.update))}
+    return " ".join(f"{key}={value}" for key, value in own.items())
+
+
+def _print(results: Mapping[str, Sequence[Outcome]], output: str) -> None:
+    if output == "html":
+        for source, outcomes in results.items():
+            print(page(f"Back-test: {source}", outcomes, [HEAD, *map(_row, outcomes)]))
+    elif output == "table":
+        console = Console()
+        for source, outcomes in results.items():
+            table = Table(*HEAD, box=None, title=source, title_justify="left", pad_edge=False)
+            for column in table.columns[1:]:
+                column.justify = "right"
+            for outcome in outcomes:
+                table.add_row(*_row(outcome))
+            console.print(table)
+    else:
+        print(_records(results, output), end="")
+
+
+def _records(results: Mapping[str, Sequence[Outcome]], output: str) -> str:
+    records: list[dict[str, str | float]] = [
+        {
+            "source": source,
+            "strategy": outcome.strategy,
+            "settings": outcome.settings,
+            **outcome.scores.summary(),
+        }
+        for source, outcomes in results.items()
+        for outcome in outcomes
+    ]
+    if output == "csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, records[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        return text.getvalue()
+    return json.dumps([_plain(record) for record in records], indent=2) + "\n"
+
+
+def _plain(record: Mapping[str, str | float]) -> dict[str, str | float | None]:
+    """JSON knows no NaN: what was not measured is null."""
+    return {
+        key: None if isinstance(value, float) and math.isnan(value) else value
+        for key, value in record.items()
+    }
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    summary = outcome.scores.summary()
+
+    def share(key: str, digits: int = 1) -> str:
+        return "-" if math.isnan(summary[key]) else f"{summary[key]:.{digits}%}"
+
+    def number(key: str) -> str:
+        return "-" if math.isnan(summary[key]) else f"{summary[key]:,.2f}"
+
+    return (
+        outcome.label,
+        share("cpu_slack"),
+        share("cpu_under", 2),
+        share("cpu_under_p90", 2),
+        share("cpu_deficit", 2),
+        share("memory_slack"),
+        number("ooms_day"),
+        share("oom_share"),
+        number("changes_day"),
+        number("dollars_month"),
+    )

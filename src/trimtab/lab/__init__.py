@@ -1,0 +1,1 @@
+"""The lab: try on data what would act on clusters."""

@@ -1,0 +1,106 @@
+"""Replays usage through a strategy, as the loop would have run, and counts what it would have cost and harmed.
+
+Every sample goes to the strategy in the order of time. At each update it is asked for sizes with what it has seen
+until then, and a container keeps what it was given until the next update. A container is sized from its first sample
+plus the warm-up on (a quarter of its history where that is shorter); until a strategy has an answer for it, nothing
+is counted.
+
+A container that needs more memory than it was given is killed: what it shows then is its limit and not its need, the
+strategy is told, and the container is back with what the strategy then says. CPU beyond the request only counts as
+unserved: replayed usage does not grow when there is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab.lab.scores import CHANGES, SUMS, Scores, tally
+from trimtab.sizing import Strategy
+from trimtab.usage.trace import Floats, Trace
+
+Progress = Callable[[int], None]
+WORTH_COUNTING = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How the loop would have run: seconds, and the least relative change that is carried out."""
+
+    update: float = 3600.0
+    warm_up: float = 86400.0
+    minimum_change: float = 0.0
+
+
+def backtest(
+    trace: Trace, strategy: Strategy[Any], schedule: Schedule, *, progress: Progress | None = None
+) -> Scores:
+    """The scores of a strategy on a trace; `progress` is told of each sample row that is done."""
+    replay = _Replay(trace, strategy, schedule)
+    every = max(1, round(schedule.update / trace.step))
+    for row in range(0, trace.steps, every):
+        replay.interval(row, min(row + every, trace.steps))
+        if progress is not None:
+            progress(min(every, trace.steps - row))
+    return Scores.of(trace.names, cpu=replay.cpu_sums, memory=replay.memory_sums, step=trace.step)
+
+
+class _Replay:
+    """The fleet while it is replayed: what each container has now, and the sums so far."""
+
+    def __init__(self, trace: Trace, strategy: Strategy[Any], schedule: Schedule) -> None:
+        self.trace, self.strategy, self.schedule = trace, strategy, schedule
+        self.cpu, self.memory = np.full((2, trace.containers), np.nan)
+        self.cpu_sums, self.memory_sums = np.zeros((2, trace.containers, SUMS))
+        self._ready = _ready(trace, schedule.warm_up)
+
+    def interval(self, begin: int, end: int) -> None:
+        """Size the containers, then live through the rows until the next update."""
+        now = self._time(begin)
+        ready = self._ready <= now
+        if ready.any():
+            sizes = self.strategy.recommend(now)
+            self.cpu = self._apply(self.cpu, np.where(ready, sizes.cpu.target, np.nan), self.cpu_sums)
+            self.memory = self._apply(
+                self.memory, np.where(ready, sizes.memory.target, np.nan), self.memory_sums
+            )
+        tally(self.trace.cpu[begin:end], self.cpu, self.cpu_sums)
+        if np.any(self.trace.memory[begin:end] > self.memory):
+            for row in range(begin, end):
+                self._row_with_kills(row)
+            return
+        tally(self.trace.memory[begin:end], self.memory, self.memory_sums)
+        for row in range(begin, end):
+            self.strategy.observe(self._time(row), self.trace.cpu[row], self.trace.memory[row])
+
+    def _row_with_kills(self, row: int) -> None:
+        now, memory = self._time(row), self.trace.memory[row]
+        tally(memory[None], self.memory, self.memory_sums)
+        self.strategy.observe(now, self.trace.cpu[row], np.where(memory > self.memory, self.memory, memory))
+        killed = np.flatnonzero(memory > self.memory)
+        if len(killed):
+            self.strategy.observe_oom(now, killed, self.memory[killed])
+            back_with = np.full_like(self.memory, np.nan)
+            back_with[killed] = self.strategy.recommend(now).memory.target[killed]
+            self.memory = self._apply(self.memory, back_with, self.memory_sums)
+
+    def _apply(self, held: Floats, wanted: Floats, sums: Floats) -> Floats:
+        """What each container has from now on; a change is counted where it had something before."""
+        change = np.abs(wanted - held)
+        stays = np.isnan(wanted) | (change <= self.schedule.minimum_change * held)
+        sums[:, CHANGES] += ~stays & (change > WORTH_COUNTING * held)
+        return np.where(stays, held, wanted)
+
+    def _time(self, row: int) -> float:
+        return self.trace.start + row * self.trace.step
+
+
+def _ready(trace: Trace, warm_up: float) -> Floats:
+    """When each container may first be sized; never without a sample."""
+    sampled = ~(np.isnan(trace.cpu) & np.isnan(trace.memory))
+    first, last = sampled.argmax(axis=0), trace.steps - sampled[::-1].argmax(axis=0)
+    start = trace.start + first * trace.step + np.minimum(warm_up, (last - first) * trace.step / 4)
+    return np.where(sampled.any(axis=0), start, np.inf)

@@ -1,0 +1,43 @@
+"""The best that can be asked for without harm: the next interval's true maximum. No strategy can know it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from trimtab.sizing import Bounds, Settings, Sizes, Strategy
+from trimtab.sizing.strategy import Floats, Indices
+from trimtab.usage.trace import Trace
+
+
+class Oracle(Strategy[Settings]):
+    """Knows the trace that is replayed."""
+
+    name: ClassVar[str] = "oracle"
+    settings_type: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, trace: Trace, *, update: float) -> None:
+        super().__init__(trace.containers, Settings())
+        self._trace = trace
+        self._ahead = max(1, round(update / trace.step))
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        """Learn nothing: all is known."""
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        """Never happens to it."""
+
+    def recommend(self, t: float) -> Sizes:
+        row = round((t - self._trace.start) / self._trace.step)
+        cpu, memory = (
+            np.fmax.reduce(usage[row : row + self._ahead], axis=0, initial=np.nan)
+            for usage in (self._trace.cpu, self._trace.memory)
+        )
+        return Sizes(cpu=Bounds(cpu, cpu, cpu), memory=Bounds(memory, memory, memory))
+
+    def state(self) -> bytes:
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """There is nothing to restore."""

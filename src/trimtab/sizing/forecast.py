@@ -1,0 +1,355 @@
+"""What comes next for each container, how wrong that tends to be, and which forecast pays: the compiled loops.
+
+Time is cut into epochs, one an update of the loop. For each container five plain forecasters name a level for the
+next epoch: the mean of the last one, the slow mean, the mean at this hour on former days, half of each of the first
+and the third, and the peak that fades. Each has a histogram of its own errors: use divided by the level, in fine
+logarithmic buckets that are the same for the smallest container and the largest. From it follows the size with the
+least expected cost, where cost is what is asked for plus a penalty for what is not covered. Forecasters are judged by
+the cost that their sizes would really have had; the best so far sets the size.
+
+Where a container has seen little, the fleet's errors and the fleet's costs speak for it. The sums over the fleet are
+of integers, so that the order of containers changes nothing, not even a last bit. All else is a ratio to the
+container's own usage: ten times the usage gives ten times the size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from trimtab.sizing.strategy import Floats
+
+LAST, SLOW, HOURLY, BLEND, PEAK = range(5)
+FORECASTERS = 5
+HOURS = 24
+UNIT = 2.0**32
+"""The integers that stand for shares when the fleet is summed."""
+LEAST = 1e-9
+DEAREST = 1e4
+
+Singles = npt.NDArray[np.float32]
+
+
+class Grid(NamedTuple):
+    """The buckets of errors: use divided by forecast, from exp(low), each wider by exp(width)."""
+
+    low: float
+    width: float
+    buckets: int
+
+    def edges(self) -> Floats:
+        edges: Floats = np.exp(self.low + self.width * np.arange(self.buckets + 1))
+        return edges
+
+    def prior(self, spread: float) -> Floats:
+        """What errors look like before any was seen: log-normal."""
+        middle = self.low + self.width * (np.arange(self.buckets) + 0.5)
+        weights: Floats = np.exp(-0.5 * (middle / spread) ** 2)
+        weights /= weights.sum()
+        return weights
+
+
+class Pace(NamedTuple):
+    """How much of what was learned is left after an epoch, and how much the fleet counts in epochs of one's own."""
+
+    errors: float
+    costs: float
+    slow: float
+    peak: float
+    top: float
+    hourly: float
+    yields: float
+    fleet_errors: float
+    fleet_costs: float
+
+
+class Stake(NamedTuple):
+    """What harm costs, in units of a container's mean use, and when a size is let be."""
+
+    under: float
+    """An epoch spent over the request."""
+    unserved: float
+    """Each unit of use over the request."""
+    risk: float
+    """The share of time over the request at which a container begins to be treated with more care."""
+    headroom: float
+    """How many times its highest peak a container may be given."""
+    mildness: float
+    """How much less size costs where most of it is unused anyhow: the power of the share that is used."""
+    change: float
+    """What it takes to change a size: the least that the change must be expected to save."""
+
+
+@dataclass(slots=True)
+class Small:
+    """The part of the state that an epoch's end writes: little enough to be copied for a mere question."""
+
+    base: Floats
+    """The logarithm of each forecaster's level."""
+    bid: Floats
+    """The size each forecaster would have asked for in this epoch."""
+    over: Floats
+    """The share of the epoch that was over its bid,"""
+    lack: Floats
+    """and the use that it would have left unserved."""
+    cost: Floats
+    tries: Floats
+    hourly: Floats
+    level: Floats
+    """The slow mean and its weight."""
+    peak: Floats
+    """The peak that fades, and the one that hardly does: no bid is far above it."""
+    served: Floats
+    """What was used of what was asked for: the two sums."""
+    care: Floats
+    """How much dearer harm is for this container, because it had too much of it."""
+    held: Floats
+
+    @classmethod
+    def new(cls, containers: int) -> Small:
+        shape = (containers, FORECASTERS)
+        return cls(
+            base=np.full(shape, np.nan),
+            bid=np.full(shape, np.nan),
+            over=np.zeros(shape),
+            lack=np.zeros(shape),
+            cost=np.zeros(shape),
+            tries=np.zeros(containers),
+            hourly=np.full((containers, HOURS), np.nan),
+            level=np.zeros((containers, 2)),
+            peak=np.zeros((containers, 2)),
+            served=np.zeros((containers, 2)),
+            care=np.ones(containers),
+            held=np.full(containers, np.nan),
+        )
+
+    def arrays(self) -> tuple[Floats, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def copy(self) -> Small:
+        return Small(*(array.copy() for array in self.arrays()))
+
+
+@njit(cache=True)
+def _bucket(value: float, base: float, grid: Grid) -> int:
+    if value <= 0:
+        return 0
+    return int(min(max((np.log(value) - base - grid.low) / grid.width, 0.0), grid.buckets - 1.0))
+
+
+@njit(cache=True)
+def note_samples(
+    usage: Floats,
+    most: float,
+    weight: float,
+    grid: Grid,
+    epoch: Floats,
+    errors: Singles,
+    base: Floats,
+    bid: Floats,
+    over: Floats,
+    lack: Floats,
+) -> None:
+    """Take in one sample of each container, where each sample counts."""
+    for i in range(len(usage)):
+        use = usage[i]
+        if not 0.0 <= use <= most:
+            continue
+        epoch[i, 0] += weight
+        epoch[i, 1] += weight * use
+        epoch[i, 2] = max(epoch[i, 2], use)
+        if np.isnan(base[i, 0]):
+            base[i, :] = np.log(max(use, LEAST))
+        logarithm = np.log(use) - grid.low if use > 0 else -1e9
+        for k in range(FORECASTERS):
+            place = int(min(max((logarithm - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
+            errors[i, k, place] += weight
+            if use > bid[i, k]:
+                over[i, k] += weight
+                lack[i, k] += weight * (use - bid[i, k])
+
+
+@njit(cache=True)
+def note_peaks(
+    usage: Floats,
+    most: float,
+    weight: float,
+    grid: Grid,
+    epoch: Floats,
+    errors: Singles,
+    base: Floats,
+    bid: Floats,
+    over: Floats,
+    lack: Floats,
+) -> None:
+    """Take in one sample of each container, where only the peak of the epoch counts: it replaces the one before."""
+    for i in range(len(usage)):
+        use = usage[i]
+        if not 0.0 <= use <= most:
+            continue
+        first = epoch[i, 0] == 0.0
+        epoch[i, 0] += weight
+        epoch[i, 1] += weight * use
+        if not first and use <= epoch[i, 2]:
+            continue
+        if np.isnan(base[i, 0]):
+            base[i, :] = np.log(max(use, LEAST))
+        for k in range(FORECASTERS):
+            if not first:
+                errors[i, k, _bucket(epoch[i, 2], base[i, k], grid)] -= 1.0
+            errors[i, k, _bucket(use, base[i, k], grid)] += 1.0
+            if use > bid[i, k]:
+                over[i, k] = 1.0
+                lack[i, k] = use - bid[i, k]
+        epoch[i, 2] = use
+
+
+@njit(cache=True)
+def settle(
+    hour: int,
+    hour_ahead: int,
+    peaks: bool,  # noqa: FBT001 - compiled code takes no keywords
+    pace: Pace,
+    stake: Stake,
+    epoch: Floats,
+    small: tuple[Floats, ...],
+) -> None:
+    """End an epoch: what each forecaster's bid has cost, and its level for the next."""
+    base, bid, over, lack, cost, tries, hourly, level, peak, served, care, held = small
+    for i in range(len(epoch)):
+        if epoch[i, 0] == 0.0:
+            continue
+        seen = 1.0 if peaks else epoch[i, 0]
+        mean = max(epoch[i, 2] if peaks else epoch[i, 1] / seen, LEAST)
+        usual = level[i, 0] if level[i, 1] > 0 else mean
+        if not np.isnan(bid[i, 0]):
+            share = _share(served[i], usual)
+            for k in range(FORECASTERS):
+                paid = share**stake.mildness * bid[i, k] / usual + stake.under * care[i] * over[i, k] / seen
+                paid += (share + stake.unserved * care[i]) * lack[i, k] / (seen * usual)
+                cost[i, k] = cost[i, k] * pace.costs + min(paid, DEAREST)
+            tries[i] = tries[i] * pace.costs + 1.0
+            served[i, 0] = served[i, 0] * pace.yields + min(mean, held[i])
+            served[i, 1] = served[i, 1] * pace.yields + held[i]
+            harmed = 1.0 if epoch[i, 2] > held[i] else 0.0
+            if not peaks and harmed > 0:
+                harmed = _harmed(bid[i], over[i], held[i]) / seen
+            care[i] = min(max(care[i] * np.exp(0.05 * min(harmed / stake.risk - 1.0, 20.0)), 1.0), 20.0)
+        for k in range(FORECASTERS):
+            over[i, k] = 0.0
+            lack[i, k] = 0.0
+        level[i, 0] = (level[i, 0] * level[i, 1] * pace.slow + mean) / (level[i, 1] * pace.slow + 1.0)
+        level[i, 1] = level[i, 1] * pace.slow + 1.0
+        peak[i, 0] = max(epoch[i, 2], peak[i, 0] * pace.peak, LEAST)
+        peak[i, 1] = max(epoch[i, 2], peak[i, 1] * pace.top, LEAST)
+        now = np.log(mean)
+        before = hourly[i, hour]
+        hourly[i, hour] = now if np.isnan(before) else before * pace.hourly + now * (1.0 - pace.hourly)
+        ahead = hourly[i, hour_ahead]
+        base[i, LAST] = now
+        base[i, SLOW] = np.log(level[i, 0])
+        base[i, HOURLY] = base[i, SLOW] if np.isnan(ahead) else ahead
+        base[i, BLEND] = 0.5 * base[i, HOURLY] + 0.5 * now
+        base[i, PEAK] = np.log(peak[i, 0])
+
+
+@njit(cache=True)
+def _share(served: Floats, usual: float) -> float:
+    """What part of the request is used; at first half."""
+    return float(min(max((served[0] + 2.5 * usual) / (served[1] + 5.0 * usual), 0.02), 1.0))
+
+
+@njit(cache=True)
+def _harmed(bids: Floats, over: Floats, held: float) -> float:
+    """The share of the epoch over the held size, by the bid that was nearest to it."""
+    nearest = 0
+    for k in range(FORECASTERS):
+        if abs(bids[k] - held) < abs(bids[nearest] - held):
+            nearest = k
+    return float(over[nearest])
+
+
+@njit(cache=True)
+def fleet_costs(small: tuple[Floats, ...]) -> Floats:
+    """The mean cost of each forecaster over the containers that have tried."""
+    cost, tries = small[4], small[5]
+    total = np.zeros(FORECASTERS, np.int64)
+    count = 0
+    for i in range(len(tries)):
+        if tries[i] > 0:
+            count += 1
+            for k in range(FORECASTERS):
+                total[k] += np.int64(cost[i, k] / tries[i] * 2.0**20)
+    return total / (max(count, 1) * 2.0**20)
+
+
+@njit(cache=True)
+def fleet_errors(errors: Singles, prior: Floats) -> Floats:
+    """The mean shape of each forecaster's errors, containers with more to tell counting more, up to one each."""
+    containers, _, buckets = errors.shape
+    total = np.zeros((FORECASTERS, buckets), np.int64)
+    for i in range(containers):
+        for k in range(FORECASTERS):
+            mass = np.float64(0.0)
+            for b in range(buckets):
+                mass += errors[i, k, b]
+            scale = UNIT / (mass + 1.0)
+            for b in range(buckets):
+                total[k, b] += np.int64(errors[i, k, b] * scale)
+    shape = np.empty((FORECASTERS, buckets))
+    for k in range(FORECASTERS):
+        shape[k] = prior + total[k] / UNIT
+        shape[k] /= shape[k].sum()
+    return shape
+
+
+@njit(cache=True)
+def decide(
+    pace: Pace,
+    stake: Stake,
+    grid: Grid,
+    edges: Floats,
+    epoch: Floats,
+    errors: Singles,
+    shape: Floats,
+    fleet: Floats,
+    small: tuple[Floats, ...],
+) -> None:
+    """Name the sizes of the next epoch: each forecaster's bid, and the one that is held."""
+    base, bid, _, _, cost, tries, _, level, peak, served, care, held = small
+    buckets = len(edges) - 1
+    for i in range(len(epoch)):
+        if epoch[i, 0] == 0.0:
+            continue
+        usual = level[i, 0]
+        share = _share(served[i], usual)
+        under, unserved = stake.under * care[i], share + stake.unserved * care[i]
+        price_of_use = share**stake.mildness
+        best, wanted, saved = np.inf, np.nan, 0.0
+        for k in range(FORECASTERS):
+            relative = np.exp(base[i, k]) / usual
+            mass = np.float64(pace.fleet_errors)
+            for b in range(buckets):
+                mass += errors[i, k, b]
+            price, missed, jump = price_of_use * relative, unserved * relative / mass, under / mass
+            above, use_above, least, place, staying = 0.0, 0.0, np.inf, buckets, np.inf
+            stay = _bucket(held[i], base[i, k], grid) if held[i] > 0 else -1
+            for b in range(buckets - 1, -1, -1):
+                expected = price * edges[b + 1] + jump * above + missed * (use_above - above * edges[b + 1])
+                if expected < least:
+                    least, place = expected, b + 1
+                if b == stay:
+                    staying = expected
+                weight = errors[i, k, b] + pace.fleet_errors * shape[k, b]
+                above += weight
+                use_above += weight * edges[b + 1]
+            bid[i, k] = min(np.exp(base[i, k]) * edges[place], peak[i, 1] * stake.headroom)
+            judged = (cost[i, k] + pace.fleet_costs * fleet[k]) / (tries[i] + pace.fleet_costs)
+            if judged < best:
+                best, wanted, saved = judged, bid[i, k], staying - least
+        if saved > stake.change * price_of_use:
+            held[i] = wanted

@@ -1,0 +1,119 @@
+"""One resource of all containers: what was learned of it, kept in flat arrays, and the steps that move it.
+
+Left out is when to take these steps: `trimtab.sizing.trimtab` knows the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.sizing import forecast
+from trimtab.sizing.forecast import FORECASTERS, Grid, Pace, Small, Stake
+from trimtab.sizing.strategy import Floats, Indices
+
+FLEET_EVERY = 6
+"""Epochs after which the fleet's errors are summed anew; in the first ones each time."""
+A_MOMENT = 1e-9
+"""The part of an epoch that an event stands for which has no length."""
+
+
+class Learner:
+    """Takes in samples, ends epochs, and holds the sizes of the present one."""
+
+    def __init__(
+        self,
+        containers: int,
+        *,
+        grid: Grid,
+        spread: float,
+        pace: Pace,
+        stake: Stake,
+        most: float,
+        peaks: bool,
+    ) -> None:
+        self._grid, self._pace, self._stake, self._most, self._peaks = grid, pace, stake, most, peaks
+        self._edges, self._prior = grid.edges(), grid.prior(spread)
+        self._small = Small.new(containers)
+        self._epoch = np.zeros((containers, 3))
+        self._errors = np.zeros((containers, FORECASTERS, grid.buckets), np.float32)
+        self._shape = np.tile(self._prior, (FORECASTERS, 1))
+        self._epochs = np.zeros(1, np.int64)
+
+    @property
+    def held(self) -> Floats:
+        """The sizes of this epoch; NaN for a container that none was named for yet."""
+        return self._small.held
+
+    @property
+    def has_named(self) -> bool:
+        return bool(self._epochs[0] > 0)
+
+    def note(self, usage: Floats, weight: float) -> None:
+        """Take in one sample of each container, which stands for so much of an epoch."""
+        small, kernel = self._small, forecast.note_peaks if self._peaks else forecast.note_samples
+        kernel(
+            usage,
+            self._most,
+            weight,
+            self._grid,
+            self._epoch,
+            self._errors,
+            small.base,
+            small.bid,
+            small.over,
+            small.lack,
+        )
+
+    def raise_to(self, containers: Indices, sizes: Floats) -> None:
+        """These containers need at least so much: now, and as a peak to learn from."""
+        believed = (sizes >= 0) & (sizes <= self._most)
+        containers, sizes = containers[believed], sizes[believed]
+        self._small.held[containers] = np.fmax(self._small.held[containers], sizes)
+        usage = np.full(len(self._epoch), np.nan)
+        usage[containers] = sizes
+        self.note(usage, A_MOMENT)
+
+    def close(self, hour: int, hour_ahead: int) -> None:
+        """End the epoch and name the sizes of the next."""
+        self._end(self._small, hour, hour_ahead)
+        self._epochs += 1
+        if self._epochs[0] <= FLEET_EVERY or self._epochs[0] % FLEET_EVERY == 0:
+            self._shape[...] = forecast.fleet_errors(self._errors, self._prior)
+        self._errors *= np.float32(self._pace.errors)
+        self._epoch[...] = 0.0
+
+    def preview(self, hour: int, hour_ahead: int) -> Floats:
+        """The sizes that `close` would name now. Changes nothing."""
+        small = self._small.copy()
+        self._end(small, hour, hour_ahead)
+        return small.held
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All of the state, by name."""
+        small = {field.name: getattr(self._small, field.name) for field in fields(self._small)}
+        return {
+            **small,
+            "epoch": self._epoch,
+            "errors": self._errors,
+            "shape": self._shape,
+            "epochs": self._epochs,
+        }
+
+    def _end(self, small: Small, hour: int, hour_ahead: int) -> None:
+        arrays = small.arrays()
+        forecast.settle(hour, hour_ahead, self._peaks, self._pace, self._stake, self._epoch, arrays)
+        forecast.decide(
+            self._pace,
+            self._stake,
+            self._grid,
+            self._edges,
+            self._epoch,
+            self._errors,
+            self._shape,
+            forecast.fleet_costs(arrays),
+            arrays,
+        )
