@@ -8,9 +8,9 @@ all from one pool; and the bucket of a value is looked up, not computed by a log
 Old weights are not touched when time passes: new ones grow instead, by 2^(age of the reference / half-life). When
 that exponent passes 100, a row's weights are scaled back and its reference moves.
 
-The functions that are compiled come in two kinds. Those that work on one row take everything as one tuple, which
-costs a hundred nanoseconds to hand over: they are for what is rare. The loops over all rows call none of them on
-their usual way. A loop returns the row at which the pool was full, and `Histogram.fill` goes on there.
+To hand all of this to a compiled function costs a hundred nanoseconds, more than a sample does: so the loops that
+samples go through call no other. A loop returns the place at which the pool was full, and `Histogram.fill` goes on
+there with a larger one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from trimtab.sizing.strategy import Floats
+from trimtab.sizing.strategy import Floats, Indices
 
 Found = npt.NDArray[np.uint16]
 """The buckets of values."""
@@ -165,39 +165,12 @@ def move_reference(rows: Rows, row: int, t: float, half_life: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def decay(rows: Rows, row: int, t: float, half_life: float) -> float:
-    """What a sample at `t` weighs, with the row's reference moved first where it is too old."""
-    if t > rows.reference[row] + half_life * LONGEST:
-        move_reference(rows, row, t, half_life)
-    return float(2.0 ** ((t - rows.reference[row]) / half_life))
-
-
-@njit(cache=True, error_model="numpy")
-def put(rows: Rows, row: int, bucket: int, weight: float) -> None:
-    """Add weight to a bucket. There must be a page left."""
-    page = rows.pages[row, bucket >> SHIFT]
-    if page == 0:
-        page = rows.used[0]
-        rows.used[0] = page + 1
-        rows.pages[row, bucket >> SHIFT] = page
-    held = rows.pool[page, bucket & MASK] + weight
-    rows.pool[page, bucket & MASK] = held
-    rows.total[row] += weight
-    if held >= EPSILON:
-        rows.low[row] = min(int(rows.low[row]), bucket)
-        rows.high[row] = max(int(rows.high[row]), bucket)
-
-
-@njit(cache=True, error_model="numpy")
-def take(rows: Rows, row: int, bucket: int, weight: float) -> None:
-    """Take weight from a bucket again."""
-    page = rows.pages[row, bucket >> SHIFT]
-    left = rows.pool[page, bucket & MASK] - weight
-    if page:
-        rows.pool[page, bucket & MASK] = left if left >= EPSILON else 0.0
-    left = rows.total[row] - weight
-    rows.total[row] = left if left >= EPSILON else 0.0
-    narrow(rows, row)
+def move_references(rows: Rows, which: Indices, times: Floats, half_life: float) -> None:
+    """Move the references of these rows where these times are too far from them."""
+    for place in range(which.size):
+        row, t = which[place], times[place]
+        if t > rows.reference[row] + half_life * LONGEST:
+            move_reference(rows, row, t, half_life)
 
 
 @njit(cache=True, error_model="numpy")
@@ -230,7 +203,7 @@ def percentile_buckets(rows: Rows, row: int, quantiles: tuple[float, float, floa
 
 @njit(cache=True, error_model="numpy")
 def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float, found: Found) -> int:
-    """Add a sample to the bucket that was found for each row: `put` for all, with `decay` taken once a reference."""
+    """Add a sample to the bucket that was found for each row."""
     pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
     low, high, references = rows.low, rows.high, rows.reference
     reference, grown = math.nan, math.nan
@@ -238,9 +211,6 @@ def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float,
         bucket = found[row]
         if bucket == NOWHERE:
             continue
-        if references[row] != reference or t > reference + half_life * LONGEST:
-            grown = weight * decay(rows, row, t, half_life)
-            reference = references[row]
         block, place = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
         page = np.uint64(pages[row, block])
         if page == 0:
@@ -249,13 +219,58 @@ def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float,
             page = np.uint64(used[0])
             used[0] += 1
             pages[row, block] = page
+        if references[row] != reference:  # most rows share one, so the power is taken once for all of them
+            reference = references[row]
+            grown = weight * 2.0 ** ((t - reference) / half_life)
         held = pool[page, place] + grown
         pool[page, place] = held
         total[row] += grown
         if held >= EPSILON:
-            low[row] = min(low[row], np.uint8(bucket))
-            high[row] = max(high[row], np.uint8(bucket))
+            if bucket < low[row]:  # noqa: PLR1730 - a branch seldom taken is quicker than a store
+                low[row] = bucket
+            if bucket > high[row]:  # noqa: PLR1730
+                high[row] = bucket
     return found.size
+
+
+@njit(cache=True, error_model="numpy")
+def replace_found(
+    rows: Rows, start: int, which: Indices, times: Floats, half_life: float, olds: Found, news: Found
+) -> int:
+    """Take a sample of weight 1 from the old bucket of each of these rows, if it has one, and add one to the new."""
+    pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
+    low, high, references = rows.low, rows.high, rows.reference
+    age, weight = math.nan, math.nan
+    for place in range(start, which.size):
+        row, old, new = which[place], olds[place], news[place]
+        if new == NOWHERE:
+            continue
+        page = pages[row, new >> SHIFT]
+        if page == 0:
+            if used[0] == pool.shape[0]:
+                return place
+            page = np.int32(used[0])
+            used[0] += 1
+            pages[row, new >> SHIFT] = page
+        if times[place] - references[row] != age:
+            age = times[place] - references[row]
+            weight = 2.0 ** (age / half_life)
+        if old != NOWHERE:
+            before = pages[row, old >> SHIFT]
+            left = pool[before, old & MASK] - weight
+            pool[before, old & MASK] = left if left >= EPSILON else 0.0
+            left = total[row] - weight
+            total[row] = left if left >= EPSILON else 0.0
+        pool[page, new & MASK] += weight
+        total[row] += weight
+        if pool[page, new & MASK] >= EPSILON:
+            low[row], high[row] = min(int(low[row]), int(new)), max(int(high[row]), int(new))
+        # What was taken may have left an end empty; looked at last, the way to the next is short.
+        while low[row] < high[row] and pool[pages[row, low[row] >> SHIFT], low[row] & MASK] < EPSILON:
+            low[row] += 1
+        while high[row] > low[row] and pool[pages[row, high[row] >> SHIFT], high[row] & MASK] < EPSILON:
+            high[row] -= 1
+    return which.size
 
 
 @njit(cache=True, error_model="numpy")
@@ -272,9 +287,6 @@ def percentiles_of(
 
 class Histogram:
     """A decaying histogram for each of so many rows."""
-
-    GROWING = frozenset({"pool"})
-    """The arrays that are as long as what was seen asks for."""
 
     def __init__(self, rows: int, buckets: Buckets, half_life: float) -> None:
         pages = -(-buckets.ends.size // PAGE)
@@ -294,13 +306,28 @@ class Histogram:
         """Run a loop over `size` places to its end, with more pages as often as it comes back for them."""
         place = 0
         while (place := loop(place)) < size:
-            pool = np.zeros((self.rows.pool.shape[0] * 5 // 4 + PAGE, PAGE))
-            pool[: self.rows.pool.shape[0]] = self.rows.pool
-            self.rows = self.rows._replace(pool=pool)
+            self._grow()
+
+    def _grow(self) -> None:
+        pool = np.zeros((self.rows.pool.shape[0] * 5 // 4 + PAGE, PAGE))
+        pool[: self.rows.pool.shape[0]] = self.rows.pool
+        self.rows = self.rows._replace(pool=pool)
 
     def add(self, t: float, found: Found, weight: float = 1.0) -> None:
         """Take in one sample a row, of the buckets that `find` gave."""
+        late = (t > self.rows.reference + self.half_life * LONGEST) & (found != NOWHERE)
+        if late.any():
+            which = np.flatnonzero(late)
+            move_references(self.rows, which, np.full(which.size, t), self.half_life)
         self.fill(found.size, lambda start: add_found(self.rows, start, t, self.half_life, weight, found))
+
+    def replace(self, which: Indices, times: Floats, olds: Found, news: Found) -> None:
+        """Let samples of these rows and times be others: take the old ones away, where there are, add the new."""
+        move_references(self.rows, which, times, self.half_life)
+        self.fill(
+            which.size,
+            lambda start: replace_found(self.rows, start, which, times, self.half_life, olds, news),
+        )
 
     def percentiles(self, quantiles: tuple[float, float, float]) -> Floats:
         """Three quantiles, which ascend, of each row; NaN where there is nothing."""
@@ -315,18 +342,17 @@ class Histogram:
 
     def load(self, row: int, weights: Floats, *, total: float, reference: float) -> None:
         """Make one row what it is told to be."""
-
-        def write(start: int) -> int:
-            for bucket in range(start, weights.size):
-                if weights[bucket] > 0.0:
-                    if self.rows.used[0] == self.rows.pool.shape[0]:
-                        return bucket
-                    put(self.rows, row, bucket, weights[bucket])
-            return weights.size
-
-        self.rows.pool[self.rows.pages[row][self.rows.pages[row] > 0]] = 0.0
-        self.rows.low[row], self.rows.high[row] = self.rows.pages.shape[1] * PAGE - 1, 0
-        self.fill(weights.size, write)
+        pages = np.zeros((self.rows.pages.shape[1], PAGE))
+        pages.ravel()[: weights.size] = weights
+        for block in np.flatnonzero(pages.any(axis=1) & (self.rows.pages[row] == 0)):
+            if self.rows.used[0] == self.rows.pool.shape[0]:
+                self._grow()
+            self.rows.pages[row, block] = self.rows.used[0]
+            self.rows.used[0] += 1
+        held = self.rows.pages[row] > 0
+        self.rows.pool[self.rows.pages[row][held]] = pages[held]
+        full = np.flatnonzero(weights >= EPSILON)
+        self.rows.low[row], self.rows.high[row] = (full[0], full[-1]) if full.size else (pages.size - 1, 0)
         self.rows.total[row] = total
         self.rows.reference[row] = reference
 

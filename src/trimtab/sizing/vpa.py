@@ -25,13 +25,9 @@ from trimtab.sizing.histogram import (
     Found,
     Histogram,
     Rows,
-    bucket_of,
-    decay,
     find,
     is_empty,
     percentile_buckets,
-    put,
-    take,
 )
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
@@ -118,91 +114,74 @@ def note(history: History, t: float, found: Found) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def add_peak(
-    rows: Rows,
-    buckets: Buckets,
-    peaks: Peaks,
-    row: int,
-    t: float,
-    half_life: float,
-    interval: float,
-    amount: float,
-    from_oom: bool,  # noqa: FBT001 - compiled functions take their arguments by place
+def rising(peaks: Peaks, t: float, memory: Floats, which: Indices) -> int:
+    """Find the containers that use more than before in their interval, or begin a new one: their number."""
+    last, end, used, ooms = peaks.last, peaks.end, peaks.used, peaks.oom
+    found = 0
+    for row in range(memory.size):
+        if 0.0 <= memory[row] <= MEMORY_MOST and t >= last[row]:
+            last[row] = t
+            if t >= end[row] or memory[row] > max(used[row], ooms[row]):
+                which[found] = row
+                found += 1
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def note_peaks(
+    peaks: Peaks, t: float, interval: float, which: Indices, amounts: Floats, olds: Floats, news: Floats
 ) -> None:
-    """Let one amount of memory be the peak of its interval, if it is one."""
-    peaks.last[row] = t
+    """Let these amounts be the peaks of their intervals: what is to be added for them, and taken away; NaN: nothing."""
+    for place in range(which.size):
+        row, amount = which[place], np.floor(amounts[place])
+        if t < peaks.end[row]:
+            old = max(peaks.used[row], peaks.oom[row])
+            if old > 0.0 and amount > old:
+                olds[place] = old
+                news[place] = peaks.used[row] = amount
+        else:
+            start_interval(peaks, row, t, interval)
+            news[place] = peaks.used[row] = amount
+
+
+@njit(cache=True, error_model="numpy")
+def start_interval(peaks: Peaks, row: int, t: float, interval: float) -> None:
+    """The interval that holds `t`; the first of all starts with its first sample."""
     if peaks.end[row] == -np.inf:
         peaks.end[row] = t
-    end = peaks.end[row]
-    if t < end:
-        old = max(peaks.used[row], peaks.oom[row])
-        if old == 0.0 or amount <= old:
-            return
-        take(rows, row, bucket_of(buckets, old), decay(rows, row, end, half_life))
-    else:
-        end += np.floor((t - end) / interval) * interval + interval
-        peaks.end[row] = end
-        peaks.used[row] = 0.0
-        peaks.oom[row] = 0.0
-    put(rows, row, bucket_of(buckets, amount), decay(rows, row, end, half_life))
-    if from_oom:
-        peaks.oom[row] = amount
-    else:
-        peaks.used[row] = amount
+    peaks.end[row] += np.floor((t - peaks.end[row]) / interval) * interval + interval
+    peaks.used[row] = 0.0
+    peaks.oom[row] = 0.0
 
 
 @njit(cache=True, error_model="numpy")
-def add_memory(
-    rows: Rows,
-    buckets: Buckets,
+def note_ooms(
     peaks: Peaks,
-    start: int,
     t: float,
-    half_life: float,
     interval: float,
-    memory: Floats,
-) -> int:
-    """Add each container's memory sample. On most days but one sample is a peak; the others pass by quickly."""
-    last, end, used, ooms = peaks.last, peaks.end, peaks.used, peaks.oom
-    for row in range(start, memory.size):
-        value = np.floor(memory[row])
-        if not 0.0 <= value <= MEMORY_MOST or t < last[row]:
-            continue
-        if t < end[row] and value <= max(used[row], ooms[row]):
-            last[row] = t
-            continue
-        if rows.used[0] == rows.pool.shape[0]:
-            return row
-        add_peak(rows, buckets, peaks, row, t, half_life, interval, value, False)
-    return memory.size
-
-
-@njit(cache=True, error_model="numpy")
-def add_ooms(
-    rows: Rows,
-    buckets: Buckets,
-    peaks: Peaks,
-    start: int,
-    t: float,
-    half_life: float,
-    interval: float,
-    ratio: float,
-    least: float,
-    containers: Indices,
-    memory: Floats,
-) -> int:
-    """Add a peak above what each of these containers had. One that is an interval late is passed over."""
-    for place in range(start, containers.size):
-        row, had = containers[place], memory[place]
+    bump: tuple[float, float],
+    which: Indices,
+    amounts: Floats,
+    olds: Floats,
+    news: Floats,
+) -> None:
+    """Let peaks above what these containers had be those of their intervals. What is an interval late is not believed."""
+    for place in range(which.size):
+        row, had = which[place], np.floor(amounts[place])
         if not 0.0 <= had <= MEMORY_MOST or t < peaks.last[row] - interval:
             continue
-        if rows.used[0] == rows.pool.shape[0]:
-            return place
+        peaks.last[row] = t
         # What an earlier OOM stood for is left out: else a series of them would climb without end.
-        had = max(np.floor(had), peaks.used[row])
-        needed = min(max(had + least, np.floor(had * ratio)), MOST_UNITS)
-        add_peak(rows, buckets, peaks, row, t, half_life, interval, needed, True)
-    return containers.size
+        had = max(had, peaks.used[row])
+        needed = min(max(had + bump[0], np.floor(had * bump[1])), MOST_UNITS)
+        if t < peaks.end[row]:
+            old = max(peaks.used[row], peaks.oom[row])
+            if old > 0.0 and needed > old:
+                olds[place] = old
+                news[place] = peaks.oom[row] = needed
+        else:
+            start_interval(peaks, row, t, interval)
+            news[place] = peaks.oom[row] = needed
 
 
 @njit(cache=True, error_model="numpy")
@@ -255,36 +234,25 @@ class Vpa(Strategy[VpaSettings]):
         )
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
-        half_life, interval = self.settings.half_life, self.settings.memory_interval
         found = find(CPU_BUCKETS, cpu, CPU_MOST)
         note(self.history, t, found)
         self.cpu.add(t, found, CPU_WEIGHT)
-        self.memory.fill(
-            memory.size,
-            lambda start: add_memory(
-                self.memory.rows, MEMORY_BUCKETS, self.peaks, start, t, half_life, interval, memory
-            ),
-        )
+        which = np.empty(memory.size, np.intp)
+        which = which[: rising(self.peaks, t, memory, which)]
+        olds, news = np.full((2, which.size), np.nan)
+        note_peaks(self.peaks, t, self.settings.memory_interval, which, memory[which], olds, news)
+        self._replace(which, olds, news)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         s = self.settings
-        least = math.floor(s.oom_min_bump)
-        self.memory.fill(
-            containers.size,
-            lambda start: add_ooms(
-                self.memory.rows,
-                MEMORY_BUCKETS,
-                self.peaks,
-                start,
-                t,
-                s.half_life,
-                s.memory_interval,
-                s.oom_bump_ratio,
-                least,
-                containers,
-                memory,
-            ),
-        )
+        olds, news = np.full((2, containers.size), np.nan)
+        bump = (float(math.floor(s.oom_min_bump)), s.oom_bump_ratio)
+        note_ooms(self.peaks, t, s.memory_interval, bump, containers, memory, olds, news)
+        self._replace(containers, olds, news)
+
+    def _replace(self, which: Indices, olds: Floats, news: Floats) -> None:
+        old, new = (find(MEMORY_BUCKETS, amounts, MOST_UNITS) for amounts in (olds, news))
+        self.memory.replace(which, self.peaks.end[which], old, new)
 
     def recommend(self, t: float) -> Sizes:  # noqa: ARG002 - all weights age alike, so no percentile moves
         s = self.settings
