@@ -7,13 +7,15 @@ per interned value.
 
 `Memo` saves the work of making them: equal JSON has equal meaning, so a piece of raw JSON that was seen
 a moment ago is not parsed again.
+
+Both are dictionaries that fill themselves: what was seen before is found without running any Python.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -21,55 +23,47 @@ K = TypeVar("K", bound=Hashable)
 _SMALLEST = 4096
 
 
-class InternTable:
-    """Values seen so far, each kept once."""
+class InternTable(dict[Any, Any]):
+    """Values seen so far: `table[value]` is the first value equal to it."""
 
-    __slots__ = ("_sweep_at", "_values")
+    __slots__ = ("_sweep_at",)
 
     def __init__(self) -> None:
-        self._values: dict[object, object] = {}
+        super().__init__()
         self._sweep_at = _SMALLEST
 
-    def __call__(self, value: T) -> T:
-        """The first value equal to this one."""
-        kept = self._values.setdefault(value, value)
-        if kept is value and len(self._values) > self._sweep_at:
+    def __missing__(self, value: T) -> T:
+        self[value] = value
+        if len(self) > self._sweep_at:
             self._sweep()
-        return kept  # type: ignore[return-value] # equal values of our records have one type
-
-    def __len__(self) -> int:
-        return len(self._values)
+        return value
 
     def _sweep(self) -> None:
         # Key, value, loop variable and argument are four references: whatever has no fifth is unused.
         # (Should an interpreter count fewer, values in use are dropped too: sharing is lost, nothing else.)
-        while unused := [value for value in self._values if sys.getrefcount(value) <= 4]:
+        while unused := [value for value in self if sys.getrefcount(value) <= 4]:
             while unused:
-                del self._values[unused.pop()]
+                del self[unused.pop()]
             # A dropped tuple may have been the last to hold others: look again.
-        self._sweep_at = max(_SMALLEST, 2 * len(self._values))
+        self._sweep_at = max(_SMALLEST, 2 * len(self))
 
 
-class Memo(Generic[K, T]):
-    """Answers of a pure function by its argument, forgotten all at once when there are too many.
+class Memo(dict[K, T]):
+    """Answers of a pure function: `memo[argument]`. They are forgotten all at once when there are too many.
 
     Equal objects tend to follow one another (a list is sorted by name), so a small memory is enough.
     """
 
-    __slots__ = ("_answers", "_function")
+    __slots__ = ("_function",)
 
     LIMIT = 4096
 
     def __init__(self, function: Callable[[K], T]) -> None:
+        super().__init__()
         self._function = function
-        self._answers: dict[K, T] = {}
 
-    def __call__(self, argument: K) -> T:
-        try:
-            return self._answers[argument]
-        except KeyError:
-            pass
-        if len(self._answers) >= self.LIMIT:
-            self._answers.clear()
-        answer = self._answers[argument] = self._function(argument)
+    def __missing__(self, argument: K) -> T:
+        if len(self) >= self.LIMIT:
+            self.clear()
+        answer = self[argument] = self._function(argument)
         return answer

@@ -47,7 +47,7 @@ def metadata(folding: Folding | None = None) -> Shape[Metadata]:
     def fold(wire: _ObjectWire) -> Metadata:
         found = wire.metadata
         return Metadata(
-            namespace=shared.intern(found.namespace),
+            namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
             version=version_number(found.resource_version),

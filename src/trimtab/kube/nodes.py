@@ -65,11 +65,11 @@ def nodes(folding: Folding | None = None) -> Shape[Node]:
     def fold(wire: _NodeWire) -> Node:
         metadata, status = wire.metadata, wire.status
         return Node(
-            name=shared.intern(metadata.name),
+            name=shared.intern[metadata.name],
             uid=metadata.uid,
             version=version_number(metadata.resource_version),
-            capacity=shared.intern(_room(status.capacity)),
-            allocatable=shared.intern(_room(status.allocatable)),
+            capacity=shared.intern[_room(status.capacity)],
+            allocatable=shared.intern[_room(status.allocatable)],
             ready=any(
                 condition.type == "Ready" and condition.status == "True" for condition in status.conditions
             ),

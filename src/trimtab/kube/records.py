@@ -19,6 +19,7 @@ from trimtab.kube.intern import InternTable, Memo
 W = TypeVar("W")
 
 JSON = "application/json"
+_OUR_PREFIX = b"trimtab.io/"
 
 Labels = tuple[tuple[str, str], ...]
 """Labels or annotations as sorted pairs: they hash, so that equal sets are kept once. `dict(labels)` gives a mapping."""
@@ -56,8 +57,8 @@ class MetadataWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
     generation: int = 0
     labels: msgspec.Raw = msgspec.Raw(b"{}")
     annotations: msgspec.Raw = msgspec.Raw(b"{}")
@@ -86,35 +87,35 @@ class Shape(Generic[R_co]):
 class Folding:
     """The folding that all shapes share, with the values and the raw JSON seen before."""
 
-    OUR_PREFIX = "trimtab.io/"
-
     def __init__(self) -> None:
         self.intern = InternTable()
         self._labels = Memo(self._parse_labels)
-        self._owner = Memo(self._parse_owner)
+        self._owners = Memo(self._parse_owner)
 
     def labels(self, raw: msgspec.Raw) -> Labels:
-        return self._labels(bytes(raw))
+        return self._labels[bytes(raw)]
 
     def our_annotations(self, raw: msgspec.Raw) -> Labels:
         """Only our own annotations are kept: others' can be of any size."""
         text = bytes(raw)
-        if self.OUR_PREFIX.encode() not in text:
+        if _OUR_PREFIX not in text:
             return ()
-        return tuple(pair for pair in self._parse_labels(text) if pair[0].startswith(self.OUR_PREFIX))
+        return tuple(pair for pair in self._parse_labels(text) if pair[0].startswith(_OUR_PREFIX.decode()))
 
     def owner(self, raw: msgspec.Raw) -> Owner | None:
-        return self._owner(bytes(raw))
+        return self._owners[bytes(raw)]
 
     def _parse_labels(self, text: bytes) -> Labels:
         intern = self.intern
         pairs = sorted(msgspec.json.decode(text, type=dict[str, str]).items())
-        return intern(tuple([intern((intern(key), value)) for key, value in pairs]))
+        labels: Labels = intern[tuple([intern[intern[key], value] for key, value in pairs])]
+        return labels
 
     def _parse_owner(self, text: bytes) -> Owner | None:
-        for owner in msgspec.json.decode(text, type=list[_OwnerWire]):
-            if owner.controller:
-                return self.intern(Owner(self.intern(owner.kind), owner.name, owner.uid))
+        for found in msgspec.json.decode(text, type=list[_OwnerWire]):
+            if found.controller:
+                owner: Owner = self.intern[Owner(self.intern[found.kind], found.name, found.uid)]
+                return owner
         return None
 
 
@@ -123,6 +124,6 @@ def version_number(resource_version: str) -> int:
     return int(resource_version) if resource_version.isdecimal() else 0
 
 
-def seconds(timestamp: str | None) -> int:
-    """An RFC 3339 time as whole seconds since 1970; 0 when there is none."""
-    return int(datetime.fromisoformat(timestamp).timestamp()) if timestamp else 0
+def seconds(time: datetime | None) -> int:
+    """A time as whole seconds since 1970; 0 when there is none."""
+    return int(time.timestamp()) if time is not None else 0
