@@ -30,7 +30,7 @@ from rich.table import Table
 
 from harness.cluster import Cluster
 from harness.population import Population, Progress, share
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, PatchType
 from trimtab.kube.informer import Informer
 from trimtab.kube.pace import RateLimit

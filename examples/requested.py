@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.informer import Informer, Scope
 from trimtab.kube.nodes import Node, nodes

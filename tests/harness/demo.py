@@ -15,7 +15,7 @@ from harness import UnavailableError, build
 from harness.cluster import Cluster
 from harness.objects import Object, pod
 from harness.population import Place, Population
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.pace import RateLimit
 

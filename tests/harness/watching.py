@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.informer import Informer, Patience, Scope
 from trimtab.kube.metadata import Metadata, metadata

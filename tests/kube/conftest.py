@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from harness.cluster import Cluster
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.pace import RateLimit
 

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth.access import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.election import Timing
 from trimtab.kube.lease import Candidate, LeadershipLost

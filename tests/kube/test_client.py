@@ -11,7 +11,7 @@ import yaml
 from harness.cluster import Cluster
 from harness.objects import pod
 from trimtab.kube import errors
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import FIELD_MANAGER, Client, Object, PatchType
 from trimtab.kube.metadata import metadata
 from trimtab.kube.pace import Backoff, RetryRule

@@ -14,7 +14,7 @@ from harness import faults
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.objects import node
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth.access import load_connection
 from trimtab.kube.client import Client, Object
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.ledger import ObjectReference, Restraint

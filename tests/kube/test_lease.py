@@ -20,7 +20,7 @@ from harness import faults
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.process import Process, wait_for
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth.access import load_connection
 from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.election import Timing
 from trimtab.kube.errors import KubeError

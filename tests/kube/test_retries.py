@@ -7,7 +7,7 @@ import pytest
 from harness import faults
 from harness.faultproxy import FaultProxy
 from trimtab.kube import errors
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.pace import Backoff, RetryRule
 from trimtab.kube.resources import CONFIG_MAPS

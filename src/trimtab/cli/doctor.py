@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from trimtab.api import API_VERSION, GROUP, KINDS
-from trimtab.kube.access import load_connection
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, KubeError, describe
 from trimtab.kube.features import Version, resizes_in_place, served, server_version

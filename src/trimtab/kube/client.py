@@ -22,7 +22,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from trimtab import __version__
-from trimtab.kube.connection import Connection
+from trimtab.kube.auth import Connection
 from trimtab.kube.errors import (
     ConfigError,
     Conflict,

@@ -2,6 +2,7 @@
 
     KubeError
     ├── ConfigError             kubeconfig or credentials that cannot be used
+    ├── LeadershipLost          the lease is another's, or may be (in lease.py)
     ├── Unreachable             no answer: refused, reset, name unknown, TLS, cut off
     │   └── TimedOut            no answer in time
     └── ApiError                the server answered, and said no

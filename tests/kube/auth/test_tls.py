@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.certificates import Authority, Pair
+from trimtab.kube.auth.material import Kept, Written
+from trimtab.kube.auth.tls import KeyPair, Trust
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.material import Kept, Written
-from trimtab.kube.tls import KeyPair, Trust
 
 WHERE = ("client-certificate", "client-key")
 

@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 from yarl import URL
 
-from trimtab.kube.credentials import AtHand, Credentials, basic
+from trimtab.kube.auth.credentials import AtHand, Credentials, basic
+from trimtab.kube.auth.exec_credential import cluster_info
+from trimtab.kube.auth.exec_plugin import ExecPlugin
+from trimtab.kube.auth.kubeconfig import Entry
+from trimtab.kube.auth.kubefile import Cluster, User
+from trimtab.kube.auth.material import Kept, Material, Written
+from trimtab.kube.auth.tls import Trust
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.exec_credential import cluster_info
-from trimtab.kube.exec_plugin import ExecPlugin
-from trimtab.kube.kubeconfig import Entry
-from trimtab.kube.kubefile import Cluster, User
-from trimtab.kube.material import Kept, Material, Written
-from trimtab.kube.tls import Trust
 
 _HEADER_CHARACTERS = "!#$&'*+^`|"  # and those that quote() never touches
 

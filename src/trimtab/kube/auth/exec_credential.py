@@ -12,12 +12,12 @@ from typing import Annotated
 
 import msgspec
 
-from trimtab.kube.credentials import Proof, bearer
+from trimtab.kube.auth.credentials import Proof, bearer
+from trimtab.kube.auth.kubefile import Cluster, Exec
+from trimtab.kube.auth.material import Material
+from trimtab.kube.auth.secret import Secret, decode_secret
+from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.kubefile import Cluster, Exec
-from trimtab.kube.material import Material
-from trimtab.kube.secret import Secret, decode_secret
-from trimtab.kube.tls import KeyPair
 
 GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from yarl import URL
 
-from trimtab.kube.connection import Connection
-from trimtab.kube.credentials import AtHand
+from trimtab.kube.auth.connection import Connection
+from trimtab.kube.auth.credentials import AtHand
+from trimtab.kube.auth.kubeconfig import Kubeconfig, read_kubeconfig, usual_paths
+from trimtab.kube.auth.login import credentials_of, impersonation_of, server_of, trust_of
+from trimtab.kube.auth.material import Kept
+from trimtab.kube.auth.proxy import proxy_for
+from trimtab.kube.auth.tls import Trust
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.kubeconfig import Kubeconfig, read_kubeconfig, usual_paths
-from trimtab.kube.login import credentials_of, impersonation_of, server_of, trust_of
-from trimtab.kube.material import Kept
-from trimtab.kube.proxy import proxy_for
-from trimtab.kube.tls import Trust
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

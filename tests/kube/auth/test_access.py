@@ -11,8 +11,8 @@ import pytest
 
 from harness import kubeconfigs
 from harness.certificates import Authority, Pair
-from trimtab.kube.access import load_connection
-from trimtab.kube.connection import Connection
+from trimtab.kube.auth.access import load_connection
+from trimtab.kube.auth.connection import Connection
 from trimtab.kube.errors import ConfigError
 
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import kubeconfigs
-from trimtab.kube.access import ContextSummary, contexts
+from trimtab.kube.auth.access import ContextSummary, contexts
+from trimtab.kube.auth.kubeconfig import Entry, Kubeconfig, _merge, read_kubeconfig
+from trimtab.kube.auth.kubefile import User
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.kubeconfig import Entry, Kubeconfig, _merge, read_kubeconfig
-from trimtab.kube.kubefile import User
 
 
 def read(text: str, folder: Path) -> Kubeconfig:

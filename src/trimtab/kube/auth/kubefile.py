@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from trimtab.kube.auth.secret import Secret, decode_secret
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.secret import Secret, decode_secret
 
 
 class Extension(msgspec.Struct, frozen=True):

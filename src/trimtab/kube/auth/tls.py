@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NoReturn, Self
 
+from trimtab.kube.auth.material import Latest, Material
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.material import Latest, Material
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from yarl import URL
 
-from trimtab.kube.credentials import basic
+from trimtab.kube.auth.credentials import basic
+from trimtab.kube.auth.secret import Secret
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.secret import Secret
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from trimtab.kube.auth.material import Latest, Material
+from trimtab.kube.auth.secret import Secret
+from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.material import Latest, Material
-from trimtab.kube.secret import Secret
-from trimtab.kube.tls import KeyPair
 
 Clock = Callable[[], datetime]
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from harness.certificates import Authority, Pair
-from trimtab.kube.credentials import AtHand, Proof, basic, bearer
+from trimtab.kube.auth.credentials import AtHand, Proof, basic, bearer
+from trimtab.kube.auth.material import Kept, Written
+from trimtab.kube.auth.secret import Secret
+from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.material import Kept, Written
-from trimtab.kube.secret import Secret
-from trimtab.kube.tls import KeyPair
 
 
 def written(token: str) -> Written:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from trimtab.kube.auth.kubefile import Cluster, Context, User, decode
+from trimtab.kube.auth.material import Kept, Material, Written
+from trimtab.kube.auth.secret import Secret
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.kubefile import Cluster, Context, User, decode
-from trimtab.kube.material import Kept, Material, Written
-from trimtab.kube.secret import Secret
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import structlog
 
-from trimtab.kube.credentials import Clock, Proof, utc_now
+from trimtab.kube.auth.credentials import Clock, Proof, utc_now
+from trimtab.kube.auth.exec_credential import Answer, checked, environment, read_answer
+from trimtab.kube.auth.kubeconfig import Entry
+from trimtab.kube.auth.kubefile import Exec
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.exec_credential import Answer, checked, environment, read_answer
-from trimtab.kube.kubeconfig import Entry
-from trimtab.kube.kubefile import Exec
 
 log = structlog.get_logger(__name__)
 

@@ -18,8 +18,8 @@ from ssl import SSLContext
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from trimtab.kube.credentials import Credentials, Proof
-from trimtab.kube.tls import Trust
+from trimtab.kube.auth.credentials import Credentials, Proof
+from trimtab.kube.auth.tls import Trust
 
 
 @dataclass(frozen=True, eq=False)

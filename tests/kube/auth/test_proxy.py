@@ -3,8 +3,8 @@
 import pytest
 from yarl import URL
 
+from trimtab.kube.auth.proxy import proxy_for
 from trimtab.kube.errors import ConfigError
-from trimtab.kube.proxy import proxy_for
 
 PROXY = "http://proxy:3128"
 

@@ -1,0 +1,11 @@
+"""Who we are to a cluster and how to reach it: from kubeconfigs, service accounts and plugins to a `Connection`.
+
+from trimtab.kube.auth import load_connection
+
+connection = load_connection(context="staging")
+"""
+
+from trimtab.kube.auth.access import ContextSummary, contexts, load_connection
+from trimtab.kube.auth.connection import Connection, Identity
+
+__all__ = ["Connection", "ContextSummary", "Identity", "contexts", "load_connection"]
