@@ -108,9 +108,9 @@ class Rows(NamedTuple):
     pool: Floats
     used: npt.NDArray[np.int64]
     total: Floats
-    low: npt.NDArray[np.uint8]
+    low: Found
     """The first bucket that is not empty, or the last of all."""
-    high: npt.NDArray[np.uint8]
+    high: Found
     reference: Floats
     """The time at which a sample's weight is its own; -inf before the first."""
 
@@ -297,8 +297,8 @@ class Histogram:
             pool=np.zeros((2 * rows + 2, PAGE)),
             used=np.ones(1, np.int64),
             total=np.zeros(rows),
-            low=np.full(rows, pages * PAGE - 1, np.uint8),
-            high=np.zeros(rows, np.uint8),
+            low=np.full(rows, pages * PAGE - 1, np.uint16),
+            high=np.zeros(rows, np.uint16),
             reference=np.full(rows, -np.inf),
         )
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from trimtab.sizing import snapshot
 from trimtab.sizing.sample import MEMORY_MOST, spread
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
-from trimtab.sizing.window import CPU_BUCKETS, MEMORY_BUCKETS, Window
+from trimtab.sizing.window import CPU_BUCKETS, MEMORY_BUCKETS, Maxima, Window
 
 MILLICORE, MIB = 1e-3, 2.0**20
 LOW_QUANTILE = 0.66
@@ -60,13 +60,10 @@ class Krr(Strategy[KrrSettings]):
 
     def __init__(self, containers: int, settings: KrrSettings) -> None:
         super().__init__(containers, settings)
-
-        def window(rows: int, **buckets: Any) -> Window:
-            return Window(rows, seconds=settings.window, slices=settings.slices, **buckets)
-
-        self._cpu = window(containers, buckets=CPU_BUCKETS)
-        self._memory = window(containers, buckets=MEMORY_BUCKETS)
-        self._ooms = window(containers, buckets=MEMORY_BUCKETS)
+        seconds, slices = settings.window, settings.slices
+        self._cpu = Window(containers, CPU_BUCKETS, seconds=seconds, slices=slices)
+        self._memory = Window(containers, MEMORY_BUCKETS, seconds=seconds, slices=slices)
+        self._ooms = Maxima(containers, seconds=seconds, slices=slices)
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         self._cpu.add(t, cpu)
@@ -74,7 +71,7 @@ class Krr(Strategy[KrrSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         if self.settings.use_oom:
-            self._ooms.add(t, spread(self.containers, containers, memory))
+            self._ooms.add(t, spread(self.containers, containers, memory), MEMORY_MOST)
 
     def recommend(self, t: float) -> Sizes:
         return Sizes(cpu=self._cpu_bounds(t), memory=self._memory_bounds(t))
@@ -106,8 +103,7 @@ class Krr(Strategy[KrrSettings]):
         return snapshot.pack(self, self._arrays())
 
     def restore(self, state: bytes) -> None:
-        growing = {"cpu.pool", "memory.pool", "ooms.pool"}
-        arrays = snapshot.unpack(self, state, self._arrays(), growing=growing)
+        arrays = snapshot.unpack(self, state, self._arrays(), growing={"cpu.pool", "memory.pool"})
         self._cpu.take_over("cpu.", arrays)
         self._memory.take_over("memory.", arrays)
         self._ooms.take_over("ooms.", arrays)

@@ -30,12 +30,8 @@ MEMORY_BUCKETS = exponential(first=1e4, growth=0.02, most=1e13, units=1.0)
 class Slices(NamedTuple):
     """What is kept of the window."""
 
-    epoch: npt.NDArray[np.int64]
-    """The number of each slice since the beginning of time."""
     samples: npt.NDArray[np.uint32]
     """Samples of each slice, a row each."""
-    peak: Floats
-    """The highest sample of each slice; -inf where there is none."""
     pages: npt.NDArray[np.int32]
     pool: npt.NDArray[np.uint16]
     """Counts by page, slice and bucket."""
@@ -43,9 +39,9 @@ class Slices(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def count_found(slices: Slices, start: int, at: int, found: Found, values: Floats) -> int:
+def count_found(slices: Slices, start: int, at: int, found: Found) -> int:
     """Count each value in its bucket of slice `at`; the row at which no page was left."""
-    samples, peak, pages, pool, used = slices.samples, slices.peak, slices.pages, slices.pool, slices.used
+    samples, pages, pool, used = slices.samples, slices.pages, slices.pool, slices.used
     for row in range(start, found.size):
         bucket = found[row]
         if bucket == NOWHERE:
@@ -61,7 +57,6 @@ def count_found(slices: Slices, start: int, at: int, found: Found, values: Float
         if pool[page, at, place] < FULL:
             pool[page, at, place] += 1
             samples[at, row] += 1
-        peak[at, row] = max(peak[at, row], values[row])
     return found.size
 
 
@@ -87,19 +82,62 @@ def find_ranks(
                     which += 1
 
 
+class Maxima:
+    """The highest sample of each row in the last so many seconds: the ring of slices, without their buckets."""
+
+    def __init__(self, rows: int, *, seconds: float, slices: int) -> None:
+        self.slice_seconds = seconds / slices
+        self.epoch = np.full(slices, NEVER)
+        """The number of each slice since the beginning of time."""
+        self.peaks = np.full((slices, rows), -np.inf)
+
+    def turn(self, t: float) -> tuple[int, bool]:
+        """The place of the slice of `t`, and whether it is new there: then it holds nothing."""
+        now = math.floor(t / self.slice_seconds)
+        at = now % self.epoch.size
+        if self.epoch[at] == now:
+            return at, False
+        self.epoch[at] = now
+        self.peaks[at] = -np.inf
+        return at, True
+
+    def live(self, t: float) -> npt.NDArray[np.bool_]:
+        """Which slices are in the window that ends at `t`."""
+        now = math.floor(t / self.slice_seconds)
+        alive: npt.NDArray[np.bool_] = self.epoch > now - self.epoch.size
+        return alive
+
+    def add(self, t: float, values: Floats, most: float) -> None:
+        """Take in one sample a row; values that are not believed are passed over."""
+        at, _ = self.turn(t)
+        believed = (values >= 0.0) & (values <= most)
+        np.maximum(self.peaks[at], values, out=self.peaks[at], where=believed)
+
+    def peak(self, t: float) -> Floats:
+        """The highest sample of each row in the window; NaN where it is empty."""
+        highest: Floats = self.peaks[self.live(t)].max(axis=0, initial=-np.inf)
+        return np.where(np.isneginf(highest), np.nan, highest)
+
+    def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+        """What is to be kept of it, under names with this prefix."""
+        return {prefix + "epoch": self.epoch, prefix + "peaks": self.peaks}
+
+    def take_over(self, prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Be what `arrays` gave."""
+        self.epoch, self.peaks = arrays[prefix + "epoch"], arrays[prefix + "peaks"]
+
+
 class Window:
     """The last so many seconds of each row."""
 
     def __init__(self, rows: int, buckets: Buckets, *, seconds: float, slices: int) -> None:
         pages = -(-buckets.ends.size // PAGE)
         self.buckets = buckets
-        self.slice_seconds = seconds / slices
+        self.maxima = Maxima(rows, seconds=seconds, slices=slices)
         self._middles = (np.array([0.0, *buckets.ends[:-1]]) + buckets.ends) / 2
         self._most = CPU_MOST if buckets is CPU_BUCKETS else MEMORY_MOST
         self.slices = Slices(
-            epoch=np.full(slices, NEVER),
             samples=np.zeros((slices, rows), np.uint32),
-            peak=np.full((slices, rows), -np.inf),
             pages=np.zeros((rows, pages), np.int32),
             pool=np.zeros((4 * rows + 2, slices, PAGE), np.uint16),
             used=np.ones(1, np.int64),
@@ -107,10 +145,14 @@ class Window:
 
     def add(self, t: float, values: Floats) -> None:
         """Take in one sample a row; values that are not believed are passed over."""
-        at = self._slice(t)
+        at, new = self.maxima.turn(t)
+        if new:
+            self.slices.samples[at] = 0
+            self.slices.pool[: int(self.slices.used[0]), at] = 0
+        self.maxima.add(t, values, self._most)
         found = find(self.buckets, values, self._most)
         row = 0
-        while (row := count_found(self.slices, row, at, found, values)) < found.size:
+        while (row := count_found(self.slices, row, at, found)) < found.size:
             pool = self.slices.pool
             longer = np.zeros((pool.shape[0] * 5 // 4 + PAGE, *pool.shape[1:]), np.uint16)
             longer[: pool.shape[0]] = pool
@@ -119,40 +161,24 @@ class Window:
     def quantiles(self, t: float, *quantiles: float) -> Floats:
         """These quantiles, which ascend, of the window that ends at `t`: a row each; NaN where it is empty."""
         answers = np.full((len(quantiles), self.slices.samples.shape[1]), np.nan)
-        live = np.flatnonzero(self._live(t))
+        live = np.flatnonzero(self.maxima.live(t))
         find_ranks(self.slices, live, self.count(t), self._middles, np.array(quantiles), answers)
         return answers
 
     def count(self, t: float) -> npt.NDArray[np.int64]:
         """How many samples each row has in the window."""
-        counted: npt.NDArray[np.int64] = self.slices.samples[self._live(t)].sum(axis=0, dtype=np.int64)
+        counted: npt.NDArray[np.int64] = self.slices.samples[self.maxima.live(t)].sum(axis=0, dtype=np.int64)
         return counted
 
     def peak(self, t: float) -> Floats:
         """The highest sample of each row in the window; NaN where it is empty."""
-        highest: Floats = self.slices.peak[self._live(t)].max(axis=0, initial=-np.inf)
-        return np.where(np.isneginf(highest), np.nan, highest)
-
-    def _live(self, t: float) -> npt.NDArray[np.bool_]:
-        now = math.floor(t / self.slice_seconds)
-        alive: npt.NDArray[np.bool_] = self.slices.epoch > now - self.slices.epoch.size
-        return alive
-
-    def _slice(self, t: float) -> int:
-        """The place of the slice of `t`, emptied first where it held an older one."""
-        now = math.floor(t / self.slice_seconds)
-        at = now % self.slices.epoch.size
-        if self.slices.epoch[at] != now:
-            self.slices.epoch[at] = now
-            self.slices.samples[at] = 0
-            self.slices.peak[at] = -np.inf
-            self.slices.pool[: int(self.slices.used[0]), at] = 0
-        return at
+        return self.maxima.peak(t)
 
     def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
         """What is to be kept of it, under names with this prefix."""
         kept = self.slices._replace(pool=self.slices.pool[: int(self.slices.used[0])])
-        return {prefix + name: array for name, array in kept._asdict().items()}
+        counts = {prefix + name: array for name, array in kept._asdict().items()}
+        return self.maxima.arrays(prefix) | counts
 
     def take_over(self, prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Be what `arrays` gave. What could lead a loop astray is refused."""
@@ -162,3 +188,4 @@ class Window:
         if not (1 <= slices.used[0] == pool and pages.min(initial=0) >= 0 and pages.max(initial=0) < pool):
             raise ValueError(f"state: the pages of {prefix!r} are not in order")
         self.slices = slices
+        self.maxima.take_over(prefix, arrays)
