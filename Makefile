@@ -47,7 +47,7 @@ demo: setup ## See what Trimtab does, in a minute (the first time it builds a Ku
 	@python -m harness.demo
 
 docs: setup ## Build the documentation into site/
-	mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	@echo "open site/index.html, or run: mkdocs serve"
 
 format: setup ## Rewrite the code as the linter wants it

@@ -1,8 +1,10 @@
 """Who we are to a cluster and how to reach it: from kubeconfigs, service accounts and plugins to a `Connection`.
 
-from trimtab.kube.auth import load_connection
+The rest of `kube` needs only this:
 
-connection = load_connection(context="staging")
+    from trimtab.kube.auth import load_connection
+
+    connection = load_connection(context="staging")
 """
 
 from trimtab.kube.auth.access import ContextSummary, contexts, load_connection
