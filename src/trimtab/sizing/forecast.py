@@ -76,10 +76,10 @@ class Stake(NamedTuple):
     """Each unit of use over the request."""
     risk: float
     """The share of time over the request at which a container begins to be treated with more care."""
+    footing: float
+    """How many times its fading peak a container is given at least,"""
     headroom: float
-    """How many times its highest peak a container may be given."""
-    mildness: float
-    """How much less size costs where most of it is unused anyhow: the power of the share that is used."""
+    """and how many times its highest peak at most."""
     change: float
     """What it takes to change a size: the least that the change must be expected to save."""
 
@@ -229,7 +229,7 @@ def settle(
         if not np.isnan(bid[i, 0]):
             share = _share(served[i], usual)
             for k in range(FORECASTERS):
-                paid = share**stake.mildness * bid[i, k] / usual + stake.under * care[i] * over[i, k] / seen
+                paid = share * bid[i, k] / usual + stake.under * care[i] * over[i, k] / seen
                 paid += (share + stake.unserved * care[i]) * lack[i, k] / (seen * usual)
                 cost[i, k] = cost[i, k] * pace.costs + min(paid, DEAREST)
             tries[i] = tries[i] * pace.costs + 1.0
@@ -328,14 +328,13 @@ def decide(
         usual = level[i, 0]
         share = _share(served[i], usual)
         under, unserved = stake.under * care[i], share + stake.unserved * care[i]
-        price_of_use = share**stake.mildness
         best, wanted, saved = np.inf, np.nan, 0.0
         for k in range(FORECASTERS):
             relative = np.exp(base[i, k]) / usual
             mass = np.float64(pace.fleet_errors)
             for b in range(buckets):
                 mass += errors[i, k, b]
-            price, missed, jump = price_of_use * relative, unserved * relative / mass, under / mass
+            price, missed, jump = share * relative, unserved * relative / mass, under / mass
             above, use_above, least, place, staying = 0.0, 0.0, np.inf, buckets, np.inf
             stay = _bucket(held[i], base[i, k], grid) if held[i] > 0 else -1
             for b in range(buckets - 1, -1, -1):
@@ -347,9 +346,10 @@ def decide(
                 weight = errors[i, k, b] + pace.fleet_errors * shape[k, b]
                 above += weight
                 use_above += weight * edges[b + 1]
-            bid[i, k] = min(np.exp(base[i, k]) * edges[place], peak[i, 1] * stake.headroom)
+            bid[i, k] = max(np.exp(base[i, k]) * edges[place], peak[i, 0] * stake.footing)
+            bid[i, k] = min(bid[i, k], peak[i, 1] * stake.headroom)
             judged = (cost[i, k] + pace.fleet_costs * fleet[k]) / (tries[i] + pace.fleet_costs)
             if judged < best:
                 best, wanted, saved = judged, bid[i, k], staying - least
-        if saved > stake.change * price_of_use:
+        if saved > stake.change * share:
             held[i] = wanted

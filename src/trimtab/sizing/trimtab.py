@@ -25,18 +25,20 @@ HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 CPU_GRID, CPU_SPREAD = Grid(low=-1.5, width=0.065, buckets=96), 0.35
 MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.02, buckets=80), 0.05
 """The buckets of errors, and how far errors spread before any was seen."""
-CARE = 6.0
+CPU_PRICE, OOM_PRICE = 0.08, 0.05
+"""What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked."""
+CARE = 12.0
 """How many times the risk asked a container may bear before it is treated with more care."""
+CPU_PEAK, MEMORY_PEAK = 0.0, 336.0
+"""Hours in which a peak fades by half; 0: only the last epoch's counts."""
+MEMORY_FOOTING = 1.0
+"""How many times its fading peak a container's memory is at least: what it once needed it may need again."""
 CPU_HEADROOM, MEMORY_HEADROOM = 1.1, 1.5
 """How many times its highest peak a container is given at most."""
-MILDNESS = 1.0
-FLEET_ERRORS, FLEET_COSTS, COSTS = 6.0, 24.0, 72.0
-CPU_PRICE = 0.04
-"""A container's time over its request costs this much of its mean use, divided by the risk asked:"""
-OOM_PRICE = 0.05
-"""so does an OOM. Both were set so that the risk asked is about the risk that the traces show."""
-CPU_PEAK, MEMORY_PEAK = 0.0, 48.0
-"""Hours in which a peak fades by half; 0: only the last epoch's counts."""
+CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
+"""How many epochs of a container's own the fleet's errors and costs count as much as."""
+COSTS, SLOW, TOP, YIELD = 72.0, 96.0, 720.0, 336.0
+"""Hours in which costs, the slow mean, the highest peak and the share that is used lose half their weight."""
 FIRST_WEIGHT = 1 / 60
 """The part of an update that the very first sample stands for."""
 ENOUGH = 0.5
@@ -48,18 +50,20 @@ class TrimtabSettings(Settings):
 
     cpu_risk: float = Field(default=0.02, gt=0, lt=1)
     """The share of time that a container may need more CPU than it asks for: less risk, more cost."""
-    memory_risk: float = Field(default=0.1, gt=0)
+    memory_risk: float = Field(default=0.5, gt=0)
     """OOMs a container and month that are worth the memory saved: less risk, more cost."""
-    unserved: float = Field(default=0.3, ge=0)
+    unserved: float = Field(default=1.0, ge=0)
     """How much CPU left unserved counts beside time over the request: more covers the spikes better."""
     update: float = Field(default=HOUR, gt=0)
     """Seconds that a size stays until the next is asked for."""
-    memory: float = Field(default=96.0, gt=0)
+    half_life: float = Field(default=96.0, gt=0)
     """Hours in which an error of a forecast loses half its weight."""
     tolerance: float = Field(default=0.15, ge=0, lt=1)
     """What a change of size must save to be made, as a fraction of the container's mean use."""
     oom_bump: float = Field(default=1.25, gt=1)
-    """A killed container gets this many times what it had."""
+    """A killed container gets this many times what it had,"""
+    oom_min_bump: float = Field(default=64 * 2.0**20, ge=0)
+    """or this many bytes more, whichever is more."""
     min_cpu: float = Field(default=0.001, ge=0)
     """The least cores asked for."""
     min_memory: float = Field(default=0.0, ge=0)
@@ -80,13 +84,13 @@ class Trimtab(Strategy[TrimtabSettings]):
             containers,
             grid=CPU_GRID,
             spread=CPU_SPREAD,
-            pace=_pace(hours, errors=settings.memory, peak=CPU_PEAK),
+            pace=_pace(hours, errors=settings.half_life, peak=CPU_PEAK, fleet=CPU_FLEET),
             stake=Stake(
                 under=CPU_PRICE / settings.cpu_risk,
                 unserved=settings.unserved * CPU_PRICE / settings.cpu_risk,
                 risk=CARE * settings.cpu_risk,
+                footing=0.0,
                 headroom=CPU_HEADROOM,
-                mildness=MILDNESS,
                 change=settings.tolerance,
             ),
             most=CPU_MOST,
@@ -96,13 +100,13 @@ class Trimtab(Strategy[TrimtabSettings]):
             containers,
             grid=MEMORY_GRID,
             spread=MEMORY_SPREAD,
-            pace=_pace(hours, errors=2 * settings.memory, peak=MEMORY_PEAK),
+            pace=_pace(hours, errors=2 * settings.half_life, peak=MEMORY_PEAK, fleet=MEMORY_FLEET),
             stake=Stake(
                 under=OOM_PRICE / oom_risk,
                 unserved=0.0,
                 risk=CARE * oom_risk,
+                footing=MEMORY_FOOTING,
                 headroom=MEMORY_HEADROOM,
-                mildness=MILDNESS,
                 change=settings.tolerance,
             ),
             most=MEMORY_MOST,
@@ -120,7 +124,8 @@ class Trimtab(Strategy[TrimtabSettings]):
             resource.note(usage, weight)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present epoch
-        self._memory.raise_to(containers, memory * self.settings.oom_bump)
+        bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
+        self._memory.raise_to(containers, bumped)
 
     def recommend(self, t: float) -> Sizes:
         cpu, memory = (self._ahead(resource, t) for resource in (self._cpu, self._memory))
@@ -168,7 +173,7 @@ class Trimtab(Strategy[TrimtabSettings]):
         )
 
 
-def _pace(hours: float, *, errors: float, peak: float) -> Pace:
+def _pace(hours: float, *, errors: float, peak: float, fleet: float) -> Pace:
     """The half-lives, in hours, as what is left after an update."""
 
     def left(half_life: float) -> float:
@@ -177,11 +182,11 @@ def _pace(hours: float, *, errors: float, peak: float) -> Pace:
     return Pace(
         errors=left(errors),
         costs=left(COSTS),
-        slow=left(96.0),
+        slow=left(SLOW),
         peak=left(peak),
-        top=left(720.0),
+        top=left(TOP),
         hourly=0.5,
-        yields=left(336.0),
-        fleet_errors=FLEET_ERRORS,
+        yields=left(YIELD),
+        fleet_errors=fleet,
         fleet_costs=FLEET_COSTS,
     )
