@@ -15,7 +15,6 @@ from trimtab.kube.auth import load_connection
 from trimtab.kube.client import FIELD_MANAGER, Client, Object, PatchType
 from trimtab.kube.metadata import metadata
 from trimtab.kube.pace import Backoff, RetryRule
-from trimtab.kube.records import JSON
 from trimtab.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -26,6 +25,7 @@ from trimtab.kube.resources import (
     Resource,
 )
 from trimtab.kube.watch import EventDecoder, whole_lines
+from trimtab.kube.wire import JSON
 
 IMPATIENT = RetryRule(attempts=1)
 QUICK = RetryRule(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
@@ -193,7 +193,7 @@ class TestEveryRefusal:
 
     async def test_method_not_allowed(self, client: Client) -> None:
         with pytest.raises(errors.MethodNotAllowed):
-            await client.request("PUT", "/api/v1/namespaces", body=b"{}")
+            await client._wire.request("PUT", "/api/v1/namespaces", body=b"{}")
 
     async def test_not_acceptable(self, client: Client) -> None:
         with pytest.raises(errors.NotAcceptable):
@@ -230,7 +230,9 @@ class TestEveryRefusal:
 
     async def test_unsupported_media_type(self, client: Client) -> None:
         with pytest.raises(errors.UnsupportedMediaType):
-            await client.request("PATCH", "/api/v1/namespaces/default", body=b"{}", content_type="text/plain")
+            await client._wire.request(
+                "PATCH", "/api/v1/namespaces/default", body=b"{}", content_type="text/plain"
+            )
 
     async def test_invalid_names_the_field(self, client: Client, namespace: str) -> None:
         with pytest.raises(errors.Invalid) as caught:

@@ -1,42 +1,26 @@
-"""Requests to one API server: what to send, how often to try, and what the answer means.
+"""What can be asked of an API server: read, write, apply, resize, evict, scale, watch.
 
 Objects go in and come out as plain JSON dictionaries, or as any type msgspec can decode (`into=`), so
-that a caller reads only the fields that it names. Watching is in `informer`; authentication in
-`credentials`; which failure is retried in `pace`.
+that a caller reads only the fields that it names. How a request travels is the affair of `wire`; keeping
+a copy of what is there, of `informer`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import random
-import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any, Self, TypeVar, overload
 
-import aiohttp
 import msgspec
-from multidict import CIMultiDict
-from yarl import URL
 
-from trimtab import __version__
 from trimtab.kube.auth import Connection
-from trimtab.kube.errors import (
-    ConfigError,
-    Conflict,
-    KubeError,
-    NotFound,
-    TimedOut,
-    Unauthorized,
-    Unreachable,
-    describe,
-    error_from_response,
-)
+from trimtab.kube.errors import Conflict, NotFound
 from trimtab.kube.pace import RateLimit, RetryRule
-from trimtab.kube.records import JSON
 from trimtab.kube.resources import PODS, Resource
+from trimtab.kube.wire import JSON, Wire
 
 T = TypeVar("T")
 
@@ -45,8 +29,6 @@ Object = dict[str, Any]
 
 FIELD_MANAGER = "trimtab.io"
 CONFLICT_ATTEMPTS = 5
-_WATCH_BUFFER = 1 << 20
-_FEW_BYTES = 64 << 10
 
 
 class _PageMetadata(msgspec.Struct, rename={"continue_": "continue"}, frozen=True, gc=False):
@@ -70,7 +52,7 @@ class PatchType(StrEnum):
 
 
 class Client:
-    """A connection pool to one API server, used as an async context manager."""
+    """One API server, used as an async context manager."""
 
     def __init__(
         self,
@@ -81,26 +63,27 @@ class Client:
         timeout: float = 30.0,
         rng: random.Random | None = None,
     ) -> None:
-        self.connection = connection
-        self._rate = rate or RateLimit()
-        self._retry = retry or RetryRule()
-        self._timeout = timeout
+        retry = retry or RetryRule()
+        self._backoff = retry.backoff
         self._rng = rng or random.Random()  # noqa: S311 - jitter
-        self._session: aiohttp.ClientSession | None = None
+        self._wire = Wire(
+            connection,
+            rate=rate or RateLimit(),
+            retry=retry,
+            timeout=timeout,
+            rng=self._rng,
+        )
+
+    @property
+    def connection(self) -> Connection:
+        return self._wire.connection
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64, keepalive_timeout=60),
-            # Compressing costs both sides more CPU than a cluster's own network costs time.
-            headers={"User-Agent": f"trimtab/{__version__}", "Accept-Encoding": "identity"},
-            trust_env=False,
-        )
+        await self._wire.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._wire.__aexit__()
 
     # Reading
 
@@ -129,7 +112,7 @@ class Client:
     ) -> Any:
         """One object."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        return msgspec.json.decode(await self.request("GET", path), type=into)
+        return msgspec.json.decode(await self._wire.request("GET", path), type=into)
 
     async def pages(
         self,
@@ -144,7 +127,9 @@ class Client:
         """The raw pages of a list, one after the other, as one consistent snapshot."""
         params = {"limit": str(limit)} | selectors(labels, fields)
         while True:
-            page = await self.request("GET", resource.path(namespace=namespace), params=params, accept=accept)
+            page = await self._wire.request(
+                "GET", resource.path(namespace=namespace), params=params, accept=accept
+            )
             yield page
             following = _PAGE.decode(page).metadata.continue_
             if not following:
@@ -171,25 +156,19 @@ class Client:
         silence: float,
         gather: float = 0.0,
     ) -> AsyncIterator[AsyncIterable[bytes]]:
-        """The bytes of a watch as they come; `silence` seconds without any count as a dead connection.
-
-        After a few bytes reading rests for `gather` seconds, so that what comes meanwhile is read at once.
-        """
-        path = resource.path(namespace=namespace)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        async with self._exchange(
-            "GET",
-            path,
+        """The bytes of a watch as they come; see `Wire.stream` for silence and gathering."""
+        async with self._wire.stream(
+            resource.path(namespace=namespace),
             params={"watch": "1", **params},
             accept=accept,
-            timeout=timeout,
-            buffer=_WATCH_BUFFER,
-        ) as response:
-            yield _gathered(response, gather)
+            silence=silence,
+            gather=gather,
+        ) as chunks:
+            yield chunks
 
     async def version(self) -> Object:
         """What the server says of itself at /version."""
-        return _decode_object(await self.request("GET", "/version"))
+        return _decode_object(await self._wire.request("GET", "/version"))
 
     # Writing
 
@@ -243,7 +222,7 @@ class Client:
             except Conflict:
                 if attempt == CONFLICT_ATTEMPTS:
                     raise
-                await asyncio.sleep(self._retry.backoff.delay(attempt, rng=self._rng))
+                await asyncio.sleep(self._backoff.delay(attempt, rng=self._rng))
         raise AssertionError("unreachable")
 
     async def patch(
@@ -354,7 +333,11 @@ class Client:
         named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         return await self._write("POST", resource.path(), named, repeatable=True)
 
-    # The wire
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, accept: str = JSON
+    ) -> bytes:
+        """The raw answer at a path, for what is no resource: discovery, versions, aggregated APIs."""
+        return await self._wire.request(method, path, params=params, accept=accept)
 
     async def _write(
         self,
@@ -374,133 +357,10 @@ class Client:
             params["dryRun"] = "All"
         encoded = msgspec.json.encode(body)
         repeat = method != "POST" if repeatable is None else repeatable
-        answer = await self.request(
+        answer = await self._wire.request(
             method, path, params=params, body=encoded, content_type=content_type, repeatable=repeat
         )
         return _decode_object(answer)
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        repeatable: bool = True,
-    ) -> bytes:
-        """Send a request, again where that may help, and return the body of the answer."""
-        timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=10)
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                async with self._exchange(
-                    method,
-                    path,
-                    params=params or {},
-                    body=body,
-                    content_type=content_type,
-                    accept=accept,
-                    timeout=timeout,
-                ) as response:
-                    return await response.read()
-            except KubeError as error:
-                delay = self._retry.delay(error, attempt=attempt, repeatable=repeatable, rng=self._rng)
-                if delay is None:
-                    raise
-            await asyncio.sleep(delay)
-
-    @asynccontextmanager
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str],
-        accept: str,
-        timeout: aiohttp.ClientTimeout,
-        buffer: int = 64 << 10,
-        body: bytes | None = None,
-        content_type: str = JSON,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request and its answer; a refused token is renewed and tried once more."""
-        request = f"{method} {path}"
-        assert self._session is not None, "use the client as `async with Client(...)`"
-        await asyncio.sleep(self._rate.book(asyncio.get_running_loop().time()))
-        url = URL(self.connection.server + path, encoded=True).with_query(dict(params))
-        with _named_errors(request):
-            for last_try in (False, True):
-                identity = await self.connection.identity()
-                headers = CIMultiDict(identity.headers, Accept=accept)
-                if body is not None:
-                    headers["Content-Type"] = content_type
-                async with self._session.request(
-                    method,
-                    url,
-                    data=None if body is None else io.BytesIO(body),
-                    headers=headers,
-                    ssl=identity.ssl,
-                    server_hostname=self.connection.server_hostname,
-                    proxy=self.connection.proxy,
-                    proxy_headers=self.connection.proxy_headers,
-                    timeout=timeout,
-                    read_bufsize=buffer,
-                    allow_redirects=False,
-                ) as response:
-                    if response.status < 300:
-                        yield response
-                        return
-                    error = error_from_response(
-                        response.status,
-                        await response.read(),
-                        request=request,
-                        retry_after=response.headers.get("Retry-After"),
-                    )
-                if (
-                    last_try
-                    or not isinstance(error, Unauthorized)
-                    or not await self.connection.renew(identity)
-                ):
-                    raise error
-
-
-@contextmanager
-def _named_errors(request: str) -> Iterator[None]:
-    """Give what the network did a name from our own tree, and say whether the server may have seen the request."""
-    try:
-        yield
-    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-        raise ConfigError(
-            f"{request}: the server's certificate is not trusted ({describe(error)}); "
-            "check certificate-authority and tls-server-name of the cluster"
-        ) from error
-    except (
-        aiohttp.ConnectionTimeoutError,
-        aiohttp.ClientConnectorError,
-        aiohttp.ClientHttpProxyError,
-    ) as error:
-        kind = TimedOut if isinstance(error, TimeoutError) else Unreachable
-        raise kind(f"{request}: cannot connect: {describe(error)}", sent=False) from error
-    except TimeoutError as error:
-        raise TimedOut(f"{request}: no answer in time", sent=True) from error
-    except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
-        raise Unreachable(f"{request}: the connection broke: {describe(error)}", sent=True) from error
-
-
-async def _gathered(response: aiohttp.ClientResponse, pause: float) -> AsyncIterator[bytes]:
-    """The bytes of an answer; after a few, nothing is read for a moment, and then what has come all at once."""
-    async for chunk in response.content.iter_any():
-        yield chunk
-        if (
-            len(chunk) < _FEW_BYTES
-            and (connection := response.connection)
-            and (transport := connection.transport)
-        ):
-            transport.pause_reading()
-            await asyncio.sleep(pause)
-            transport.resume_reading()
 
 
 def selectors(labels: str, fields: str) -> dict[str, str]:

@@ -15,10 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from trimtab.kube.intern import InternTable, Memo
+from trimtab.kube.wire import JSON
 
 W = TypeVar("W")
 
-JSON = "application/json"
 _OUR_PREFIX = b"trimtab.io/"
 
 Labels = tuple[tuple[str, str], ...]
