@@ -42,9 +42,9 @@ class AutopilotMlSettings(Settings):
     """Seconds in which a sample loses half its weight, of each model."""
     margins: tuple[float, ...] = Field(default=(0.0, 0.1, 0.25), min_length=1, max_length=8)
     """What each model adds to the limit that would have cost least, as a fraction."""
-    cpu_over_cost: float = Field(default=20.0, ge=0)
+    cpu_over_cost: float = Field(default=5.0, ge=0)
     """What it costs to exceed CPU all the time, where all slack and no use costs 1."""
-    memory_over_cost: float = Field(default=200.0, ge=0)
+    memory_over_cost: float = Field(default=50.0, ge=0)
     """What it costs to exceed memory all the time, where all slack and no use costs 1."""
     limit_change_cost: float = Field(default=0.02, ge=0)
     """What it costs to change a limit."""
