@@ -25,6 +25,9 @@ from trimtab.sizing.strategy import Floats
 
 LAST, SLOW, HOURLY, BLEND, PEAK = range(5)
 FORECASTERS = 5
+SEEN, TOTAL, HIGHEST, MASS = range(4)
+"""What is known of a container's present epoch: how much of it was seen, use, peak; and the weight of all errors."""
+EPOCH = 4
 HOURS = 24
 UNIT = 2.0**32
 """The integers that stand for shares when the fleet is summed."""
@@ -86,12 +89,14 @@ class Stake(NamedTuple):
 
 @dataclass(slots=True)
 class Small:
-    """The part of the state that an epoch's end writes: little enough to be copied for a mere question."""
+    """The part of the state that an epoch's end writes: little enough to be copied to look ahead."""
 
     base: Floats
     """The logarithm of each forecaster's level."""
     bid: Floats
     """The size each forecaster would have asked for in this epoch."""
+    margin: Floats
+    """What it then multiplied its level by."""
     over: Floats
     """The share of the epoch that was over its bid,"""
     lack: Floats
@@ -115,6 +120,7 @@ class Small:
         return cls(
             base=np.full(shape, np.nan),
             bid=np.full(shape, np.nan),
+            margin=np.full(shape, np.nan),
             over=np.zeros(shape),
             lack=np.zeros(shape),
             cost=np.zeros(shape),
@@ -129,9 +135,6 @@ class Small:
 
     def arrays(self) -> tuple[Floats, ...]:
         return tuple(getattr(self, field.name) for field in fields(self))
-
-    def copy(self) -> Small:
-        return Small(*(array.copy() for array in self.arrays()))
 
 
 @njit(cache=True)
@@ -159,9 +162,10 @@ def note_samples(
         use = usage[i]
         if not 0.0 <= use <= most:
             continue
-        epoch[i, 0] += weight
-        epoch[i, 1] += weight * use
-        epoch[i, 2] = max(epoch[i, 2], use)
+        epoch[i, SEEN] += weight
+        epoch[i, TOTAL] += weight * use
+        epoch[i, HIGHEST] = max(epoch[i, HIGHEST], use)
+        epoch[i, MASS] += weight
         if np.isnan(base[i, 0]):
             base[i, :] = np.log(max(use, LEAST))
         logarithm = np.log(use) - grid.low if use > 0 else -1e9
@@ -191,21 +195,22 @@ def note_peaks(
         use = usage[i]
         if not 0.0 <= use <= most:
             continue
-        first = epoch[i, 0] == 0.0
-        epoch[i, 0] += weight
-        epoch[i, 1] += weight * use
-        if not first and use <= epoch[i, 2]:
+        first = epoch[i, SEEN] == 0.0
+        epoch[i, SEEN] += weight
+        epoch[i, TOTAL] += weight * use
+        if not first and use <= epoch[i, HIGHEST]:
             continue
+        epoch[i, MASS] += 1.0 if first else 0.0
         if np.isnan(base[i, 0]):
             base[i, :] = np.log(max(use, LEAST))
         for k in range(FORECASTERS):
             if not first:
-                errors[i, k, _bucket(epoch[i, 2], base[i, k], grid)] -= 1.0
+                errors[i, k, _bucket(epoch[i, HIGHEST], base[i, k], grid)] -= 1.0
             errors[i, k, _bucket(use, base[i, k], grid)] += 1.0
             if use > bid[i, k]:
                 over[i, k] = 1.0
                 lack[i, k] = use - bid[i, k]
-        epoch[i, 2] = use
+        epoch[i, HIGHEST] = use
 
 
 @njit(cache=True)
@@ -219,12 +224,12 @@ def settle(
     small: tuple[Floats, ...],
 ) -> None:
     """End an epoch: what each forecaster's bid has cost, and its level for the next."""
-    base, bid, over, lack, cost, tries, hourly, level, peak, served, care, held = small
+    base, bid, _, over, lack, cost, tries, hourly, level, peak, served, care, held = small
     for i in range(len(epoch)):
-        if epoch[i, 0] == 0.0:
+        if epoch[i, SEEN] == 0.0:
             continue
-        seen = 1.0 if peaks else epoch[i, 0]
-        mean = max(epoch[i, 2] if peaks else epoch[i, 1] / seen, LEAST)
+        seen = 1.0 if peaks else epoch[i, SEEN]
+        mean = max(epoch[i, HIGHEST] if peaks else epoch[i, TOTAL] / seen, LEAST)
         usual = level[i, 0] if level[i, 1] > 0 else mean
         if not np.isnan(bid[i, 0]):
             share = _share(served[i], usual)
@@ -235,7 +240,7 @@ def settle(
             tries[i] = tries[i] * pace.costs + 1.0
             served[i, 0] = served[i, 0] * pace.yields + min(mean, held[i])
             served[i, 1] = served[i, 1] * pace.yields + held[i]
-            harmed = 1.0 if epoch[i, 2] > held[i] else 0.0
+            harmed = 1.0 if epoch[i, HIGHEST] > held[i] else 0.0
             if not peaks and harmed > 0:
                 harmed = _harmed(bid[i], over[i], held[i]) / seen
             care[i] = min(max(care[i] * np.exp(0.05 * min(harmed / stake.risk - 1.0, 20.0)), 1.0), 20.0)
@@ -244,8 +249,8 @@ def settle(
             lack[i, k] = 0.0
         level[i, 0] = (level[i, 0] * level[i, 1] * pace.slow + mean) / (level[i, 1] * pace.slow + 1.0)
         level[i, 1] = level[i, 1] * pace.slow + 1.0
-        peak[i, 0] = max(epoch[i, 2], peak[i, 0] * pace.peak, LEAST)
-        peak[i, 1] = max(epoch[i, 2], peak[i, 1] * pace.top, LEAST)
+        peak[i, 0] = max(epoch[i, HIGHEST], peak[i, 0] * pace.peak, LEAST)
+        peak[i, 1] = max(epoch[i, HIGHEST], peak[i, 1] * pace.top, LEAST)
         now = np.log(mean)
         before = hourly[i, hour]
         hourly[i, hour] = now if np.isnan(before) else before * pace.hourly + now * (1.0 - pace.hourly)
@@ -276,7 +281,7 @@ def _harmed(bids: Floats, over: Floats, held: float) -> float:
 @njit(cache=True)
 def fleet_costs(small: tuple[Floats, ...]) -> Floats:
     """The mean cost of each forecaster over the containers that have tried."""
-    cost, tries = small[4], small[5]
+    cost, tries = small[5], small[6]
     total = np.zeros(FORECASTERS, np.int64)
     count = 0
     for i in range(len(tries)):
@@ -288,16 +293,13 @@ def fleet_costs(small: tuple[Floats, ...]) -> Floats:
 
 
 @njit(cache=True)
-def fleet_errors(errors: Singles, prior: Floats) -> Floats:
+def fleet_errors(epoch: Floats, errors: Singles, prior: Floats) -> Floats:
     """The mean shape of each forecaster's errors, containers with more to tell counting more, up to one each."""
     containers, _, buckets = errors.shape
     total = np.zeros((FORECASTERS, buckets), np.int64)
     for i in range(containers):
         for k in range(FORECASTERS):
-            mass = np.float64(0.0)
-            for b in range(buckets):
-                mass += errors[i, k, b]
-            scale = UNIT / (mass + 1.0)
+            scale = UNIT / (epoch[i, MASS] + 1.0)
             for b in range(buckets):
                 total[k, b] += np.int64(errors[i, k, b] * scale)
     shape = np.empty((FORECASTERS, buckets))
@@ -308,7 +310,59 @@ def fleet_errors(errors: Singles, prior: Floats) -> Floats:
 
 
 @njit(cache=True)
+def _cheapest(
+    top: int,
+    errors: Singles,
+    shape: Floats,
+    edges: Floats,
+    fleet: float,
+    price: float,
+    jump: float,
+    missed: float,
+) -> tuple[int, float]:
+    """The edge with the least expected cost, and that cost: from the top down, with what is left above it.
+
+    What lies above the top is there for each of them alike. Once the time above costs more than the best so far, no
+    lower edge can be better.
+    """
+    least, place, above, harm = np.inf, top + 1, 0.0, 0.0
+    for b in range(top, -1, -1):
+        edge = edges[b + 1]
+        expected = edge * (price - missed * above) + harm
+        if expected < least:
+            least, place = expected, b + 1
+        weight = errors[b] + fleet * shape[b]
+        above += weight
+        harm += weight * (jump + missed * edge)
+        if jump * above > least:
+            break
+    return place, least
+
+
+@njit(cache=True, fastmath=True)
+def _expected(
+    place: int,
+    top: int,
+    errors: Singles,
+    shape: Floats,
+    edges: Floats,
+    fleet: float,
+    price: float,
+    jump: float,
+    missed: float,
+) -> float:
+    """The expected cost of one edge."""
+    above, harm = 0.0, 0.0
+    for b in range(place, top + 1):
+        weight = errors[b] + fleet * shape[b]
+        above += weight
+        harm += weight * (jump + missed * edges[b + 1])
+    return float(edges[place] * (price - missed * above) + harm)
+
+
+@njit(cache=True)
 def decide(
+    turn: int,
     pace: Pace,
     stake: Stake,
     grid: Grid,
@@ -319,37 +373,43 @@ def decide(
     fleet: Floats,
     small: tuple[Floats, ...],
 ) -> None:
-    """Name the sizes of the next epoch: each forecaster's bid, and the one that is held."""
-    base, bid, _, _, cost, tries, _, level, peak, served, care, held = small
-    buckets = len(edges) - 1
+    """Name the sizes of the next epoch: each forecaster's bid, and the one that is held.
+
+    Margins change slowly: beside that of the chosen forecaster only the one whose turn it is is found anew.
+    """
+    base, bid, margin, _, _, cost, _, _, level, peak, served, care, held = small
     for i in range(len(epoch)):
-        if epoch[i, 0] == 0.0:
+        if epoch[i, SEEN] == 0.0:
             continue
         usual = level[i, 0]
         share = _share(served[i], usual)
         under, unserved = stake.under * care[i], share + stake.unserved * care[i]
-        best, wanted, saved = np.inf, np.nan, 0.0
+        chosen = 0
+        for k in range(1, FORECASTERS):
+            judged = cost[i, k] + pace.fleet_costs * fleet[k]
+            if judged < cost[i, chosen] + pace.fleet_costs * fleet[chosen]:
+                chosen = k
+        saved, highest = 0.0, peak[i, 1] * stake.headroom
         for k in range(FORECASTERS):
-            relative = np.exp(base[i, k]) / usual
-            mass = np.float64(pace.fleet_errors)
-            for b in range(buckets):
-                mass += errors[i, k, b]
-            price, missed, jump = share * relative, unserved * relative / mass, under / mass
-            above, use_above, least, place, staying = 0.0, 0.0, np.inf, buckets, np.inf
-            stay = _bucket(held[i], base[i, k], grid) if held[i] > 0 else -1
-            for b in range(buckets - 1, -1, -1):
-                expected = price * edges[b + 1] + jump * above + missed * (use_above - above * edges[b + 1])
-                if expected < least:
-                    least, place = expected, b + 1
-                if b == stay:
-                    staying = expected
-                weight = errors[i, k, b] + pace.fleet_errors * shape[k, b]
-                above += weight
-                use_above += weight * edges[b + 1]
-            bid[i, k] = max(np.exp(base[i, k]) * edges[place], peak[i, 0] * stake.footing)
-            bid[i, k] = min(bid[i, k], peak[i, 1] * stake.headroom)
-            judged = (cost[i, k] + pace.fleet_costs * fleet[k]) / (tries[i] + pace.fleet_costs)
-            if judged < best:
-                best, wanted, saved = judged, bid[i, k], staying - least
-        if saved > stake.change * share:
-            held[i] = wanted
+            forecast = np.exp(base[i, k])
+            if k == chosen or turn < FORECASTERS or turn % FORECASTERS == k:
+                mass = epoch[i, MASS] + pace.fleet_errors
+                price, jump, missed = (
+                    share * forecast / usual,
+                    under / mass,
+                    unserved * forecast / usual / mass,
+                )
+                top = _bucket(highest, base[i, k], grid)
+                place, least = _cheapest(
+                    top, errors[i, k], shape[k], edges, pace.fleet_errors, price, jump, missed
+                )
+                margin[i, k] = edges[place]
+                if k == chosen:
+                    stay = _bucket(held[i], base[i, k], grid) + 1
+                    saved = _expected(
+                        stay, top, errors[i, k], shape[k], edges, pace.fleet_errors, price, jump, missed
+                    )
+                    saved -= least
+            bid[i, k] = min(max(forecast * margin[i, k], peak[i, 0] * stake.footing), highest)
+        if np.isnan(held[i]) or saved > stake.change * share:
+            held[i] = bid[i, chosen]

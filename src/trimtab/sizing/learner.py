@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.sizing import forecast
-from trimtab.sizing.forecast import FORECASTERS, Grid, Pace, Small, Stake
+from trimtab.sizing.forecast import EPOCH, FORECASTERS, MASS, Grid, Pace, Small, Stake
 from trimtab.sizing.strategy import Floats, Indices
 
 FLEET_EVERY = 6
-"""Epochs after which the fleet's errors are summed anew; in the first ones each time."""
+"""Epochs after which errors fade and the fleet's are summed anew; in the first ones they are summed each time."""
 A_MOMENT = 1e-9
 """The part of an epoch that an event stands for which has no length."""
 
@@ -37,10 +37,12 @@ class Learner:
     ) -> None:
         self._grid, self._pace, self._stake, self._most, self._peaks = grid, pace, stake, most, peaks
         self._edges, self._prior = grid.edges(), grid.prior(spread)
-        self._small = Small.new(containers)
-        self._epoch = np.zeros((containers, 3))
+        self._small, self._ahead = Small.new(containers), Small.new(containers)
+        self._seen_ahead: tuple[int, int] | None = None
+        self._epoch = np.zeros((containers, EPOCH))
         self._errors = np.zeros((containers, FORECASTERS, grid.buckets), np.float32)
         self._shape = np.tile(self._prior, (FORECASTERS, 1))
+        self._fleet = np.zeros(FORECASTERS)
         self._epochs = np.zeros(1, np.int64)
 
     @property
@@ -54,6 +56,7 @@ class Learner:
 
     def note(self, usage: Floats, weight: float) -> None:
         """Take in one sample of each container, which stands for so much of an epoch."""
+        self.forget_ahead()
         small, kernel = self._small, forecast.note_peaks if self._peaks else forecast.note_samples
         kernel(
             usage,
@@ -79,18 +82,26 @@ class Learner:
 
     def close(self, hour: int, hour_ahead: int) -> None:
         """End the epoch and name the sizes of the next."""
-        self._end(self._small, hour, hour_ahead)
+        self._look_ahead(hour, hour_ahead)
+        self._small, self._ahead, self._seen_ahead = self._ahead, self._small, None
+        self._fleet[...] = forecast.fleet_costs(self._small.arrays())
+        self._epoch[:, :MASS] = 0.0
         self._epochs += 1
-        if self._epochs[0] <= FLEET_EVERY or self._epochs[0] % FLEET_EVERY == 0:
-            self._shape[...] = forecast.fleet_errors(self._errors, self._prior)
-        self._errors *= np.float32(self._pace.errors)
-        self._epoch[...] = 0.0
+        due = self._epochs[0] % FLEET_EVERY == 0
+        if due or self._epochs[0] < FLEET_EVERY:
+            self._shape[...] = forecast.fleet_errors(self._epoch, self._errors, self._prior)
+        if due:
+            self._errors *= np.float32(self._pace.errors**FLEET_EVERY)
+            self._epoch[:, MASS] *= self._pace.errors**FLEET_EVERY
 
     def preview(self, hour: int, hour_ahead: int) -> Floats:
         """The sizes that `close` would name now. Changes nothing."""
-        small = self._small.copy()
-        self._end(small, hour, hour_ahead)
-        return small.held
+        self._look_ahead(hour, hour_ahead)
+        return self._ahead.held
+
+    def forget_ahead(self) -> None:
+        """What was seen ahead no longer follows from what is known."""
+        self._seen_ahead = None
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """All of the state, by name."""
@@ -100,13 +111,20 @@ class Learner:
             "epoch": self._epoch,
             "errors": self._errors,
             "shape": self._shape,
+            "fleet": self._fleet,
             "epochs": self._epochs,
         }
 
-    def _end(self, small: Small, hour: int, hour_ahead: int) -> None:
-        arrays = small.arrays()
+    def _look_ahead(self, hour: int, hour_ahead: int) -> None:
+        """What the epoch's end would write, beside what is: mostly first for a question, and then for the end itself."""
+        if self._seen_ahead == (hour, hour_ahead):
+            return
+        for now, ahead in zip(self._small.arrays(), self._ahead.arrays(), strict=True):
+            np.copyto(ahead, now)
+        arrays = self._ahead.arrays()
         forecast.settle(hour, hour_ahead, self._peaks, self._pace, self._stake, self._epoch, arrays)
         forecast.decide(
+            int(self._epochs[0]),
             self._pace,
             self._stake,
             self._grid,
@@ -114,6 +132,7 @@ class Learner:
             self._epoch,
             self._errors,
             self._shape,
-            forecast.fleet_costs(arrays),
+            self._fleet,
             arrays,
         )
+        self._seen_ahead = (hour, hour_ahead)

@@ -3,8 +3,8 @@
 CPU is sized so that little time is spent over the request and little use is left unserved, memory so that the peak of
 an hour is hardly ever over it. How it learns is in `trimtab.sizing.learner`; here is what it is asked for, and when.
 
-Sizes are named once an update (an hour) and stay until the next. A question in the second half of an hour is answered
-as if the hour were over.
+Sizes are named once an update (an hour), counted from the first sample, and stay until the next. A question at the
+very end of an hour is answered as if the hour were over.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, St
 
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 
-CPU_GRID, CPU_SPREAD = Grid(low=-1.5, width=0.065, buckets=96), 0.35
-MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.02, buckets=80), 0.05
+CPU_GRID, CPU_SPREAD = Grid(low=-1.5, width=0.065, buckets=88), 0.35
+MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.02, buckets=64), 0.05
 """The buckets of errors, and how far errors spread before any was seen."""
 CPU_PRICE, OOM_PRICE = 0.08, 0.05
 """What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked."""
@@ -41,7 +41,7 @@ COSTS, SLOW, TOP, YIELD = 72.0, 96.0, 720.0, 336.0
 """Hours in which costs, the slow mean, the highest peak and the share that is used lose half their weight."""
 FIRST_WEIGHT = 1 / 60
 """The part of an update that the very first sample stands for."""
-ENOUGH = 0.5
+ENOUGH = 0.9
 """The part of an update after which its data say enough to name sizes anew."""
 
 
@@ -112,10 +112,12 @@ class Trimtab(Strategy[TrimtabSettings]):
             most=MEMORY_MOST,
             peaks=True,
         )
-        self._clock = np.array([np.nan])
+        self._clock = np.full(2, np.nan)  # of the last sample and of the first
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         before = float(self._clock[0])
+        if np.isnan(before):
+            self._clock[1] = t
         self._clock[0] = t
         weight = FIRST_WEIGHT if np.isnan(before) else min((t - before) / self.settings.update, 1.0)
         for resource, usage in ((self._cpu, cpu), (self._memory, memory)):
@@ -138,8 +140,11 @@ class Trimtab(Strategy[TrimtabSettings]):
         return snapshot.pack(self, self._arrays())
 
     def restore(self, state: bytes) -> None:
-        for name, array in snapshot.unpack(self, state, self._arrays()).items():
-            self._arrays()[name][...] = array
+        arrays = self._arrays()
+        for name, array in snapshot.unpack(self, state, arrays).items():
+            arrays[name][...] = array
+        self._cpu.forget_ahead()
+        self._memory.forget_ahead()
 
     def _arrays(self) -> dict[str, snapshot.Array]:
         return {
@@ -153,16 +158,17 @@ class Trimtab(Strategy[TrimtabSettings]):
         last = float(self._clock[0])
         if np.isnan(last):
             return resource.held
-        late = t / self.settings.update - self._epoch(last)
+        late = (t - float(self._clock[1])) / self.settings.update - self._epoch(last)
         if late < ENOUGH and resource.has_named:
             return resource.held
         return resource.preview(self._hour(last), self._hour(t))
 
     def _epoch(self, t: float) -> float:
-        return t // self.settings.update
+        return (t - float(self._clock[1])) // self.settings.update
 
     def _hour(self, t: float) -> int:
-        return int(self._epoch(t) * self.settings.update % DAY // HOUR)
+        """The hour of the day at which the epoch of this time began."""
+        return int((float(self._clock[1]) + self._epoch(t) * self.settings.update) % DAY // HOUR)
 
     def _bounds(self, held: Floats, least: float) -> Bounds:
         target = np.maximum(held, least)
