@@ -68,7 +68,7 @@ class Costs(NamedTuple):
 
 
 class Models(NamedTuple):
-    """What each model says of each row, in multiples of the row's unit: models by rows."""
+    """What each model says of each row, in multiples of the row's unit: rows by models."""
 
     best: Floats
     """The limit that would have cost least, by half-life; NaN before the first."""
@@ -96,11 +96,11 @@ def charge(models: Models, costs: Costs, t: float, multiples: Floats) -> None:
             span = t - last[row]
             share = 1.0 - 2.0 ** (-span / costs.half_life)
         last[row] = t
-        for model in range(limit.shape[0]):
-            allowed = limit[model, row]
+        for model in range(limit.shape[1]):
+            allowed = limit[row, model]
             if allowed > 0.0:
                 paid = costs.over if used > allowed else 1.0 - used / allowed
-                cost[model, row] += share * (paid - cost[model, row])
+                cost[row, model] += share * (paid - cost[row, model])
 
 
 @njit(cache=True, error_model="numpy")
@@ -133,15 +133,15 @@ def choose_models(models: Models, costs: Costs, margins: Floats) -> None:
     """Set each model's limit, and let each row listen to the cheapest."""
     for row in range(models.chosen.size):
         lowest, choice = np.inf, -1
-        for model in range(models.limit.shape[0]):
-            asked = models.best[model // margins.size, row] * (1.0 + margins[model % margins.size])
+        for model in range(models.limit.shape[1]):
+            asked = models.best[row, model // margins.size] * (1.0 + margins[model % margins.size])
             if np.isnan(asked):
                 continue
-            if asked != models.limit[model, row]:
-                if models.limit[model, row] > 0.0:
-                    models.cost[model, row] += costs.limit_change
-                models.limit[model, row] = asked
-            paid = models.cost[model, row]
+            if asked != models.limit[row, model]:
+                if models.limit[row, model] > 0.0:
+                    models.cost[row, model] += costs.limit_change
+                models.limit[row, model] = asked
+            paid = models.cost[row, model]
             if model != models.chosen[row]:
                 paid += costs.model_change
             if asked != models.target[row]:
@@ -150,7 +150,7 @@ def choose_models(models: Models, costs: Costs, margins: Floats) -> None:
                 lowest, choice = paid, model
         if choice >= 0:
             models.chosen[row] = choice
-            models.target[row] = models.limit[choice, row]
+            models.target[row] = models.limit[row, choice]
 
 
 class Ensemble:
@@ -163,9 +163,9 @@ class Ensemble:
         kinds = len(settings.half_lives)
         count = kinds * self.margins.size
         self.models = Models(
-            best=np.full((kinds, rows), np.nan),
-            limit=np.full((count, rows), np.nan),
-            cost=np.zeros((count, rows)),
+            best=np.full((rows, kinds), np.nan),
+            limit=np.full((rows, count), np.nan),
+            cost=np.zeros((rows, count)),
             chosen=np.full(rows, -1),
             target=np.full(rows, np.nan),
             last=np.full(rows, -np.inf),
@@ -180,13 +180,13 @@ class Ensemble:
             histogram.add(t, found)
 
     def pick(self) -> None:
-        for histogram, best in zip(self.histograms, self.models.best, strict=True):
+        for histogram, best in zip(self.histograms, self.models.best.T, strict=True):
             pick_limits(histogram.rows, BUCKETS.ends, self.costs, best)
         choose_models(self.models, self.costs, self.margins)
 
     def bounds(self, min_samples: int) -> Bounds:
         unit = np.where(self.models.samples >= min_samples, self.relative.unit, np.nan)
-        lower, upper = self.models.limit.min(axis=0) * unit, self.models.limit.max(axis=0) * unit
+        lower, upper = self.models.limit.min(axis=1) * unit, self.models.limit.max(axis=1) * unit
         return Bounds(lower=lower, target=self.models.target * unit, upper=upper)
 
     def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:

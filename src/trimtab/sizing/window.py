@@ -70,13 +70,18 @@ def find_ranks(
     answers: Floats,
 ) -> None:
     """Each row's quantiles, which ascend, over the slices that are alive and hold so many samples."""
+    held = np.empty(PAGE)
     for row in range(totals.size):
-        passed, which = 0, 0
+        passed, which = 0.0, 0
         for block in range(slices.pages.shape[1] if totals[row] else 0):
             page = slices.pages[row, block]
-            for place in range(PAGE if page else 0):
-                for at in live:
-                    passed += slices.pool[page, at, place]
+            if page == 0 or which == quantiles.size:
+                continue
+            held[:] = 0.0
+            for at in live:
+                held += slices.pool[page, at]
+            for place in range(PAGE):
+                passed += held[place]
                 while which < quantiles.size and passed >= max(1.0, quantiles[which] * totals[row]):
                     answers[which, row] = middles[block * PAGE + place]
                     which += 1
