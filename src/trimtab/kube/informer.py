@@ -60,7 +60,7 @@ class Patience:
     """Without a byte for so long (the server sends a bookmark a minute) a connection counts as dead."""
     watch_lasts: tuple[float, float] = (300.0, 600.0)
     """The server ends a watch after a random time in this range, so that load spreads over replicas."""
-    gather: float = 0.02
+    gather: float = 0.1
     """After a few events wait so long for more: many at once cost a fraction of one by one."""
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, ceiling=30.0))
 
