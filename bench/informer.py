@@ -5,8 +5,8 @@
 
 Each side is a process of its own that reads the same pods (about 7 KB of JSON, two containers) and keeps them:
 ours through an `Informer` with indexes by node and by owner, the official client through paged lists into its own
-models. Compared are CPU seconds (user and system) and memory, whole and per pod. Then pods are changed while our
-informer watches, and what one event costs is told as a share of a core at 1,000 events a second.
+models. Compared are CPU seconds (user and system) and memory, whole and per pod. Then pods are stored again at 1,000 a
+second while our informer watches, and what an event costs is told as a share of a core.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,9 @@ from rich.progress import track
 from rich.table import Table
 
 from harness.cluster import Cluster
-from harness.population import Population, Progress, share
+from harness.population import Population, Progress
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client, PatchType
+from trimtab.kube.client import Client
 from trimtab.kube.informer import Informer
 from trimtab.kube.pace import RateLimit
 from trimtab.kube.pods import Pod, pods
@@ -141,18 +140,6 @@ def official(kubeconfig: str, count: int) -> Reading:
     return reading
 
 
-async def change(client: Client, population: Population, *, events: int) -> None:
-    """Patch pods one after the other, as fast as the server takes it."""
-    places = list(islice(population.places(), events))
-
-    async def patch(number: int) -> None:
-        place = places[number % len(places)]
-        body = {"metadata": {"annotations": {"trimtab.io/seen": str(number)}}}
-        await client.patch(PODS, place.name, body, type=PatchType.MERGE, namespace=place.namespace)
-
-    await share(range(events), patch, show=progress("changes"))
-
-
 def progress(what: str) -> Progress:
     return lambda things: track(things, what, console=console)
 
@@ -206,7 +193,9 @@ async def measure(options: Namespace) -> None:
             own = Reading(**await asyncio.to_thread(answer, reader))  # type: ignore[arg-type]
             assert reader.stdin is not None
             print("start", file=reader.stdin, flush=True)
-            await change(client, population, events=options.events)
+            await population.touch(
+                cluster.etcd, events=options.events, per_second=1000, show=progress("changing")
+            )
             print("stop", file=reader.stdin, flush=True)
             events = await asyncio.to_thread(answer, reader)
             reader.wait()

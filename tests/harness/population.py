@@ -8,6 +8,7 @@ import base64
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 import aiohttp
@@ -85,8 +86,7 @@ class Population:
         first, *others = self.places()
         await _write_pod(client, first, None)
         async with aiohttp.ClientSession(base_url=etcd) as session:
-            found = await _ask(session, "/v3/kv/range", key=first.key)
-            stored = base64.b64decode(found["kvs"][0]["value"])
+            stored = await _stored(session, first)
             own_uid = (await client.get(PODS, first.name, namespace=first.namespace))["metadata"]["uid"]
 
             async def copy(place: Place) -> None:
@@ -97,6 +97,21 @@ class Population:
                 await _ask(session, "/v3/kv/put", key=place.key, value=value)
 
             await share(others, copy, show=show)
+
+    async def touch(self, etcd: str, *, events: int, per_second: float, show: Progress | None = None) -> None:
+        """Store pods again as they are, at this rate: to everybody who watches, each is a change."""
+        clock = asyncio.get_running_loop().time
+        async with aiohttp.ClientSession(base_url=etcd) as session:
+            places = list(islice(self.places(), 500))
+            stored = [await _stored(session, place) for place in places]
+            began = clock()
+
+            async def put(number: int) -> None:
+                await asyncio.sleep(began + number / per_second - clock())
+                place = number % len(places)
+                await _ask(session, "/v3/kv/put", key=places[place].key, value=stored[place])
+
+            await share(range(events), put, show=show)
 
     async def _write_ground(self, client: Client, *, show: Progress | None) -> None:
         for number in range(min(self.namespaces, self.pods)):
@@ -123,6 +138,11 @@ async def _write_pod(client: Client, place: Place, make: Callable[[Place], Objec
 
 def _usual(place: Place) -> Object:
     return pod(place.name, namespace=place.namespace, node=place.node, app=place.app)
+
+
+async def _stored(session: aiohttp.ClientSession, place: Place) -> bytes:
+    found = await _ask(session, "/v3/kv/range", key=place.key)
+    return base64.b64decode(found["kvs"][0]["value"])
 
 
 async def _ask(session: aiohttp.ClientSession, path: str, **content: bytes) -> Any:

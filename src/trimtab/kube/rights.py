@@ -1,7 +1,7 @@
 """What each of our processes may do in a cluster, and whether the server lets it.
 
-The lists are the one source of what is asked for: `trimtab doctor` checks them, the manifests grant them.
-No verb is here that its process does not use.
+The lists are the one source of what is asked for: `trimtab doctor` checks them, and each process's manifest is to grant
+exactly them.
 """
 
 from __future__ import annotations
