@@ -9,20 +9,20 @@ Old weights are not touched when time passes: new ones grow instead, by 2^(age o
 that exponent passes 100, a row's weights are scaled back and its reference moves.
 
 To hand all of this to a compiled function costs a hundred nanoseconds, more than a sample does: so the loops that
-samples go through call no other. A loop returns the place at which the pool was full, and `Histogram.fill` goes on
-there with a larger one.
+samples go through call no other. A loop that needs more pages returns the place where it is, and is called again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from trimtab.sizing.prefetch import AHEAD, prefetch
 from trimtab.sizing.strategy import Floats, Indices
 
 Found = npt.NDArray[np.uint16]
@@ -203,14 +203,24 @@ def percentile_buckets(rows: Rows, row: int, quantiles: tuple[float, float, floa
 
 @njit(cache=True, error_model="numpy")
 def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float, found: Found) -> int:
-    """Add a sample to the bucket that was found for each row."""
+    """Add a sample to the bucket that was found for each row; the row at which references must move first, or the
+    pool must grow.
+    """
     pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
     low, high, references = rows.low, rows.high, rows.reference
+    last = np.int64(pages.shape[1] - 1)
     reference, grown = math.nan, math.nan
     for row in range(start, found.size):
+        later = min(row + AHEAD, found.size - 1)
+        prefetch(pool, pages[later, min(np.int64(found[later]) >> SHIFT, last)], found[later] & MASK)
         bucket = found[row]
         if bucket == NOWHERE:
             continue
+        if references[row] != reference:  # most rows share one, so the power is taken once for all of them
+            reference = references[row]
+            if t > reference + half_life * LONGEST:
+                return row
+            grown = weight * 2.0 ** ((t - reference) / half_life)
         block, place = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
         page = np.uint64(pages[row, block])
         if page == 0:
@@ -219,9 +229,6 @@ def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float,
             page = np.uint64(used[0])
             used[0] += 1
             pages[row, block] = page
-        if references[row] != reference:  # most rows share one, so the power is taken once for all of them
-            reference = references[row]
-            grown = weight * 2.0 ** ((t - reference) / half_life)
         held = pool[page, place] + grown
         pool[page, place] = held
         total[row] += grown
@@ -240,8 +247,11 @@ def replace_found(
     """Take a sample of weight 1 from the old bucket of each of these rows, if it has one, and add one to the new."""
     pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
     low, high, references = rows.low, rows.high, rows.reference
+    last = np.int64(pages.shape[1] - 1)
     age, weight = math.nan, math.nan
     for place in range(start, which.size):
+        later = min(place + AHEAD, which.size - 1)
+        prefetch(pool, pages[which[later], min(np.int64(news[later]) >> SHIFT, last)], news[later] & MASK)
         row, old, new = which[place], olds[place], news[place]
         if new == NOWHERE:
             continue
@@ -302,12 +312,6 @@ class Histogram:
             reference=np.full(rows, -np.inf),
         )
 
-    def fill(self, size: int, loop: Callable[[int], int]) -> None:
-        """Run a loop over `size` places to its end, with more pages as often as it comes back for them."""
-        place = 0
-        while (place := loop(place)) < size:
-            self._grow()
-
     def _grow(self) -> None:
         pool = np.zeros((self.rows.pool.shape[0] * 5 // 4 + PAGE, PAGE))
         pool[: self.rows.pool.shape[0]] = self.rows.pool
@@ -315,19 +319,22 @@ class Histogram:
 
     def add(self, t: float, found: Found, weight: float = 1.0) -> None:
         """Take in one sample a row, of the buckets that `find` gave."""
-        late = (t > self.rows.reference + self.half_life * LONGEST) & (found != NOWHERE)
-        if late.any():
-            which = np.flatnonzero(late)
-            move_references(self.rows, which, np.full(which.size, t), self.half_life)
-        self.fill(found.size, lambda start: add_found(self.rows, start, t, self.half_life, weight, found))
+        row = 0
+        while (row := add_found(self.rows, row, t, self.half_life, weight, found)) < found.size:
+            late = np.flatnonzero((t > self.rows.reference + self.half_life * LONGEST) & (found != NOWHERE))
+            if late.size:
+                move_references(self.rows, late, np.full(late.size, t), self.half_life)
+            else:
+                self._grow()
 
     def replace(self, which: Indices, times: Floats, olds: Found, news: Found) -> None:
         """Let samples of these rows and times be others: take the old ones away, where there are, add the new."""
         move_references(self.rows, which, times, self.half_life)
-        self.fill(
-            which.size,
-            lambda start: replace_found(self.rows, start, which, times, self.half_life, olds, news),
-        )
+        place = 0
+        while (
+            place := replace_found(self.rows, place, which, times, self.half_life, olds, news)
+        ) < which.size:
+            self._grow()
 
     def percentiles(self, quantiles: tuple[float, float, float]) -> Floats:
         """Three quantiles, which ascend, of each row; NaN where there is nothing."""
