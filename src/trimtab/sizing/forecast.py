@@ -33,6 +33,8 @@ UNIT = 2.0**32
 """The integers that stand for shares when the fleet is summed."""
 LEAST = 1e-9
 DEAREST = 1e4
+REACH = 2.0
+"""How far above the highest size that may be given the best size is looked for: if it is there, the highest is given."""
 
 Singles = npt.NDArray[np.float32]
 
@@ -309,6 +311,19 @@ def fleet_errors(epoch: Floats, errors: Singles, prior: Floats) -> Floats:
     return shape
 
 
+@njit(cache=True, fastmath=True)
+def _above(
+    place: int, errors: Singles, shape: Floats, edges: Floats, fleet: float, jump: float, missed: float
+) -> tuple[float, float]:
+    """The weight of errors above an edge, and what they cost if nothing of them were served."""
+    above, harm = 0.0, 0.0
+    for b in range(place, len(errors)):
+        weight = errors[b] + fleet * shape[b]
+        above += weight
+        harm += weight * (jump + missed * edges[b + 1])
+    return above, harm
+
+
 @njit(cache=True)
 def _cheapest(
     top: int,
@@ -320,12 +335,12 @@ def _cheapest(
     jump: float,
     missed: float,
 ) -> tuple[int, float]:
-    """The edge with the least expected cost, and that cost: from the top down, with what is left above it.
+    """The edge with the least expected cost, and that cost, from the top down.
 
-    What lies above the top is there for each of them alike. Once the time above costs more than the best so far, no
-    lower edge can be better.
+    Once the time above costs more than the best so far, no lower edge can be better.
     """
-    least, place, above, harm = np.inf, top + 1, 0.0, 0.0
+    least, place = np.inf, top + 1
+    above, harm = _above(top + 1, errors, shape, edges, fleet, jump, missed)
     for b in range(top, -1, -1):
         edge = edges[b + 1]
         expected = edge * (price - missed * above) + harm
@@ -337,27 +352,6 @@ def _cheapest(
         if jump * above > least:
             break
     return place, least
-
-
-@njit(cache=True, fastmath=True)
-def _expected(
-    place: int,
-    top: int,
-    errors: Singles,
-    shape: Floats,
-    edges: Floats,
-    fleet: float,
-    price: float,
-    jump: float,
-    missed: float,
-) -> float:
-    """The expected cost of one edge."""
-    above, harm = 0.0, 0.0
-    for b in range(place, top + 1):
-        weight = errors[b] + fleet * shape[b]
-        above += weight
-        harm += weight * (jump + missed * edges[b + 1])
-    return float(edges[place] * (price - missed * above) + harm)
 
 
 @njit(cache=True)
@@ -399,17 +393,15 @@ def decide(
                     under / mass,
                     unserved * forecast / usual / mass,
                 )
-                top = _bucket(highest, base[i, k], grid)
+                top = _bucket(highest * REACH, base[i, k], grid)
                 place, least = _cheapest(
                     top, errors[i, k], shape[k], edges, pace.fleet_errors, price, jump, missed
                 )
                 margin[i, k] = edges[place]
-                if k == chosen:
+                if k == chosen and held[i] > 0:
                     stay = _bucket(held[i], base[i, k], grid) + 1
-                    saved = _expected(
-                        stay, top, errors[i, k], shape[k], edges, pace.fleet_errors, price, jump, missed
-                    )
-                    saved -= least
+                    above, harm = _above(stay, errors[i, k], shape[k], edges, pace.fleet_errors, jump, missed)
+                    saved = edges[stay] * (price - missed * above) + harm - least
             bid[i, k] = min(max(forecast * margin[i, k], peak[i, 0] * stake.footing), highest)
         if np.isnan(held[i]) or saved > stake.change * share:
             held[i] = bid[i, chosen]

@@ -23,7 +23,7 @@ from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, St
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 
 CPU_GRID, CPU_SPREAD = Grid(low=-1.5, width=0.065, buckets=88), 0.35
-MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.02, buckets=64), 0.05
+MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.03, buckets=40), 0.05
 """The buckets of errors, and how far errors spread before any was seen."""
 CPU_PRICE, OOM_PRICE = 0.08, 0.05
 """What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked."""
@@ -33,12 +33,16 @@ CPU_PEAK, MEMORY_PEAK = 0.0, 336.0
 """Hours in which a peak fades by half; 0: only the last epoch's counts."""
 MEMORY_FOOTING = 1.0
 """How many times its fading peak a container's memory is at least: what it once needed it may need again."""
-CPU_HEADROOM, MEMORY_HEADROOM = 1.1, 1.5
+CPU_HEADROOM, MEMORY_HEADROOM = 1.1, 1.4
 """How many times its highest peak a container is given at most."""
 CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
 """How many epochs of a container's own the fleet's errors and costs count as much as."""
 COSTS, SLOW, TOP, YIELD = 72.0, 96.0, 720.0, 336.0
 """Hours in which costs, the slow mean, the highest peak and the share that is used lose half their weight."""
+MEMORY_TOLERANCE = 0.3
+"""The part of the tolerance that holds for memory, which moves less."""
+NEED = 0.5
+"""Where between what a killed container had and what it gets its need is taken to be."""
 FIRST_WEIGHT = 1 / 60
 """The part of an update that the very first sample stands for."""
 ENOUGH = 0.9
@@ -50,7 +54,7 @@ class TrimtabSettings(Settings):
 
     cpu_risk: float = Field(default=0.02, gt=0, lt=1)
     """The share of time that a container may need more CPU than it asks for: less risk, more cost."""
-    memory_risk: float = Field(default=0.5, gt=0)
+    memory_risk: float = Field(default=0.2, gt=0)
     """OOMs a container and month that are worth the memory saved: less risk, more cost."""
     unserved: float = Field(default=1.0, ge=0)
     """How much CPU left unserved counts beside time over the request: more covers the spikes better."""
@@ -58,7 +62,7 @@ class TrimtabSettings(Settings):
     """Seconds that a size stays until the next is asked for."""
     half_life: float = Field(default=96.0, gt=0)
     """Hours in which an error of a forecast loses half its weight."""
-    tolerance: float = Field(default=0.15, ge=0, lt=1)
+    tolerance: float = Field(default=0.2, ge=0, lt=1)
     """What a change of size must save to be made, as a fraction of the container's mean use."""
     oom_bump: float = Field(default=1.25, gt=1)
     """A killed container gets this many times what it had,"""
@@ -107,7 +111,7 @@ class Trimtab(Strategy[TrimtabSettings]):
                 risk=CARE * oom_risk,
                 footing=MEMORY_FOOTING,
                 headroom=MEMORY_HEADROOM,
-                change=settings.tolerance,
+                change=settings.tolerance * MEMORY_TOLERANCE,
             ),
             most=MEMORY_MOST,
             peaks=True,
@@ -127,7 +131,7 @@ class Trimtab(Strategy[TrimtabSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present epoch
         bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
-        self._memory.raise_to(containers, bumped)
+        self._memory.raise_to(containers, bumped, memory + NEED * (bumped - memory))
 
     def recommend(self, t: float) -> Sizes:
         cpu, memory = (self._ahead(resource, t) for resource in (self._cpu, self._memory))

@@ -1,0 +1,234 @@
+"""trimtab beside each peer on recorded usage, hourly updates: cost against harm, and samples a second.
+
+    make bench BENCH=backtest
+    .venv/bin/python bench/backtest.py TRACES --chart chart.html --containers 300
+
+TRACES is a folder with one folder a set, each with one parquet or CSV file. Each peer runs with its own defaults and
+with its settings swept; trimtab is swept over the risk asked. Printed for each set, and for all containers of all sets
+as one fleet, is what trimtab has at a peer's own harm or cost, read off trimtab's curve between two settings and
+divided by what the peer has; then the point of any peer's curve at which trimtab saves least. Where trimtab's curve
+does not reach so far, its nearest end is taken.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from trimtab.lab.backtest import Schedule, backtest
+from trimtab.lab.oracle import Oracle
+from trimtab.lab.report import Outcome, page
+from trimtab.lab.scores import Scores
+from trimtab.sizing import strategy
+from trimtab.usage.files import read
+from trimtab.usage.trace import Trace
+
+TRACES = Path(__file__).parents[2] / "shared" / "traces"
+RISKS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2)
+OOMS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0)
+OURS: list[dict[str, float]] = [
+    {"cpu_risk": risk, "memory_risk": ooms} for risk, ooms in zip(RISKS, OOMS, strict=True)
+]
+QUANTILES = (0.8, 0.9, 0.95, 0.98, 0.99)
+PEERS: dict[str, list[dict[str, float]]] = {
+    "vpa": [
+        {},
+        *({"target_percentile": q, "upper_percentile": max(q, 0.95), "pod_min_cpu": 0.0} for q in QUANTILES),
+    ],
+    "krr": [{}, *({"cpu_quantile": q} for q in QUANTILES)],
+    "percentile": [{}, *({"quantile": q, "safety_factor": 1.0} for q in QUANTILES)],
+    "peak": [{}, *({"cpu_quantile": q, "margin": 0.0} for q in QUANTILES)],
+    "autopilot-window": [{}, *({"cpu_quantile": q, "margin": 0.0} for q in QUANTILES)],
+    "autopilot-ml": [{}],
+    "seasonal": [{}],
+}
+FLEET = "all"
+WORTH_HAVING = 0.1
+"""More harm than this nobody wants: peers are compared below it."""
+
+console = Console(width=150)
+Curve = list[dict[str, float]]
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("traces", type=Path, nargs="?", default=TRACES)
+    parser.add_argument("--chart", type=Path, help="write the chart of all containers to this HTML file")
+    parser.add_argument("--containers", type=int, default=300, help="take at most so many of each set")
+    parser.add_argument("--sets", help="only these sets, with commas between them")
+    given = parser.parse_args()
+    if not given.traces.is_dir():
+        sys.exit(f"skipped: there are no traces at {given.traces}; name a folder that has some")
+    wanted = given.sets.split(",") if given.sets else None
+    sets = {name: some(trace, given.containers) for name, trace in found(given.traces, wanted)}
+    peers = {name: choices for name, choices in PEERS.items() if _installed(name)}
+    runs = [("oracle", {}), *(("trimtab", choice) for choice in OURS)]
+    runs += [(name, choice) for name, choices in peers.items() for choice in choices]
+    results: dict[tuple[str, str], dict[str, Scores]] = {}
+    for name, choice in track(runs, description="replaying", console=Console(stderr=True)):
+        scores = {}
+        for source, trace in sets.items():
+            scores[source] = run(trace, name, choice)
+        results[name, told(choice)] = {**scores, FLEET: pooled(list(scores.values()))}
+    for source in (*sets, FLEET):
+        show(source, {key: scores[source] for key, scores in results.items()})
+    throughput()
+    if given.chart:
+        outcomes = [Outcome(name, settings, scores[FLEET]) for (name, settings), scores in results.items()]
+        given.chart.write_text(page("Cost against harm, all sets", outcomes, [("set", *sets)]))
+
+
+def found(folder: Path, wanted: Sequence[str] | None) -> list[tuple[str, Trace]]:
+    """The sets with usage in them."""
+    traces = []
+    for path in sorted(folder.iterdir()):
+        file = path / f"{path.name}.parquet"
+        if file.exists() and (wanted is None or path.name in wanted):
+            try:
+                traces.append((path.name, read(file)))
+            except Exception as error:  # noqa: BLE001 - a set that is not usage is told of and passed over
+                console.print(f"passed over: {error}")
+    return traces
+
+
+def some(trace: Trace, most: int) -> Trace:
+    """At most so many containers, drawn evenly."""
+    if trace.containers <= most:
+        return trace
+    return trace.only(np.sort(np.random.default_rng(0).permutation(trace.containers)[:most]))
+
+
+def _installed(name: str) -> bool:
+    there = find_spec(f"trimtab.sizing.{name.replace('-', '_')}") is not None
+    if not there:
+        console.print(f"passed over: strategy {name} is not installed")
+    return there
+
+
+def run(trace: Trace, name: str, settings: Mapping[str, float]) -> Scores:
+    schedule = Schedule()
+    sizer: Any = Oracle(trace, update=schedule.update)
+    if name != "oracle":
+        sizer = strategy(name, trace.containers, **settings)
+    return backtest(trace, sizer, schedule)
+
+
+def told(settings: Mapping[str, float]) -> str:
+    return " ".join(f"{key}={value:g}" for key, value in settings.items())
+
+
+def pooled(parts: Sequence[Scores]) -> Scores:
+    """All containers of all sets as one fleet."""
+
+    def joined(of: Callable[[Scores], Any]) -> Any:
+        return np.concatenate([of(part) for part in parts])
+
+    arrays = {
+        key: np.concatenate([getattr(part, key) for part in parts])
+        for key in Scores.__slots__
+        if key not in {"containers", "sums"}
+    }
+    return Scores(
+        containers=tuple(name for part in parts for name in part.containers),
+        sums=(joined(lambda part: part.sums[0]), joined(lambda part: part.sums[1])),
+        **arrays,
+    )
+
+
+def at(curve: Curve, key: str, value: float, wanted: str) -> float:
+    """What a curve has at so much harm or cost, between its points."""
+    ordered = sorted(curve, key=lambda point: point[key])
+    places = np.log([max(point[key], 1e-6) for point in ordered])
+    return float(np.interp(np.log(max(value, 1e-6)), places, [point[wanted] for point in ordered]))
+
+
+def show(source: str, results: Mapping[tuple[str, str], Scores]) -> None:
+    """One set: trimtab's curve, each peer with its own defaults, and the peers' curves at their hardest."""
+    summaries = {key: scores.summary() for key, scores in results.items()}
+    curve = [summary for (name, _), summary in summaries.items() if name == "trimtab"]
+    head = ("STRATEGY", "SLACK", "UNDER", "P90", "UNSERVED", "CHANGES", "MEMORY", "OOM/DAY", "$/MONTH")
+    compared = ("SLACK@UNDER", "SLACK@UNSERVED", "UNDER@SLACK", "P90@UNDER", "$@UNDER", "MEMORY@OOM")
+    table = Table(*head, *compared, box=None, title=source, title_justify="left")
+    for (name, settings), summary in summaries.items():
+        if name == "trimtab":
+            table.add_row(f"trimtab {settings.split()[0].partition('=')[2]}", *figures(summary))
+        elif not settings:
+            table.add_row(name, *figures(summary), *([] if name == "oracle" else ratios(curve, summary)))
+    console.print(table)
+    for harm in ("cpu_under", "cpu_deficit"):
+        hardest(curve, summaries, harm)
+
+
+def hardest(curve: Curve, summaries: Mapping[tuple[str, str], dict[str, float]], harm: str) -> None:
+    """The point of any peer's curve, within the reach of ours, at which trimtab saves least."""
+    reach = [summary[harm] for summary in curve]
+    found = [
+        (at(curve, harm, peer[harm], "cpu_slack") / peer["cpu_slack"], " ".join(key))
+        for key, peer in summaries.items()
+        if key[0] not in {"trimtab", "oracle"} and min(reach) <= peer[harm] <= min(max(reach), WORTH_HAVING)
+    ]
+    if found:
+        ratio, name = max(found)
+        console.print(f"hardest on {harm}: {name}: trimtab has {ratio:.3f} of its slack")
+
+
+def figures(summary: Mapping[str, float]) -> list[str]:
+    return [
+        f"{summary['cpu_slack']:.3f}",
+        f"{summary['cpu_under']:.4f}",
+        f"{summary['cpu_under_p90']:.4f}",
+        f"{summary['cpu_deficit']:.4f}",
+        f"{summary['changes_day']:.2f}",
+        f"{summary['memory_slack']:.3f}",
+        f"{summary['ooms_day']:.3f}",
+        f"{summary['dollars_month']:.0f}",
+    ]
+
+
+def ratios(curve: Curve, peer: Mapping[str, float]) -> list[str]:
+    pairs = (
+        ("cpu_under", "cpu_slack"),
+        ("cpu_deficit", "cpu_slack"),
+        ("cpu_slack", "cpu_under"),
+        ("cpu_under", "cpu_under_p90"),
+        ("cpu_under", "dollars_month"),
+        ("ooms_day", "memory_slack"),
+    )
+    return [
+        f"{at(curve, given, peer[given], asked) / peer[asked]:.3f}" if peer[asked] > 0 else "-"
+        for given, asked in pairs
+    ]
+
+
+def throughput() -> None:
+    """Many containers at once, as in a cluster: 5-minute samples, both resources, hourly updates."""
+    draw = np.random.default_rng(0)
+    steps, containers = 288 * 3, 5000
+    trace = Trace(
+        names=tuple(map(str, range(containers))),
+        start=0.0,
+        step=300.0,
+        cpu=draw.lognormal(-1.0, 0.5, (steps, containers)),
+        memory=draw.lognormal(19.0, 1.0, containers) * draw.lognormal(0.0, 0.01, (steps, containers)),
+    )
+    run(trace.only(np.arange(2)), "trimtab", {})
+    begun = time.process_time()
+    run(trace, "trimtab", {})
+    spent = time.process_time() - begun
+    console.print(
+        f"throughput: {trace.samples / spent / 1e6:.2f} million container-samples/s on one core (aim: 2)"
+    )
+
+
+if __name__ == "__main__":
+    main()

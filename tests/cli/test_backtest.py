@@ -1,0 +1,82 @@
+"""`trimtab backtest` compares strategies on files, and on a made-up fleet where there are none."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from trimtab.cli import run
+
+
+@pytest.fixture
+def usage(tmp_path: Path) -> str:
+    rows = [f"web,{60 * step},{1 + step % 7},{1e9 + step}" for step in range(600)]
+    file = tmp_path / "usage.csv"
+    file.write_text("\n".join(["series,t_seconds,cpu_cores,mem_bytes", *rows]) + "\n")
+    return str(file)
+
+
+def test_a_table_has_a_row_for_each_strategy_and_the_oracle(
+    usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["backtest", usage, "--strategy", "trimtab,vpa"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["trimtab", "vpa", "oracle"]
+
+
+def test_each_value_of_a_setting_is_tried(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--strategy", "trimtab,vpa", "--setting", "trimtab.cpu_risk=0.01,0.1", "--output", "json"]
+    assert run(["backtest", usage, *asked]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["strategy"], one["settings"]) for one in found] == [
+        ("trimtab", "cpu_risk=0.01"),
+        ("trimtab", "cpu_risk=0.1"),
+        ("vpa", ""),
+        ("oracle", ""),
+    ]
+    careful, bold, *_ = found
+    assert careful["cpu_slack"] >= bold["cpu_slack"]
+
+
+def test_csv_has_a_row_a_strategy(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["backtest", usage, "--strategy", "vpa", "--output", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["strategy"] for row in rows] == ["vpa", "oracle"]
+    assert float(rows[0]["cpu_slack"]) > 0
+
+
+def test_html_is_a_page(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["backtest", usage, "--strategy", "vpa", "--output", "html"]) == 0
+    assert capsys.readouterr().out.startswith("<!doctype html>")
+
+
+def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["backtest", "--demo", "--strategy", "vpa", "--update", "6h", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["containers"] == 40
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ([], "PATH: name files to replay, or --demo for a made-up fleet; not both"),
+        (["--demo", "--strategy", "best"], "strategy 'best' is not known; there are:"),
+        (["--demo", "--update", "1d"], "--update: duration"),
+        (["--demo", "--update", "0s"], "--update: must be more than 0"),
+        (["--demo", "--setting", "vpa"], "--setting vpa: write it as name.key=value"),
+        (
+            ["--demo", "--setting", "peak.margin=1"],
+            "--setting peak.margin=1: this strategy is not among those",
+        ),
+        (["--demo", "--setting", "vpa.margin=-1"], "strategy vpa: margin"),
+        (["none.csv"], "none.csv: there is no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    asked: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["backtest", *asked]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"trimtab: {line}")
+    assert error.count("\n") == 1

@@ -1,0 +1,181 @@
+"""A back-test counts what was asked for and what was needed, as the loop would have run."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.lab.backtest import Schedule, backtest
+from trimtab.lab.oracle import Oracle
+from trimtab.lab.sample import sample
+from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
+from trimtab.sizing import Bounds, Settings, Sizes, Strategy, strategy
+from trimtab.sizing.strategy import Floats, Indices
+from trimtab.usage.trace import Trace
+
+GIVEN = Schedule(update=120.0, warm_up=0.0)
+
+
+class Says(Strategy[Settings]):
+    """Answers what it is told to, and remembers what it was shown."""
+
+    name = "says"
+    settings_type = Settings
+
+    def __init__(self, cpu: float, memory: float, containers: int = 1) -> None:
+        super().__init__(containers, Settings())
+        self.cpu, self.memory = np.full(containers, cpu), np.full(containers, memory)
+        self.shown: list[tuple[float, float, float]] = []
+        self.ooms: list[tuple[float, int, float]] = []
+        self.asked: list[float] = []
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        self.shown.append((t, float(cpu[0]), float(memory[0])))
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        self.ooms += [
+            (t, int(container), float(size)) for container, size in zip(containers, memory, strict=True)
+        ]
+        self.memory[containers] = memory * 2
+
+    def recommend(self, t: float) -> Sizes:
+        self.asked.append(t)
+        cpu, memory = self.cpu.copy(), self.memory.copy()
+        return Sizes(cpu=Bounds(cpu, cpu, cpu), memory=Bounds(memory, memory, memory))
+
+    def state(self) -> bytes:
+        return b""
+
+    def restore(self, state: bytes) -> None: ...
+
+
+def trace(cpu: list[float], memory: list[float] | None = None) -> Trace:
+    use = np.array(cpu)[:, None]
+    return Trace(
+        names=("web",),
+        start=0.0,
+        step=60.0,
+        cpu=use,
+        memory=np.full_like(use, np.nan) if memory is None else np.array(memory)[:, None],
+    )
+
+
+def summary(trace: Trace, sizer: Strategy[Any], schedule: Schedule = GIVEN) -> dict[str, float]:
+    return backtest(trace, sizer, schedule).summary()
+
+
+def test_slack_and_deficit_are_what_the_definitions_say() -> None:
+    scores = summary(trace([1.0, 3.0, 2.0, 6.0]), Says(4.0, np.nan))
+    assert scores["cpu_slack"] == pytest.approx((3 + 1 + 2) / 16)
+    assert scores["cpu_under"] == 0.25
+    assert scores["cpu_deficit"] == pytest.approx(2 / 12)
+    assert np.isnan(scores["memory_slack"])
+
+
+def test_money_is_the_request_at_the_prices_of_opencost() -> None:
+    scores = summary(trace([1.0] * 4, [GIB] * 4), Says(2.0, 3 * GIB))
+    assert scores["dollars_month"] == pytest.approx(730 * (2 * CPU_HOUR + 3 * GIB_HOUR))
+
+
+def test_an_update_sees_only_what_was_before_it() -> None:
+    sizer = Says(1.0, np.nan)
+    summary(trace([1.0] * 6), sizer)
+    assert sizer.asked == [0.0, 120.0, 240.0]
+    assert [t for t, _, _ in sizer.shown] == [0.0, 60.0, 120.0, 180.0, 240.0, 300.0]
+
+
+def test_nothing_is_counted_while_a_strategy_warms_up() -> None:
+    sizer = Says(1.0, np.nan)
+    scores = backtest(trace([9.0] * 4 + [1.0] * 12), sizer, Schedule(update=120.0, warm_up=240.0))
+    assert sizer.asked[0] == 240.0
+    assert scores.summary()["cpu_under"] == 0.0
+
+
+def test_a_short_history_warms_up_for_a_quarter_of_it() -> None:
+    sizer = Says(1.0, np.nan)
+    backtest(trace([1.0] * 16), sizer, Schedule(update=120.0, warm_up=86400.0))
+    assert sizer.asked[0] == 240.0
+
+
+def test_a_gap_is_neither_use_nor_time() -> None:
+    assert summary(trace([1.0, np.nan, 3.0, np.nan]), Says(2.0, np.nan))["cpu_under"] == 0.5
+
+
+def test_a_container_without_an_answer_is_not_scored() -> None:
+    assert summary(trace([1.0] * 4), Says(np.nan, np.nan))["containers"] == 0
+
+
+def test_a_killed_container_shows_its_limit_and_is_back_with_what_the_strategy_then_says() -> None:
+    sizer = Says(1.0, 100.0)
+    scores = summary(trace([1.0] * 6, [50.0, 150.0, 150.0, 50.0, 50.0, 50.0]), sizer)
+    assert sizer.ooms == [(60.0, 0, 100.0)]
+    assert [memory for _, _, memory in sizer.shown] == [50.0, 100.0, 150.0, 50.0, 50.0, 50.0]
+    assert scores["ooms_day"] == pytest.approx(86400 / 360)
+    assert scores["oom_share"] == 1.0
+
+
+def test_each_time_that_memory_does_not_suffice_is_an_oom() -> None:
+    sizer = Says(1.0, 10.0)
+    summary(trace([1.0] * 4, [75.0] * 4), sizer)
+    assert [size for _, _, size in sizer.ooms] == [10.0, 20.0, 40.0]
+
+
+def test_changes_over_five_percent_are_counted() -> None:
+    class Grows(Says):
+        def recommend(self, t: float) -> Sizes:
+            self.cpu *= 1.04 if t < 240 else 1.10
+            return super().recommend(t)
+
+    scores = summary(trace([1.0] * 8), Grows(2.0, np.nan))
+    assert scores["changes_day"] == pytest.approx(2 * 86400 / 480)
+
+
+def test_a_change_below_the_minimum_is_not_carried_out() -> None:
+    class Grows(Says):
+        def recommend(self, t: float) -> Sizes:
+            self.cpu *= 1.06
+            return super().recommend(t)
+
+    still = backtest(
+        trace([1.0] * 4), Grows(1.0, np.nan), Schedule(update=120.0, warm_up=0, minimum_change=0.1)
+    )
+    assert still.summary()["changes_day"] == 0
+
+
+def test_the_oracle_has_no_harm_and_less_slack_than_anyone_without_harm() -> None:
+    fleet = sample(8)
+    oracle = summary(fleet, Oracle(fleet, update=3600.0), Schedule())
+    assert oracle["cpu_under"] == oracle["ooms_day"] == 0.0
+    most = np.nanmax(fleet.cpu, axis=0)
+    sizer = Says(1.0, 1e12, containers=8)
+    sizer.cpu[:] = most
+    assert oracle["cpu_slack"] < summary(fleet, sizer, Schedule())["cpu_slack"]
+
+
+def test_a_back_test_is_the_same_every_time() -> None:
+    fleet = sample(12)
+    one, two = (summary(fleet, strategy("trimtab", 12), Schedule()) for _ in range(2))
+    assert one == two
+
+
+def test_progress_reaches_the_end() -> None:
+    done: list[int] = []
+    backtest(trace([1.0] * 5), Says(1.0, np.nan), GIVEN, progress=done.append)
+    assert done == [2, 2, 1]
+
+
+usage = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1e3)), min_size=1, max_size=40)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cpu=usage, request=st.floats(0.001, 1e3))
+def test_scores_are_shares_and_use_is_either_served_or_missing(cpu: list[float], request: float) -> None:
+    cpu = [1.0, *cpu]  # a container is sized at the first update after its first sample
+    scores = backtest(trace(cpu), Says(request, np.nan), GIVEN)
+    use = float(np.nansum(cpu))
+    served = float(np.nansum(np.minimum(cpu, request)))
+    assert 0 <= scores.cpu_slack[0] <= 1
+    assert 0 <= scores.cpu_under[0] <= 1
+    assert scores.cpu_deficit[0] * use == pytest.approx(use - served, abs=1e-6)

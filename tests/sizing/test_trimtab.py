@@ -1,0 +1,106 @@
+"""What trimtab promises beyond the contract of all strategies."""
+
+import numpy as np
+
+from trimtab.lab.backtest import Schedule, backtest
+from trimtab.lab.sample import sample
+from trimtab.sizing import Sizes, Strategy, strategy
+from trimtab.sizing.strategy import Floats
+from trimtab.sizing.trimtab import TrimtabSettings
+
+HOUR = 3600.0
+MIB = 2.0**20
+
+
+def live(sizer: Strategy[TrimtabSettings], cpu: Floats, memory: Floats, *, start: float = 0.0) -> Sizes:
+    """Five-minute samples, a row a step; the sizes at the end."""
+    for step, (cores, size) in enumerate(zip(cpu, memory, strict=True)):
+        sizer.observe(start + 300.0 * step, cores, size)
+    return sizer.recommend(start + 300.0 * len(cpu))
+
+
+def steady(level: float, hours: int, containers: int = 1) -> Floats:
+    return np.full((12 * hours, containers), level)
+
+
+def test_a_steady_container_gets_hardly_more_than_it_uses() -> None:
+    sizes = live(strategy("trimtab", 1), steady(0.5, 48), steady(300 * MIB, 48))
+    assert 0.5 <= sizes.cpu.target[0] <= 0.55
+    assert 300 * MIB <= sizes.memory.target[0] <= 345 * MIB
+
+
+def test_a_container_of_an_hour_has_an_answer() -> None:
+    sizes = live(strategy("trimtab", 1), steady(0.5, 1), steady(300 * MIB, 1))
+    assert sizes.cpu.target[0] >= 0.5
+    assert sizes.memory.target[0] >= 300 * MIB
+
+
+def test_ten_times_the_usage_gives_ten_times_the_size() -> None:
+    draw = np.random.default_rng(3)
+    cpu, memory = draw.lognormal(0, 0.5, (576, 4)), draw.lognormal(20, 0.1, (576, 4))
+    one = live(strategy("trimtab", 4), cpu, memory)
+    ten = live(strategy("trimtab", 4), 10 * cpu, 10 * memory)
+    np.testing.assert_allclose(ten.cpu.target, 10 * one.cpu.target, rtol=1e-9)
+    np.testing.assert_allclose(ten.memory.target, 10 * one.memory.target, rtol=1e-9)
+
+
+def test_less_risk_asks_for_more() -> None:
+    draw = np.random.default_rng(4)
+    cpu, memory = draw.lognormal(0, 0.6, (12 * 96, 20)), draw.lognormal(20, 0.1, (12 * 96, 20))
+    bold = live(strategy("trimtab", 20, cpu_risk=0.2, memory_risk=20.0), cpu, memory)
+    careful = live(strategy("trimtab", 20, cpu_risk=0.005, memory_risk=0.05), cpu, memory)
+    assert careful.cpu.target.mean() > bold.cpu.target.mean()
+    assert careful.memory.target.mean() >= bold.memory.target.mean()
+
+
+def test_the_time_of_day_is_known_after_some_days() -> None:
+    hours = np.arange(12 * 24 * 6) / 12
+    busy = (hours % 24 >= 9) & (hours % 24 < 17)
+    cpu = np.where(busy, 2.0, 0.2)[:, None]
+    sizer = strategy("trimtab", 1)
+    night = live(sizer, cpu[:-1], np.full_like(cpu[:-1], np.nan))
+    for step in range(12 * 9):
+        sizer.observe(6 * 86400 + 300.0 * step, np.array([0.2]), np.array([np.nan]))
+    morning = sizer.recommend(6 * 86400 + 9 * HOUR)
+    assert night.cpu.target[0] < 0.5
+    assert morning.cpu.target[0] >= 2.0
+
+
+def test_a_new_regime_is_followed_within_hours() -> None:
+    sizer = strategy("trimtab", 1)
+    live(sizer, steady(0.2, 72), steady(100 * MIB, 72))
+    up = live(sizer, steady(2.0, 3), steady(400 * MIB, 3), start=72 * HOUR)
+    assert up.cpu.target[0] >= 2.0
+    assert up.memory.target[0] >= 400 * MIB
+    down = live(sizer, steady(0.2, 24), steady(400 * MIB, 24), start=75 * HOUR)
+    assert down.cpu.target[0] < 1.0
+
+
+def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:
+    sizer = strategy("trimtab", 1)
+    had = live(sizer, steady(0.2, 24), steady(1000 * MIB, 24)).memory.target[0]
+    sizer.observe_oom(24 * HOUR, np.array([0]), np.array([had]))
+    now = sizer.recommend(24 * HOUR).memory.target[0]
+    assert 1.25 * had <= now <= 1.6 * had
+    later = live(sizer, steady(0.2, 24), steady(1000 * MIB, 24), start=24 * HOUR)
+    assert later.memory.target[0] <= 1.5 * now
+
+
+def test_a_young_container_borrows_from_the_fleet() -> None:
+    draw = np.random.default_rng(5)
+    old = draw.lognormal(0, 0.8, (12 * 72, 30))
+    young = np.full((12 * 72, 1), np.nan)
+    young[-24:] = 1.0
+    alone = live(strategy("trimtab", 1), young, np.full_like(young, np.nan))
+    among = live(strategy("trimtab", 31), np.hstack([young, old]), np.full((12 * 72, 31), np.nan))
+    assert among.cpu.target[0] >= alone.cpu.target[0]
+
+
+def test_on_the_made_up_fleet_it_costs_less_than_vpa_and_harms_no_more() -> None:
+    fleet = sample(40)
+    ours = backtest(fleet, strategy("trimtab", 40), Schedule()).summary()
+    theirs = backtest(fleet, strategy("vpa", 40), Schedule()).summary()
+    assert ours["cpu_slack"] < 0.8 * theirs["cpu_slack"]
+    assert ours["cpu_under"] <= theirs["cpu_under"]
+    assert ours["cpu_deficit"] <= theirs["cpu_deficit"]
+    assert ours["dollars_month"] < theirs["dollars_month"]

@@ -1,0 +1,113 @@
+"""Usage files become arrays: on a grid, gaps as NaN, peaks kept."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trimtab.errors import TrimtabError
+from trimtab.usage.files import read
+
+DAY = 86400
+
+
+def csv(path: Path, text: str) -> Path:
+    file = path / "usage.csv"
+    file.write_text(text)
+    return file
+
+
+def test_rows_of_two_series_become_two_columns(tmp_path: Path) -> None:
+    trace = read(
+        csv(
+            tmp_path,
+            "series,t_seconds,cpu_cores,mem_bytes\na,0,1,10\nb,0,2,20\na,60,3,30\nb,120,4,\na,120,5,50\n",
+        )
+    )
+    assert trace.names == ("a", "b")
+    assert trace.step == 60
+    np.testing.assert_array_equal(trace.cpu, [[1, 2], [3, np.nan], [5, 4]])
+    np.testing.assert_array_equal(trace.memory, [[10, 20], [30, np.nan], [50, np.nan]])
+
+
+def test_parquet_and_csv_read_alike(tmp_path: Path) -> None:
+    columns = {"series": ["x", "y", "x"], "t_seconds": [0, 300, 300], "cpu_fraction": [0.1, 0.2, 0.3]}
+    pq.write_table(pa.table(columns), tmp_path / "one.parquet")
+    pq.write_table(
+        pa.table({**columns, "series": pa.array(columns["series"]).dictionary_encode()}),
+        tmp_path / "two.parquet",
+    )
+    text = csv(tmp_path, "t_seconds,other,series,cpu_fraction\n0,a,x,0.1\n300,b,y,0.2\n300,c,x,0.3\n")
+    for file in (tmp_path / "one.parquet", tmp_path / "two.parquet", text):
+        trace = read(file)
+        assert trace.names == ("x", "y")
+        np.testing.assert_allclose(trace.cpu, [[0.1, np.nan], [0.3, 0.2]])
+        assert np.isnan(trace.memory).all()
+        assert trace.samples == 3
+
+
+def test_of_samples_that_fall_on_one_step_the_highest_is_kept(tmp_path: Path) -> None:
+    file = csv(tmp_path, "series,t_seconds,cpu_cores\na,0,1\na,10,7\na,20,2\na,60,3\n")
+    np.testing.assert_array_equal(read(file, step=60).cpu[:, 0], [7, 3])
+
+
+def test_days_without_any_sample_are_left_out_and_the_time_of_day_stays(tmp_path: Path) -> None:
+    rows = [(3600 + 60 * i, 1) for i in range(3)] + [(1000 * DAY + 7200 + 60 * i, 2) for i in range(3)]
+    file = csv(tmp_path, "series,t_seconds,cpu_cores\n" + "".join(f"a,{t},{v}\n" for t, v in rows))
+    trace = read(file)
+    assert trace.start == 3600
+    assert trace.steps == (DAY + 3600) // 60 + 3
+    assert trace.cpu[-1, 0] == 2
+
+
+def test_a_fraction_of_memory_is_taken_of_16_gib(tmp_path: Path) -> None:
+    assert read(csv(tmp_path, "series,t_seconds,mem_fraction\na,0,0.5\n")).memory[0, 0] == 8 * 2**30
+
+
+def test_the_one_file_of_a_folder_is_found(tmp_path: Path) -> None:
+    csv(tmp_path, "series,t_seconds,cpu_cores\na,0,1\n")
+    (tmp_path / "series_meta.csv").write_text("series\na\n")
+    assert read(tmp_path).containers == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("series,cpu_cores\na,1\n", "has no column t_seconds; it has: series, cpu_cores"),
+        ("series,t_seconds,value\na,1,2\n", "has no usage; a column must be one of cpu_cores,"),
+        (
+            "series,t_seconds,cpu_cores\na,0,1\na,60,many\n",
+            "line 3 is not series, t_seconds, cpu_cores: a,60,many",
+        ),
+        ("series,t_seconds,cpu_cores\n", "has no rows"),
+    ],
+)
+def test_a_file_that_is_not_usage_is_refused_in_one_line(tmp_path: Path, text: str, line: str) -> None:
+    with pytest.raises(TrimtabError) as refused:
+        read(csv(tmp_path, text))
+    assert line in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_path_that_is_not_a_usage_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("")
+    (tmp_path / "b.parquet").write_text("no")
+    for path, line in (
+        (tmp_path / "none.csv", "there is no such file"),
+        (tmp_path / "a.txt", "is neither .parquet nor .csv"),
+        (tmp_path / "b.parquet", "is not a parquet file that can be read"),
+    ):
+        with pytest.raises(TrimtabError, match=line):
+            read(path)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").write_text("")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(TrimtabError, match=r"needs pyarrow: pip install 'trimtab\[parquet\]'"):
+        read(tmp_path / "a.parquet")
