@@ -73,11 +73,9 @@ class Learner:
 
     def raise_to(self, containers: Indices, sizes: Floats, peaks: Floats) -> None:
         """Give these containers at least such sizes now, and learn from such peaks."""
-        believed = (sizes >= 0) & (sizes <= self._most)
-        containers, sizes = containers[believed], sizes[believed]
         self._small.held[containers] = np.fmax(self._small.held[containers], sizes)
         usage = np.full(len(self._epoch), np.nan)
-        usage[containers] = peaks[believed]
+        usage[containers] = peaks
         self.note(usage, A_MOMENT)
 
     def close(self, hour: int, hour_ahead: int) -> None:

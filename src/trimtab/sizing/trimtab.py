@@ -130,6 +130,8 @@ class Trimtab(Strategy[TrimtabSettings]):
             resource.note(usage, weight)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present epoch
+        believed = (memory >= 0) & (memory <= MEMORY_MOST)
+        containers, memory = containers[believed], memory[believed]
         bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
         self._memory.raise_to(containers, bumped, memory + NEED * (bumped - memory))
 
