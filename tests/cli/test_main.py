@@ -69,6 +69,8 @@ def test_help_comes_without_the_heavy_parts() -> None:
 def test_an_interrupt_ends_quietly_with_130() -> None:
     code = (
         "import signal, sys, trimtab.cli as cli; from cyclopts import App\n"
+        # Whoever runs the tests in the background has them ignore interrupts, and children inherit that.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "app = App(result_action='return_value', suppress_keyboard_interrupt=False)\n"
         "app.default(lambda: (print('ready', flush=True), signal.pause()))\n"
         "cli.build = lambda *_: app\n"
