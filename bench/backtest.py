@@ -56,7 +56,7 @@ FLEET = "all"
 WORTH_HAVING = 0.1
 """More harm than this nobody wants: peers are compared below it."""
 
-console = Console(width=150)
+console = Console(width=200)
 Curve = list[dict[str, float]]
 
 
