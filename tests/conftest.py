@@ -10,10 +10,11 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
+from urllib.error import HTTPError
 
 import pytest
 
-from harness import UnavailableError, build, node, packages, process
+from harness import UnavailableError, build, node, packages
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.postgres import Postgres
@@ -121,8 +122,9 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     """The name of a fresh namespace, in which pods can be made."""
     name = f"test-{secrets.token_hex(4)}"
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    process.wait_for(lambda: cluster.has(account), what=f"the service account of {name}")
+    # Without it no pod is let in, and after a restart of the API server its controller takes its time.
+    with suppress(HTTPError):  # which may have been there first all the same
+        cluster.call("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
     yield name
     cluster.call("DELETE", f"/api/v1/namespaces/{name}")
 

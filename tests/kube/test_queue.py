@@ -368,7 +368,8 @@ async def test_a_queue_that_is_cancelled_and_run_again_has_lost_no_key() -> None
     assert not bench.busy
     async with running(queue):
         await asyncio.sleep(100)
-    assert bench.keys == ["a", "b", "c", "a", "b", "d"]
+    # In which order two workers are cancelled, nobody promises.
+    assert bench.keys[:3] + sorted(bench.keys[3:5]) + bench.keys[5:] == ["a", "b", "c", "a", "b", "d"]
 
 
 @pytest.mark.looptime

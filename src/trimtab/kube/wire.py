@@ -115,7 +115,12 @@ class Wire:
         async with self._exchange(
             "GET", path, params=params, accept=accept, timeout=timeout, buffer=_STREAM_BUFFER
         ) as response:
-            yield _gathered(response, gather)
+            try:
+                yield _gathered(response, gather)
+            finally:
+                # Nobody waits for the end of an endless answer: the connection is dropped, not taken leave of.
+                if (connection := response.connection) and (transport := connection.transport):
+                    transport.abort()
 
     @asynccontextmanager
     async def _exchange(
