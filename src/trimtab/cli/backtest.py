@@ -32,16 +32,17 @@ ORACLE = "oracle"
 DEFAULT = "trimtab,vpa,krr"
 HEAD = (
     "STRATEGY",
-    "CPU SLACK",
+    "CPU\nSLACK",
     "UNDER",
     "P90",
-    "UNSERVED",
-    "MEM SLACK",
-    "OOM/DAY",
-    "WITH OOM",
-    "CHANGES",
-    "$/MONTH",
+    "UN-\nSERVED",
+    "MEM\nSLACK",
+    "OOM\nA DAY",
+    "WITH\nOOM",
+    "CHG\nA DAY",
+    "$ A\nMONTH",
 )
+"""Over two lines, so that the table fits 80 columns."""
 
 
 def backtest(
@@ -164,7 +165,10 @@ def _print(results: Mapping[str, Sequence[Outcome]], output: str) -> None:
     elif output == "table":
         console = Console()
         for source, outcomes in results.items():
-            table = Table(*HEAD, box=None, title=source, title_justify="left", pad_edge=False)
+            table = Table(
+                *HEAD, box=None, title=source, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+            )
+            table.columns[0].overflow, table.columns[0].min_width = "fold", 16
             for column in table.columns[1:]:
                 column.justify = "right"
             for outcome in outcomes:

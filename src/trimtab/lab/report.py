@@ -13,7 +13,7 @@ import numpy as np
 
 from trimtab.lab.scores import Scores
 
-WIDTH, HEIGHT, EDGE = 640, 400, 56
+WIDTH, HEIGHT, EDGE = 660, 400, 66
 COLOURS = ("#0b6e4f", "#c0392b", "#2c6fbb", "#b7791f", "#7b4fa3", "#4a5568", "#0f8b8d", "#c2418f", "#6b8e23")
 WORST = 10
 
