@@ -14,7 +14,7 @@ from trimtab.kube import errors
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import FIELD_MANAGER, Client, Object, PatchType
 from trimtab.kube.metadata import metadata
-from trimtab.kube.pace import Backoff, RetryRule
+from trimtab.kube.pace import RetryRule
 from trimtab.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -28,7 +28,6 @@ from trimtab.kube.watch import EventDecoder, whole_lines
 from trimtab.kube.wire import JSON
 
 IMPATIENT = RetryRule(attempts=1)
-QUICK = RetryRule(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
 
 
 def config_map(name: str, namespace: str, **data: str) -> Object:
