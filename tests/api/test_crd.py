@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.cluster import Cluster
+from harness.process import wait_for
 from trimtab.api import KINDS, Intent, InvalidObjectError, Kind, KPIProfile, NodeMetric, NodeQoSPolicy
 from trimtab.api.crd import crd, crd_yaml
 from trimtab.api.optimizationpolicy import OptimizationPolicy
@@ -62,6 +63,11 @@ def test_every_field_is_explained(kind: type[Kind]) -> None:
 
 
 def test_kubectl_explains_a_field(kinds: Kinds, cluster: Cluster) -> None:
+    published = "/openapi/v3/apis/trimtab.io/v1alpha1"  # some time after the kind itself is served
+    wait_for(
+        lambda: cluster.has(published) and "optimizationpolicies" in str(cluster.call("GET", published)),
+        what="the server to publish the kind",
+    )
     said = " ".join(cluster.kubectl("explain", "op.spec.metricsConfig.safetyFactor").split())
     assert "What the percentile is multiplied by" in said
 

@@ -55,9 +55,12 @@ class Process:
         self.name = name
         self.log = log
         as_user = ["--reuid", user, "--regid", user, "--clear-groups"] if user else []
-        # setpriv becomes the program itself: the process id stays. It must be called by a thread that lives on,
-        # since to the kernel the parent is the thread.
-        self._command = [*map(str, ("setpriv", *as_user, "--pdeathsig", "KILL", "--", *command))]
+        # setpriv and the shell become the program itself: the process id stays. It must be called by a thread that
+        # lives on, since to the kernel the parent is the thread. A parent that died before setpriv was heard is
+        # not told of any more, hence the look at whose child this is.
+        bound = ["setpriv", *as_user, "--pdeathsig", "KILL", "--"]
+        orphan = ["sh", "-c", 'test "$PPID" = "$0" && exec "$@"', os.getpid()]
+        self._command = [*map(str, (*bound, *orphan, *command))]
         self._environment = {**os.environ, **(environment or {})}
         self._popen: subprocess.Popen[bytes] | None = None
 
