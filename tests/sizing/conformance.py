@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.sizing import Sizes, Strategy, strategy
+from trimtab.sizing.rows import NEW, regrouped
 from trimtab.sizing.strategy import Floats
 
 STEP = 900.0
@@ -277,6 +278,23 @@ def does_not_care_in_which_order_containers_come(name: str) -> None:
     straight = numbers(sizes_after(name, usage))
     shuffled = numbers(sizes_after(name, usage.of(order)))
     np.testing.assert_allclose(shuffled, straight[:, order], rtol=1e-9)
+
+
+@check
+def goes_on_when_containers_come_and_go(name: str) -> None:
+    """Those that stay answer as they did, a new one knows nothing, and nothing is left of those that went."""
+    usage = fleet()
+    before = learned(name, usage)
+    end = START + usage.steps * STEP
+    rows = np.array([4, NEW, 0, 6, NEW, 2])
+    after = regrouped(before, rows)
+    answers = numbers(after.recommend(end))
+    np.testing.assert_array_equal(
+        answers[:, rows != NEW], numbers(before.recommend(end))[:, rows[rows != NEW]]
+    )
+    assert np.isnan(answers[:, rows == NEW]).all()
+    again = regrouped(regrouped(before, rows[:1]), np.array([NEW, 0, *[NEW] * 5]))
+    assert len(again.state()) <= len(before.state())
 
 
 @check

@@ -15,17 +15,18 @@ days no less is asked for than what was too little, and a tenth.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 from pydantic import Field
 
-from trimtab.sizing import snapshot
 from trimtab.sizing.histogram import MASK, SHIFT, Histogram, Rows, find
 from trimtab.sizing.relative import BUCKETS, CPU_LEAST, MEMORY_LEAST, Relative
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, spread
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
 from trimtab.sizing.window import Maxima
 
@@ -189,14 +190,14 @@ class Ensemble:
         lower, upper = self.models.limit.min(axis=1) * unit, self.models.limit.max(axis=1) * unit
         return Bounds(lower=lower, target=self.models.target * unit, upper=upper)
 
-    def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, prefix: str) -> dict[str, Array]:
         own = {prefix + name: array for name, array in self.models._asdict().items()}
         own[prefix + "unit"] = self.relative.unit
         for place, histogram in enumerate(self.histograms):
             own |= histogram.arrays(f"{prefix}{place}.")
         return own
 
-    def take_over(self, prefix: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         for place, histogram in enumerate(self.histograms):
             histogram.take_over(f"{prefix}{place}.", arrays)
         self.models = Models(*(arrays[prefix + name] for name in Models._fields))
@@ -247,17 +248,11 @@ class AutopilotMl(Strategy[AutopilotMlSettings]):
             memory=Bounds(lower=lower, target=target, upper=upper),
         )
 
-    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         models = self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
         return models | self._ooms.arrays("ooms.") | {"due": self._due}
 
-    def state(self) -> bytes:
-        return snapshot.pack(self, self._arrays())
-
-    def restore(self, state: bytes) -> None:
-        like = self._arrays()
-        growing = {name for name in like if name.endswith(".pool")}
-        arrays = snapshot.unpack(self, state, like, growing=growing)
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
         self._cpu.take_over("cpu.", arrays)
         self._memory.take_over("memory.", arrays)
         self._ooms.take_over("ooms.", arrays)

@@ -11,18 +11,17 @@ The paper also takes the highest answer of the last hour; that is left to the lo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 from pydantic import Field
 
-from trimtab.sizing import snapshot
 from trimtab.sizing.histogram import MASK, SHIFT, Histogram, Rows, find
 from trimtab.sizing.relative import BUCKETS, CPU_LEAST, MEMORY_LEAST, Relative
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, spread
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
 from trimtab.sizing.window import Maxima
 
@@ -103,11 +102,11 @@ class Usage:
         answers *= self.relative.unit
         return answers
 
-    def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, prefix: str) -> dict[str, Array]:
         own = {prefix + "unit": self.relative.unit, prefix + "samples": self.samples}
         return self.histogram.arrays(prefix) | self.maxima.arrays(prefix) | own
 
-    def take_over(self, prefix: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         self.histogram.take_over(prefix, arrays)
         self.maxima.take_over(prefix, arrays)
         self.relative.unit, self.samples = arrays[prefix + "unit"], arrays[prefix + "samples"]
@@ -158,13 +157,9 @@ class AutopilotWindow(Strategy[AutopilotWindowSettings]):
         lower, target, upper = (bound * factor for bound in bounds)
         return Bounds(lower=lower, target=target, upper=upper)
 
-    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         return self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
 
-    def state(self) -> bytes:
-        return snapshot.pack(self, self._arrays())
-
-    def restore(self, state: bytes) -> None:
-        arrays = snapshot.unpack(self, state, self._arrays(), growing={"cpu.pool", "memory.pool"})
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
         self._cpu.take_over("cpu.", arrays)
         self._memory.take_over("memory.", arrays)

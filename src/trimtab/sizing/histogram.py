@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
 from trimtab.sizing.prefetch import AHEAD, prefetch
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Floats, Indices
 
 Found = npt.NDArray[np.uint16]
@@ -363,12 +364,12 @@ class Histogram:
         self.rows.total[row] = total
         self.rows.reference[row] = reference
 
-    def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, prefix: str) -> dict[str, Array]:
         """What is to be kept of it, under names with this prefix."""
         kept = self.rows._replace(pool=self.rows.pool[: int(self.rows.used[0])])
         return {prefix + name: array for name, array in kept._asdict().items()}
 
-    def take_over(self, prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         """Be what `arrays` gave. What could lead a loop astray is refused."""
         rows = Rows(**{name: arrays[prefix + name] for name in Rows._fields})
         pool = rows.pool.shape[0]

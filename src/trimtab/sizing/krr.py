@@ -7,14 +7,13 @@ with twice the buffer. Left out is its merging of pods: a container is one serie
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from trimtab.sizing import snapshot
 from trimtab.sizing.sample import MEMORY_MOST, spread
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
 from trimtab.sizing.window import CPU_BUCKETS, MEMORY_BUCKETS, Maxima, Window
 
@@ -96,14 +95,10 @@ class Krr(Strategy[KrrSettings]):
         )
         return Bounds(lower=low, target=target, upper=high)
 
-    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | self._ooms.arrays("ooms.")
 
-    def state(self) -> bytes:
-        return snapshot.pack(self, self._arrays())
-
-    def restore(self, state: bytes) -> None:
-        arrays = snapshot.unpack(self, state, self._arrays(), growing={"cpu.pool", "memory.pool"})
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
         self._cpu.take_over("cpu.", arrays)
         self._memory.take_over("memory.", arrays)
         self._ooms.take_over("ooms.", arrays)

@@ -6,13 +6,12 @@ Left out is when to take these steps: `trimtab.sizing.trimtab` knows the time.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trimtab.sizing import forecast
 from trimtab.sizing.forecast import EPOCH, FORECASTERS, MASS, Grid, Pace, Small, Stake
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Floats, Indices
 
 FLEET_EVERY = 6
@@ -101,7 +100,7 @@ class Learner:
         """What was seen ahead no longer follows from what is known."""
         self._seen_ahead = None
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """All of the state, by name."""
         small = {field.name: getattr(self._small, field.name) for field in fields(self._small)}
         return {

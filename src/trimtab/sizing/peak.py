@@ -6,15 +6,14 @@ the ends of the range of peaks that koordlet reports. An OOM counts as a sample 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from trimtab.sizing import snapshot
 from trimtab.sizing.histogram import Histogram, exponential, find
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, spread
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
 
 HOUR = 3600.0
@@ -78,14 +77,10 @@ class Peak(Strategy[PeakSettings]):
         lower, target, upper = usage.percentiles((LOW_QUANTILE, quantile, 1.0)) * warm
         return Bounds(lower=lower, target=target, upper=upper)
 
-    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | {"since": self._since}
 
-    def state(self) -> bytes:
-        return snapshot.pack(self, self._arrays())
-
-    def restore(self, state: bytes) -> None:
-        arrays = snapshot.unpack(self, state, self._arrays(), growing={"cpu.pool", "memory.pool"})
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
         self._cpu.take_over("cpu.", arrays)
         self._memory.take_over("memory.", arrays)
         self._since = arrays["since"]

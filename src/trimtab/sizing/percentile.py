@@ -6,14 +6,13 @@ while it is a plausible answer. An OOM counts as a sample of what the container 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from trimtab.sizing import snapshot
 from trimtab.sizing.sample import spread
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
 from trimtab.sizing.window import CPU_BUCKETS, MEMORY_BUCKETS, Window
 
@@ -61,13 +60,9 @@ class Percentile(Strategy[PercentileSettings]):
         ) * np.where(window.count(t) >= s.min_samples, s.safety_factor, np.nan)
         return Bounds(lower=lower, target=target, upper=upper)
 
-    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         return self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
 
-    def state(self) -> bytes:
-        return snapshot.pack(self, self._arrays())
-
-    def restore(self, state: bytes) -> None:
-        arrays = snapshot.unpack(self, state, self._arrays(), growing={"cpu.pool", "memory.pool"})
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
         self._cpu.take_over("cpu.", arrays)
         self._memory.take_over("memory.", arrays)

@@ -11,16 +11,17 @@ an OOM, for two days no less is asked for than what was too little, and a tenth.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 from pydantic import Field
 
-from trimtab.sizing import snapshot
 from trimtab.sizing.periods import find_periods
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, spread
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
 from trimtab.sizing.window import Maxima
 
@@ -206,14 +207,14 @@ class Usage:
         highest = np.fmax.reduce(self.history, axis=1, initial=0.0).astype(np.float64)
         return Bounds(lower=lower, target=target, upper=np.maximum(target, highest * (1.0 + margin)))
 
-    def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
-        own: dict[str, npt.NDArray[Any]] = {
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        own: dict[str, Array] = {
             prefix + "history": self.history,
             prefix + "periods": self.periods,
         }
         return own | {f"{prefix}bin.{name}": array for name, array in self.bin._asdict().items()}
 
-    def take_over(self, prefix: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         periods = arrays[prefix + "periods"]
         if periods.min(initial=0) < 0 or periods.max(initial=0) > self._settings.memory:
             raise ValueError(f"state: {prefix}periods are not in order")
@@ -273,15 +274,11 @@ class Seasonal(Strategy[SeasonalSettings]):
             memory=Bounds(lower=lower, target=target, upper=upper),
         )
 
-    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         usage = self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
         return usage | self._ooms.arrays("ooms.") | {"clock": self._clock}
 
-    def state(self) -> bytes:
-        return snapshot.pack(self, self._arrays())
-
-    def restore(self, state: bytes) -> None:
-        arrays = snapshot.unpack(self, state, self._arrays())
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
         self._cpu.take_over("cpu.", arrays)
         self._memory.take_over("memory.", arrays)
         self._ooms.take_over("ooms.", arrays)

@@ -8,14 +8,15 @@ snapshot into what a newer version keeps is not done here: a strategy that chang
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.sizing.strategy import Strategy
+if TYPE_CHECKING:
+    from trimtab.sizing.strategy import Strategy
 
 Array = npt.NDArray[Any]
 MAGIC = b"trimtab1"
@@ -59,12 +60,10 @@ def pack(strategy: Strategy[Any], arrays: Mapping[str, Array]) -> bytes:
     return b"".join([*pieces, check.to_bytes(CHECK, "little")])
 
 
-def unpack(
-    strategy: Strategy[Any], state: bytes, like: Mapping[str, Array], growing: Collection[str] = ()
-) -> dict[str, Array]:
+def unpack(strategy: Strategy[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
     """The arrays of a snapshot that a strategy like this one has made.
 
-    They must have the names, types and shapes of `like`; those in `growing` may be longer or shorter.
+    They must have the names, types and shapes of `like`; a pool may be longer or shorter.
     """
     header, body = _open(state)
     _refuse_foreign(header, strategy)
@@ -74,13 +73,18 @@ def unpack(
             raise ValueError(f"state: array {part.name!r} is not one that {strategy.name} keeps")
         arrays[part.name] = _array(part, body)
         body = body[arrays[part.name].nbytes :]
-        _refuse_misshapen(part, like[part.name], any_length=part.name in growing)
+        _refuse_misshapen(part, like[part.name], any_length=is_pool(part.name))
     missing = like.keys() - arrays.keys()
     if missing:
         raise ValueError(f"state: array {min(missing)!r} is missing")
     if body:
         raise ValueError(f"state: {len(body)} bytes too many")
     return arrays
+
+
+def is_pool(name: str) -> bool:
+    """Whether an array's items are handed out to containers, so that it is as long as they need."""
+    return name.rpartition(".")[2] == "pool"
 
 
 def _little(array: Array) -> Array:

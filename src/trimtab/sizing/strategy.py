@@ -11,12 +11,16 @@ bounded memory, exact across a restart, and independent of the order of containe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
+
+from trimtab.sizing import snapshot
+from trimtab.sizing.snapshot import Array
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -76,12 +80,24 @@ class Strategy(ABC, Generic[S]):
         """The sizes at `t` seconds. Asking changes nothing."""
 
     @abstractmethod
-    def state(self) -> bytes:
-        """All that was learned; no code in it, and the same bytes for the same state."""
+    def arrays(self) -> Mapping[str, Array]:
+        """All that was learned, by name.
+
+        An array with a container's share in it has one row (or column) a container. One named `pool` may have any
+        length: its items are handed out to containers, whose `pages` beside it say which.
+        """
 
     @abstractmethod
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        """Be what `arrays` gave. What could lead a loop astray raises `ValueError`."""
+
+    def state(self) -> bytes:
+        """All that was learned; no code in it, and the same bytes for the same state."""
+        return snapshot.pack(self, self.arrays())
+
     def restore(self, state: bytes) -> None:
         """Take over what `state` returned from a strategy of the same name, settings and containers.
 
         From then on every answer is the same to the bit. Bytes that are not that raise `ValueError`.
         """
+        self.take_over(snapshot.unpack(self, state, self.arrays()))

@@ -9,15 +9,16 @@ very end of an hour is answered as if the hour were over.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from trimtab.sizing import snapshot
 from trimtab.sizing.forecast import Grid, Pace, Stake
 from trimtab.sizing.learner import Learner
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
 
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
@@ -142,17 +143,13 @@ class Trimtab(Strategy[TrimtabSettings]):
             memory=self._bounds(memory, self.settings.min_memory),
         )
 
-    def state(self) -> bytes:
-        return snapshot.pack(self, self._arrays())
-
-    def restore(self, state: bytes) -> None:
-        arrays = self._arrays()
-        for name, array in snapshot.unpack(self, state, arrays).items():
-            arrays[name][...] = array
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        for name, array in self.arrays().items():
+            array[...] = arrays[name]
         self._cpu.forget_ahead()
         self._memory.forget_ahead()
 
-    def _arrays(self) -> dict[str, snapshot.Array]:
+    def arrays(self) -> dict[str, Array]:
         return {
             "clock": self._clock,
             **{f"cpu.{name}": array for name, array in self._cpu.arrays().items()},

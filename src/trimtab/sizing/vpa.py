@@ -11,6 +11,7 @@ Checkpoints are read and written by `trimtab.sizing.checkpoint`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from numba import njit
 from pydantic import Field, model_validator
 
-from trimtab.sizing import histogram, snapshot
+from trimtab.sizing import histogram
 from trimtab.sizing.histogram import (
     NOWHERE,
     Buckets,
@@ -30,6 +31,7 @@ from trimtab.sizing.histogram import (
     percentile_buckets,
 )
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
 
 CPU_WEIGHT = 0.1
@@ -277,7 +279,7 @@ class Vpa(Strategy[VpaSettings]):
         )
         return Bounds(lower=answers[0], target=answers[1], upper=answers[2])
 
-    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+    def arrays(self) -> dict[str, Array]:
         return {
             **self.cpu.arrays("cpu."),
             **self.memory.arrays("memory."),
@@ -285,11 +287,7 @@ class Vpa(Strategy[VpaSettings]):
             **{"peaks." + name: array for name, array in self.peaks._asdict().items()},
         }
 
-    def state(self) -> bytes:
-        return snapshot.pack(self, self._arrays())
-
-    def restore(self, state: bytes) -> None:
-        arrays = snapshot.unpack(self, state, self._arrays(), growing={"cpu.pool", "memory.pool"})
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
         self.cpu.take_over("cpu.", arrays)
         self.memory.take_over("memory.", arrays)
         self.history = History(*(arrays["history." + name] for name in History._fields))

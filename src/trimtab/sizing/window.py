@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from numba import njit
 
 from trimtab.sizing.histogram import MASK, NOWHERE, PAGE, SHIFT, Buckets, Found, exponential, find
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Floats
 
 FULL = 65535
@@ -123,11 +124,11 @@ class Maxima:
         highest: Floats = self.peaks[self.live(t)].max(axis=0, initial=-np.inf)
         return np.where(np.isneginf(highest), np.nan, highest)
 
-    def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, prefix: str) -> dict[str, Array]:
         """What is to be kept of it, under names with this prefix."""
         return {prefix + "epoch": self.epoch, prefix + "peaks": self.peaks}
 
-    def take_over(self, prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         """Be what `arrays` gave."""
         self.epoch, self.peaks = arrays[prefix + "epoch"], arrays[prefix + "peaks"]
 
@@ -179,13 +180,13 @@ class Window:
         """The highest sample of each row in the window; NaN where it is empty."""
         return self.maxima.peak(t)
 
-    def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, prefix: str) -> dict[str, Array]:
         """What is to be kept of it, under names with this prefix."""
         kept = self.slices._replace(pool=self.slices.pool[: int(self.slices.used[0])])
         counts = {prefix + name: array for name, array in kept._asdict().items()}
         return self.maxima.arrays(prefix) | counts
 
-    def take_over(self, prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         """Be what `arrays` gave. What could lead a loop astray is refused."""
         slices = Slices(**{name: arrays[prefix + name] for name in Slices._fields})
         pool = slices.pool.shape[0]
