@@ -1,0 +1,45 @@
+"""What a strategy proposes for one container: one row of its arrays, as a record.
+
+The numbers are as the strategy gave them, NaN and nonsense included; the gate decides what is believed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from trimtab.sizing.recommendation import Factor
+from trimtab.sizing.strategy import Bounds, Sizes
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """One resource in millicores or bytes; NaN: the strategy cannot say."""
+
+    target: float = math.nan
+    lower: float = math.nan
+    """A request between this and `upper` is not worth a change."""
+    upper: float = math.nan
+
+
+class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Both resources, and what the strategy has to say about them."""
+
+    cpu: Ask = Ask()
+    memory: Ask = Ask()
+    strategy: str
+    facts: tuple[Factor, ...] = ()
+    """What it rests on, such as the percentile and the safety factor; they open the explanation."""
+
+
+def proposal(sizes: Sizes, row: int, *, strategy: str, facts: tuple[Factor, ...] = ()) -> Proposal:
+    """What a strategy said of the container in this row."""
+    return Proposal(
+        cpu=_ask(sizes.cpu, row, 1000.0), memory=_ask(sizes.memory, row, 1.0), strategy=strategy, facts=facts
+    )
+
+
+def _ask(bounds: Bounds, row: int, units: float) -> Ask:
+    return Ask(
+        float(bounds.target[row]) * units, float(bounds.lower[row]) * units, float(bounds.upper[row]) * units
+    )
