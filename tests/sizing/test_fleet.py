@@ -1,0 +1,92 @@
+"""A fleet answers by name as a strategy of just those containers would, whoever comes and goes."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.sizing.fleet import Fleet
+
+HOUR = 3600.0
+
+
+class Name(NamedTuple):
+    pod: str
+    container: str
+
+
+def fleet(name: str = "percentile") -> Fleet[Name]:
+    return Fleet(name, {"min_samples": 1} if name == "percentile" else {}, key=Name)
+
+
+def usage(name: Name, t: float) -> float:
+    """What this container uses at that time, whoever asks."""
+    return 0.1 * (1 + int(name.pod.rpartition("-")[2]) % 7) + 0.01 * (t / HOUR % 5)
+
+
+def show(some: Fleet[Name], names: list[Name], t: float) -> None:
+    rows = some.rows(names)
+    used = np.array([usage(name, t) for name in names])
+    some.observe(t, rows, cpu=used, memory=used * 1e9)
+
+
+def targets(some: Fleet[Name], names: list[Name], t: float) -> list[list[float]]:
+    sizes = some.recommend(t, some.rows(names))
+    return [sizes.cpu.target.tolist(), sizes.memory.target.tolist()]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["in", "out", "seen", "restart"]), st.integers(0, 40)), max_size=60)
+)
+def test_those_that_stay_are_sized_as_if_nobody_else_had_ever_been_there(
+    steps: list[tuple[str, int]],
+) -> None:
+    everybody = fleet()
+    alone: dict[Name, Fleet[Name]] = {}
+    t = 1.7e9
+    for deed, number in steps:
+        name = Name(f"pod-{number}", "main")
+        if deed == "in":
+            everybody.include([name, name])
+            alone.setdefault(name, fleet()).include([name])
+        elif deed == "out":
+            everybody.forget([name])
+            alone.pop(name, None)
+        elif deed == "restart":
+            again = fleet()
+            again.restore(everybody.state())
+            everybody = again
+        else:
+            t += HOUR
+            show(everybody, list(alone), t)
+            for one, own in alone.items():
+                show(own, [one], t)
+    assert set(everybody.keys()) == alone.keys()
+    for name, own in alone.items():
+        np.testing.assert_array_equal(targets(everybody, [name], t), targets(own, [name], t))
+
+
+def test_a_newcomer_knows_nothing_even_in_the_place_of_one_that_left() -> None:
+    some = fleet()
+    first = [Name(f"pod-{number}", "main") for number in range(100)]
+    some.include(first)
+    show(some, first, 1.7e9)
+    some.forget(first[:90])
+    later = [Name(f"later-{number}", "main") for number in range(500)]
+    some.include(later)
+    assert len(some) == 510
+    assert np.isnan(targets(some, later, 1.7e9)).all()
+    assert np.isfinite(targets(some, first[90:], 1.7e9)).all()
+
+
+def test_bytes_that_are_no_fleet_are_refused_and_change_nothing() -> None:
+    some = fleet()
+    some.include([Name("a", "main")])
+    before = some.state()
+    for wrong in (b"", b"\x80", before[:-1], fleet("vpa").state()):
+        with pytest.raises(ValueError, match="state: "):
+            some.restore(wrong)
+    assert some.state() == before
