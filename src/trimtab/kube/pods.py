@@ -106,9 +106,14 @@ class _ContainerWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     restart_policy: str | None = None
 
 
-class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class ContainersWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """The containers in the spec of a pod, or of a workload's template."""
+
     containers: tuple[_ContainerWire, ...] = ()
     init_containers: tuple[_ContainerWire, ...] = ()
+
+
+class _SpecWire(ContainersWire, rename="camel", frozen=True, gc=False):
     node_name: str = ""
     priority: int = 0
 
@@ -164,14 +169,62 @@ def pods(folding: Folding | None = None) -> Shape[Pod]:
     return Shape(wire=_PodWire, fold=_PodFolding(folding or Folding()).fold)
 
 
+class ContainerFolding:
+    """Folds the containers of pods and templates: looked up by what makes them differ, and made only when new."""
+
+    def __init__(self, folding: Folding) -> None:
+        self._intern = folding.intern
+        self.resources = Memo(self._make_resources)
+        self._container = Memo(self._make_container)
+
+    def fold(self, spec: ContainersWire) -> tuple[Container, ...]:
+        known = self._container
+        found = [known[w.name, "main", bytes(w.resources), bytes(w.resize_policy)] for w in spec.containers]
+        for wire in spec.init_containers:
+            role: Role = "sidecar" if wire.restart_policy == "Always" else "init"
+            found.append(known[wire.name, role, bytes(wire.resources), bytes(wire.resize_policy)])
+        containers: tuple[Container, ...] = self._intern[tuple(found)]
+        return containers
+
+    def _make_container(self, differs: tuple[str, Role, bytes, bytes]) -> Container:
+        name, role, resources, resize_policy = differs
+        restart_on = [
+            policy.resource_name
+            for policy in msgspec.json.decode(resize_policy, type=list[_ResizePolicyWire])
+            if policy.restart_policy == "RestartContainer"
+        ]
+        container: Container = self._intern[
+            Container(
+                self._intern[name],
+                role,
+                self.resources[resources],
+                "cpu" in restart_on,
+                "memory" in restart_on,
+            )
+        ]
+        return container
+
+    def _make_resources(self, raw: bytes) -> Resources:
+        wire = msgspec.json.decode(raw, type=_ResourcesWire)
+        requests, limits = wire.requests, wire.limits
+        resources: Resources = self._intern[
+            Resources(
+                _amount(requests, "cpu"),
+                _amount(limits, "cpu"),
+                _amount(requests, "memory"),
+                _amount(limits, "memory"),
+            )
+        ]
+        return resources
+
+
 class _PodFolding:
-    """Folds pods. Containers and their states are looked up by what makes them differ, and made only when new."""
+    """Folds pods. What their containers are and how they fare is made only when it is new."""
 
     def __init__(self, folding: Folding) -> None:
         self._folding = folding
         self._intern = folding.intern
-        self._resources = Memo(self._make_resources)
-        self._container = Memo(self._make_container)
+        self._containers = ContainerFolding(folding)
         self._state = Memo(self._make_state)
 
     def fold(self, wire: _PodWire) -> Pod:
@@ -194,37 +247,10 @@ class _PodFolding:
             folding.owner(metadata.owner_references),
             folding.labels(metadata.labels),
             folding.our_annotations(metadata.annotations),
-            self._containers(spec),
+            self._containers.fold(spec),
             self._states(status),
             resize,
         )
-
-    def _containers(self, spec: _SpecWire) -> tuple[Container, ...]:
-        known = self._container
-        found = [known[w.name, "main", bytes(w.resources), bytes(w.resize_policy)] for w in spec.containers]
-        for wire in spec.init_containers:
-            role: Role = "sidecar" if wire.restart_policy == "Always" else "init"
-            found.append(known[wire.name, role, bytes(wire.resources), bytes(wire.resize_policy)])
-        containers: tuple[Container, ...] = self._intern[tuple(found)]
-        return containers
-
-    def _make_container(self, differs: tuple[str, Role, bytes, bytes]) -> Container:
-        name, role, resources, resize_policy = differs
-        restart_on = [
-            policy.resource_name
-            for policy in msgspec.json.decode(resize_policy, type=list[_ResizePolicyWire])
-            if policy.restart_policy == "RestartContainer"
-        ]
-        container: Container = self._intern[
-            Container(
-                self._intern[name],
-                role,
-                self._resources[resources],
-                "cpu" in restart_on,
-                "memory" in restart_on,
-            )
-        ]
-        return container
 
     def _states(self, status: _StatusWire) -> tuple[ContainerState, ...]:
         wires = status.container_statuses
@@ -251,26 +277,13 @@ class _PodFolding:
                 ready=ready,
                 restarts=restarts,
                 waiting=self._intern[state.waiting.reason] if state.waiting else "",
-                applied=None if resources == b"null" else self._resources[resources],
+                applied=None if resources == b"null" else self._containers.resources[resources],
                 last_exit=Exit(self._intern[ended.reason], ended.exit_code, seconds(ended.finished_at))
                 if ended
                 else None,
             )
         ]
         return made
-
-    def _make_resources(self, raw: bytes) -> Resources:
-        wire = msgspec.json.decode(raw, type=_ResourcesWire)
-        requests, limits = wire.requests, wire.limits
-        resources: Resources = self._intern[
-            Resources(
-                _amount(requests, "cpu"),
-                _amount(limits, "cpu"),
-                _amount(requests, "memory"),
-                _amount(limits, "memory"),
-            )
-        ]
-        return resources
 
 
 _IS_READY = re.compile(rb'\{"type":"Ready",(?:"observedGeneration":\d+,)?"status":"(\w+)"')

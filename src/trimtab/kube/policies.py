@@ -1,0 +1,71 @@
+"""OptimizationPolicies, folded to who they are and what they want.
+
+Many policies say the same with other selectors, and each is told of again whenever its status is written, so equal
+specs are read once and kept once. The status is left out: whoever writes it knows what was written.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from trimtab.api import OptimizationPolicy
+from trimtab.api.errors import InvalidObjectError
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.kube.intern import Memo
+from trimtab.kube.records import Folding, MetadataWire, Shape, seconds, version_number
+
+
+class Policy(msgspec.Struct, frozen=True, eq=False):
+    """One OptimizationPolicy."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    generation: int
+    created: int
+    spec: OptimizationPolicySpec
+    problem: str
+    """What is wrong with it, for one that was let in before its kind knew better; it then selects nothing."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class _PolicyWire(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def policies(folding: Folding | None = None) -> Shape[Policy]:
+    """Read OptimizationPolicies as records."""
+    shared = folding or Folding()
+    specs = Memo(_read)
+
+    def fold(wire: _PolicyWire) -> Policy:
+        found = wire.metadata
+        spec, problem = specs[bytes(wire.spec)]
+        return Policy(
+            namespace=shared.intern[found.namespace],
+            name=found.name,
+            uid=found.uid,
+            version=version_number(found.resource_version),
+            generation=found.generation,
+            created=seconds(found.creation_timestamp),
+            spec=spec,
+            problem=problem,
+        )
+
+    return Shape(wire=_PolicyWire, fold=fold)
+
+
+def _read(raw: bytes) -> tuple[OptimizationPolicySpec, str]:
+    try:
+        policy = OptimizationPolicy.read({"kind": "OptimizationPolicy", "spec": msgspec.json.decode(raw)})
+    except InvalidObjectError as error:
+        return OptimizationPolicySpec(), str(error)
+    return policy.spec, ""
