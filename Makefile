@@ -5,6 +5,9 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/tests
 
+# Two processes, each with a cluster of its own; the tests of a file stay together, those of the node come last.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+
 DEMO := --strategy trimtab,vpa,krr,percentile --setting trimtab.cpu_risk=0.01,0.02,0.05
 
 .PHONY: help setup lint format test test-fast test-deps soak bench demo docs cluster cluster-down crds lock clean
@@ -31,7 +34,7 @@ lint: setup ## Check style, types and layers
 	lint-imports --no-cache
 
 test: lint test-deps ## Run all checks and tests, on a real cluster too
-	pytest
+	pytest $(SIDE_BY_SIDE)
 
 test-fast: setup ## Run only the tests that need no cluster
 	TRIMTAB_SKIP_CLUSTER=1 pytest

@@ -45,13 +45,18 @@ def _fixtures_of(item: pytest.Item) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by what it asks for, and leave the node to the end: until then, no pod ever starts."""
+    """Mark each test by what it asks for, and leave the node to the end: until then, no pod ever starts.
+
+    The tests of a file share what they start, so one process runs them; and there is one node.
+    """
     for item in items:
         for fixture, mark in MARKS.items():
             if fixture in _fixtures_of(item):
                 item.add_marker(mark)
         if os.environ.get("TRIMTAB_SKIP_CLUSTER") and item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.skip(reason="TRIMTAB_SKIP_CLUSTER is set"))
+        on_node = item.get_closest_marker("node") is not None
+        item.add_marker(pytest.mark.xdist_group("node" if on_node else item.path.name))
     items.sort(key=lambda item: item.get_closest_marker("node") is not None)
 
 
