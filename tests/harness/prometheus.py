@@ -1,8 +1,10 @@
-"""A real Prometheus, from Debian's package, that scrapes what the kubelet of our node knows of its containers."""
+"""A real Prometheus, from Debian's package: one that scrapes the kubelet of our node, or one that holds a recording."""
 
 import json
+import subprocess
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,16 +17,30 @@ from harness.node import NAME
 from harness.process import Process, free_port
 
 
-class Prometheus:
-    """A running server at `url`; `with Prometheus(cluster, folder) as prometheus:` stops it at the end."""
+class Server:
+    """A running server at `url`; `with` starts it and stops it at the end."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        settings: Mapping[str, Any],
+        web: Mapping[str, Any] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         packages.install("prometheus")
         port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        settings = folder / "prometheus.yml"
-        settings.write_text(yaml.safe_dump(_scrape(cluster)))
-        flags = [f"--config.file={settings}", f"--storage.tsdb.path={folder / 'data'}"]
+        self.url = f"http{'s' if web and 'tls_server_config' in web else ''}://127.0.0.1:{port}"
+        file = folder / "prometheus.yml"
+        file.write_text(yaml.safe_dump(dict(settings)))
+        guard = folder / "web.yml"
+        guard.write_text(yaml.safe_dump(dict(web or {})))
+        flags = [
+            f"--config.file={file}",
+            f"--web.config.file={guard}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            *flags,
+        ]
         flags.append(f"--web.listen-address=127.0.0.1:{port}")
         self._server = Process("prometheus", ["prometheus", *flags], log=folder / "log")
 
@@ -36,11 +52,7 @@ class Prometheus:
             return found
 
     def _ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
+        return "Server is ready to receive web requests" in self._server.log.read_text()
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -51,6 +63,43 @@ class Prometheus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.kill()
+
+
+class Prometheus(Server):
+    """It scrapes what the kubelet of our node knows of its containers."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        super().__init__(folder, settings=_scrape(cluster))
+
+
+class Recorded(Server):
+    """It holds samples given as OpenMetrics text, each with its time, and scrapes nothing."""
+
+    def __init__(
+        self,
+        folder: Path,
+        openmetrics: str,
+        *,
+        web: Mapping[str, Any] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
+        packages.install("prometheus")
+        text = folder / "recording.txt"
+        text.write_text(openmetrics + "# EOF\n")
+        command = [
+            "promtool",
+            "tsdb",
+            "create-blocks-from",
+            "openmetrics",
+            "--quiet",
+            str(text),
+            str(folder / "data"),
+        ]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise RuntimeError(f"promtool took no recording: {made.stderr}")
+        keep = "--storage.tsdb.retention.time=100y"
+        super().__init__(folder, settings={"scrape_configs": []}, web=web, flags=[keep, *flags])
 
 
 def _scrape(cluster: Cluster) -> dict[str, Any]:

@@ -33,6 +33,8 @@ _FLAVOURS = (
     ("Prometheus", "app=prometheus"),
 )
 
+_PATHS = {("Mimir", "mimir"): "/prometheus", ("VictoriaMetrics", "vmselect"): "/select/0/prometheus"}
+
 
 @dataclass(frozen=True, slots=True)
 class PromQLServer:
@@ -43,10 +45,21 @@ class PromQLServer:
     service: str
     port: int
 
+    path: str = ""
+    """Under which it has /api/v1."""
+
     @property
     def url(self) -> str:
         """Its address inside the cluster."""
-        return f"http://{self.service}.{self.namespace}.svc:{self.port}"
+        return f"http://{self.service}.{self.namespace}.svc:{self.port}{self.path}"
+
+    @property
+    def proxied(self) -> str:
+        """Its path on the API server, which passes requests on to Services."""
+        service = SERVICES.path(
+            namespace=self.namespace, name=f"http:{self.service}:{self.port}", subresource="proxy"
+        )
+        return service + self.path
 
 
 async def has_metrics_server(client: Client) -> bool:
@@ -65,7 +78,8 @@ async def find_promql_servers(client: Client) -> list[PromQLServer]:
             labels = metadata.get("labels") or {}
             if wanted.items() <= labels.items() and (port := _query_port(service)):
                 key = (metadata["namespace"], metadata["name"])
-                found.setdefault(key, PromQLServer(flavour, *key, port))
+                path = _PATHS.get((flavour, wanted.get("app.kubernetes.io/name", "")), "")
+                found.setdefault(key, PromQLServer(flavour, *key, port, path))
     return list(found.values())
 
 

@@ -25,6 +25,10 @@ class SourceAway(UsageError):
         self.retry_after = retry_after
 
 
+class SourceSlow(SourceAway):
+    """No answer came in time."""
+
+
 class SourceRefused(UsageError):
     """The source answered that it will not: asking again changes nothing."""
 

@@ -1,0 +1,6 @@
+"""Usage from whatever speaks Prometheus' query API."""
+
+from trimtab.usage.prometheus.settings import PrometheusSettings
+from trimtab.usage.prometheus.source import Prometheus
+
+__all__ = ["Prometheus", "PrometheusSettings"]

@@ -1,0 +1,177 @@
+"""What a PromQL server answered, read with suspicion and at speed.
+
+The numbers of a matrix are millions of little texts. Each series is kept as the bytes it came in and turned into
+numbers in one go, so that no Python object is made for a sample. An answer that is not exactly what was asked for is
+refused whole: half an answer would be a wrong maximum. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.usage.errors import (
+    BadAnswer,
+    SourceAway,
+    SourceRefused,
+    SourceSlow,
+    TooMuchAsked,
+    UsageError,
+)
+from trimtab.usage.trace import Floats
+
+_ON_THE_GRID = 0.002
+"""Seconds: times are answered to the millisecond."""
+
+_LIMITS = (
+    "too many samples",
+    "exceeded maximum resolution",
+    "too many points",
+    "limit",
+    "too large",
+    "too many series",
+    "too long",
+    "maxSamplesPerQuery",
+    "exceeds",
+)
+
+
+Rows = npt.NDArray[np.int64]
+
+
+class Grid(NamedTuple):
+    """The times of a range query."""
+
+    start: float
+    step: float
+    steps: int
+
+    @property
+    def end(self) -> float:
+        """The last of them."""
+        return self.start + (self.steps - 1) * self.step
+
+
+class Series(msgspec.Struct, frozen=True, gc=False):
+    """One series of a matrix, its numbers still as text."""
+
+    metric: dict[str, str] = {}
+    values: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Data(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    result_type: str
+    result: list[Series]
+
+
+class _Said(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    status: str
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    error_type: str = ""
+    error: str = ""
+    warnings: list[str] = []
+    is_partial: bool = False
+
+
+_SAID = msgspec.json.Decoder(_Said)
+_DATA = msgspec.json.Decoder(_Data)
+_STRINGS = msgspec.json.Decoder(list[str])
+
+
+def strings(body: bytes) -> list[str]:
+    """Label names or label values."""
+    try:
+        return _STRINGS.decode(_data(body))
+    except msgspec.DecodeError as error:
+        raise BadAnswer(f"the answer is no list of labels: {error}") from None
+
+
+def highest(series: Series) -> float:
+    """The highest sample of a series; 0 where it has none that is a number."""
+    values = _numbers(bytes(series.values))[1::2]
+    return float(max(values[np.isfinite(values)], default=0.0))
+
+
+def matrix(body: bytes) -> list[Series]:
+    """The series of a range query."""
+    try:
+        data = _DATA.decode(_data(body))
+    except msgspec.DecodeError as error:
+        raise BadAnswer(f"the answer is no result of a query: {error}") from None
+    if data.result_type != "matrix":
+        raise BadAnswer(f"the answer is a {data.result_type}, not the matrix that was asked for")
+    return data.result
+
+
+def _data(body: bytes) -> msgspec.Raw:
+    try:
+        said = _SAID.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadAnswer(f"the answer is cut off or no JSON: {error}") from None
+    if said.status != "success":
+        raise _named(said, 200)
+    # Thanos, Mimir and remote reads answer with what they could reach; what PromQL itself remarks is harmless.
+    missing = [warning for warning in said.warnings if not warning.startswith("PromQL")]
+    if missing or said.is_partial:
+        raise SourceAway(f"it answered in part only: {'; '.join(missing) or 'isPartial'}")
+    return said.data
+
+
+def samples(series: Series, grid: Grid) -> tuple[Rows, Floats]:
+    """The rows of a grid on which a series has samples, and their values."""
+    flat = _numbers(bytes(series.values))
+    times, values = flat[0::2], flat[1::2]
+    rows = (times - grid.start) / grid.step
+    row = np.rint(rows)
+    fits = (row >= 0) & (row < grid.steps) & (np.abs(rows - row) * grid.step < _ON_THE_GRID)
+    if not fits.all():
+        raise BadAnswer("the answer has samples at times that were not asked for")
+    return row.astype(np.int64), values
+
+
+def _numbers(raw: bytes) -> Floats:
+    """Times and values in turn, from `[[1700000000,"0.25"],…]`."""
+    brackets, quotes = raw.count(b"["), raw.count(b'"')
+    pairs = brackets - 1
+    text = raw.translate(None, b'[]" \n\t\r')
+    if not text and pairs == 0:
+        return np.empty(0)
+    if quotes != 2 * pairs or text.count(b",") != 2 * pairs - 1:
+        raise BadAnswer("the answer has samples that are not a time and a value")
+    try:
+        flat = np.array(text.split(b","), dtype=np.float64)
+    except ValueError as error:
+        raise BadAnswer(f"the answer has a sample that is no number: {error}") from None
+    return flat
+
+
+def refusal(code: int, body: bytes, *, retry_after: float) -> UsageError:
+    """What an HTTP answer other than 200 means for us, whether the server wrote it or something before it."""
+    try:
+        said = _SAID.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = " ".join(body[:200].decode("utf-8", "replace").split())
+        said = _Said("error", error=text or f"status {code}")
+    return _named(said, code, retry_after)
+
+
+def _named(said: _Said, code: int, retry_after: float = 0.0) -> UsageError:
+    line = " ".join(said.error.split()) or f"status {code}"
+    if said.error_type == "timeout" or code == 504 or "timed out" in line or "deadline exceeded" in line:
+        return SourceSlow(line)
+    if code == 413 or (code in {200, 400, 422, 500} and any(limit in line for limit in _LIMITS)):
+        return TooMuchAsked(line)
+    if code == 429 or code >= 500 or said.error_type in {"canceled", "unavailable", "internal"}:
+        return SourceAway(line, retry_after=retry_after)
+    return SourceRefused(f"{code} {line}{_advice(code)}")
+
+
+def _advice(code: int) -> str:
+    if code in {401, 403}:
+        return "; check token_file, username, tenant and headers"
+    if code == 404 or 300 <= code < 400:
+        return "; check url: it must be the address under which /api/v1 is, as with Mimir's /prometheus"
+    return ""

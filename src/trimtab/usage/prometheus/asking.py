@@ -1,0 +1,80 @@
+"""How a server is asked many things without harm to it: few at a time, again later when it is busy, less when it is much.
+
+What cannot be answered whole is cut in halves, and a failure is inherited by the parts it was cut into, so that
+a server that is down is not asked for ever. One question that fails for good ends them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from trimtab.kube.pace import Backoff
+from trimtab.usage.errors import BadAnswer, SourceAway, SourceSlow, TooMuchAsked, UsageError
+from trimtab.usage.prometheus.parts import Part
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many at a time, and how often again."""
+
+    concurrency: int
+    retries: int
+    backoff: Backoff
+    rng: random.Random
+
+    async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer to one question that cannot be made smaller."""
+        failures = 0
+        while True:
+            try:
+                return await question()
+            except (SourceAway, BadAnswer) as error:
+                failures += 1
+                if failures > self.retries:
+                    raise
+                await asyncio.sleep(self.delay(error, failures))
+
+    async def ask_all(self, parts: Iterable[Part], question: Callable[[Part], Awaitable[None]]) -> None:
+        """Every part answered, whole or in smaller ones."""
+        free = asyncio.Semaphore(self.concurrency)
+
+        async def one(part: Part) -> None:
+            try:
+                async with free:
+                    await question(part)
+            except (TooMuchAsked, SourceAway, BadAnswer) as error:
+                rest = self._rest(part, error)
+                if not rest:
+                    raise
+                if rest[0].failures:
+                    await asyncio.sleep(self.delay(error, rest[0].failures))
+                for half in rest:
+                    group.create_task(one(half))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in parts:
+                    group.create_task(one(part))
+        except* UsageError as failed:
+            raise failed.exceptions[0] from None
+
+    def _rest(self, part: Part, error: UsageError) -> tuple[Part, ...]:
+        """What is left to ask after a failure: smaller parts, or the same once more; nothing when it is hopeless."""
+        if isinstance(error, TooMuchAsked):
+            return part.halves()
+        if part.failures >= self.retries:
+            return ()
+        again = replace(part, failures=part.failures + 1)
+        # Some servers say no more than "unavailable" of a query that is too much for them.
+        smaller = isinstance(error, SourceSlow) or again.failures > 1
+        return (again.halves() if smaller else ()) or (again,)
+
+    def delay(self, error: UsageError, failures: int) -> float:
+        wished = error.retry_after if isinstance(error, SourceAway) else 0.0
+        return max(wished, self.backoff.delay(failures, rng=self.rng))

@@ -1,0 +1,140 @@
+"""What a server holds for a window of time: under which names, of how many containers, sampled how often.
+
+It is asked of the server's index and of a few moments of the window, before and far cheaper than the read itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab.usage.errors import SourceRefused
+from trimtab.usage.prometheus import scheme as names
+from trimtab.usage.prometheus.answer import Grid, Series, highest
+from trimtab.usage.prometheus.asking import Patience
+from trimtab.usage.prometheus.parts import Part
+from trimtab.usage.prometheus.promql import all_equal, one_of, selector
+from trimtab.usage.prometheus.scheme import Labels, Scheme, recognise
+from trimtab.usage.prometheus.server import Server
+from trimtab.usage.prometheus.settings import PrometheusSettings
+from trimtab.usage.usage import MOST_CORES
+
+USUAL_INTERVAL = 30.0
+_COUNTED_OVER = 600.0
+_STALE = 300.0
+_MOMENTS = 8
+_GLITCH = 2.0
+"""Times the largest machine: a rate over a counter that went back a little is far more, an extrapolated one less."""
+
+_ADVICE = "let Prometheus scrape the kubelets' /metrics/cadvisor or /metrics/resource, and check labels"
+_OPTIONAL = (
+    names.PERIODS,
+    names.THROTTLED,
+    names.OOM_EVENTS,
+    names.RESTARTS,
+    names.LAST_REASON,
+    names.MACHINE_CORES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a server holds."""
+
+    scheme: Scheme
+    series: dict[str, int]
+    """About how many containers each namespace has at a time."""
+    interval: float
+    """Seconds between two samples."""
+    most_cores: float
+    """More than any container can use."""
+
+    def weight(self, part: Part) -> int:
+        """About how many samples a part has."""
+        return part.steps * sum(max(1, self.series.get(namespace, 1)) for namespace in part.namespaces)
+
+
+class Look:
+    """Looks at what a server holds for one window."""
+
+    def __init__(self, server: Server, patience: Patience, settings: PrometheusSettings, grid: Grid) -> None:
+        self._server = server
+        self._patience = patience
+        self._settings = settings
+        self._grid = grid
+        self._moments = _moments(grid)
+        self._required = all_equal(settings.labels)
+
+    async def holdings(self, namespaces: tuple[str, ...] | None) -> Holdings:
+        """What there is in these namespaces, or in all; `SourceRefused` where there is nothing to read."""
+        scheme = await self._scheme()
+        memory = scheme.memory_series(namespaces)
+        every = await self._values(scheme.labels.namespace, memory) if namespaces is None else namespaces
+        counted = await self._at_moments(
+            scheme.number_of_containers(namespaces, over=max(self._grid.step, _STALE))
+        )
+        found = {series.metric.get(scheme.labels.namespace, ""): int(highest(series)) for series in counted}
+        often = await self._at_moments(f"max(count_over_time({memory}[{int(_COUNTED_OVER)}s]))")
+        return Holdings(
+            scheme=scheme,
+            series={namespace: found.get(namespace, 1) for namespace in every},
+            interval=_COUNTED_OVER / max(1.0, highest(often[0])) if often else USUAL_INTERVAL,
+            most_cores=await self._most_cores(scheme),
+        )
+
+    async def _scheme(self) -> Scheme:
+        settings = self._settings
+        memory = selector(settings.memory_rule or names.MEMORY, self._required)
+        present = await self._names(memory)
+        labels = recognise(present)
+        if settings.namespace_label and settings.pod_label and settings.container_label:
+            labels = Labels(settings.namespace_label, settings.pod_label, settings.container_label)
+        if not present or labels is None:
+            found = f"only with the labels {', '.join(sorted(present))}" if present else "not there"
+            raise SourceRefused(f"{self._server.address}: {memory} is {found}; {_ADVICE}")
+        if settings.cluster_label in present:
+            await self._one_cluster(memory)
+        metrics = await self._values("__name__", f"{{{one_of('__name__', _OPTIONAL)}}}")
+        restarts = selector(names.RESTARTS, self._required)
+        state_labels = recognise(await self._names(restarts)) if names.RESTARTS in metrics else None
+        return Scheme(
+            labels=labels,
+            state_labels=state_labels,
+            metrics=frozenset(metrics),
+            required=self._required,
+            cpu_rule=settings.cpu_rule,
+            memory_rule=settings.memory_rule,
+        )
+
+    async def _one_cluster(self, memory: str) -> None:
+        """Containers of the same name in two clusters would be taken for one."""
+        label = self._settings.cluster_label
+        clusters = sorted(await self._values(label, memory))
+        if len(clusters) > 1:
+            raise SourceRefused(
+                f"{self._server.address}: holds several clusters ({', '.join(clusters)}); "
+                f"set labels to the one that is meant, such as {label}={clusters[0]}"
+            )
+
+    async def _most_cores(self, scheme: Scheme) -> float:
+        if names.MACHINE_CORES not in scheme.metrics:
+            return MOST_CORES
+        machine = selector(names.MACHINE_CORES, self._required)
+        found = await self._at_moments(f"max({machine})")
+        cores = highest(found[0]) if found else 0.0
+        return _GLITCH * cores if cores > 0 else MOST_CORES
+
+    async def _names(self, match: str) -> list[str]:
+        return await self._patience.ask(lambda: self._server.label_names(match, self._grid))
+
+    async def _values(self, label: str, match: str) -> list[str]:
+        return await self._patience.ask(lambda: self._server.label_values(label, match, self._grid))
+
+    async def _at_moments(self, promql: str) -> list[Series]:
+        return await self._patience.ask(lambda: self._server.range(promql, self._moments))
+
+
+def _moments(grid: Grid) -> Grid:
+    """A few times of a grid, its last among them."""
+    stride = max(1, -(-(grid.steps - 1) // _MOMENTS))
+    count = (grid.steps - 1) // stride + 1
+    return Grid(grid.end - (count - 1) * stride * grid.step, stride * grid.step, count)

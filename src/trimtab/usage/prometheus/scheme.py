@@ -1,0 +1,183 @@
+"""How a server names containers, and the queries for what they use.
+
+The kubelet's names changed over the years, scrape configurations rename them, and one series may be there several
+times: scraped by two jobs, kept by two replicas of Prometheus, or of a container's former run. So labels are looked
+at before anything is asked, and of several series of one container the highest counts, never the sum. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from trimtab.usage.prometheus.promql import Matchers, differs, equals, one_of, selector, span
+
+CPU = "container_cpu_usage_seconds_total"
+MEMORY = "container_memory_working_set_bytes"
+PERIODS = "container_cpu_cfs_periods_total"
+THROTTLED = "container_cpu_cfs_throttled_periods_total"
+OOM_EVENTS = "container_oom_events_total"
+RESTARTS = "kube_pod_container_status_restarts_total"
+LAST_REASON = "kube_pod_container_status_last_terminated_reason"
+MACHINE_CORES = "machine_cpu_cores"
+
+Kind = Literal["cpu", "memory", "throttled", "oom"]
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The labels that name a container."""
+
+    namespace: str
+    pod: str
+    container: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}, {self.pod}, {self.container}"
+
+    def matchers(self, namespaces: Names | None = None) -> Matchers:
+        """Real containers, in these namespaces or in all: not a pod's own cgroup, nor the one that holds it open."""
+        where = one_of(self.namespace, namespaces) if namespaces is not None else differs(self.namespace, "")
+        return (
+            where,
+            differs(self.pod, ""),
+            differs(self.container, ""),
+            differs(self.container, "POD"),
+        )
+
+
+SCHEMES = (
+    # A scrape that puts its own pod and container on every series pushes the kubelet's aside.
+    Labels("exported_namespace", "exported_pod", "exported_container"),
+    Labels("namespace", "pod", "container"),
+    Labels("namespace", "pod_name", "container_name"),
+    Labels("kubernetes_namespace", "kubernetes_pod_name", "container_name"),
+    Labels(
+        "container_label_io_kubernetes_pod_namespace",
+        "container_label_io_kubernetes_pod_name",
+        "container_label_io_kubernetes_container_name",
+    ),
+)
+
+
+def recognise(present: Collection[str]) -> Labels | None:
+    """The scheme of series that have these labels."""
+    for scheme in SCHEMES:
+        if {scheme.namespace, scheme.pod, scheme.container} <= set(present):
+            return scheme
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How far back each step looks, in seconds."""
+
+    rate: float
+    """For counters: two samples must lie in it."""
+    gauge: float
+    """For gauges: one must."""
+
+    @classmethod
+    def of(cls, *, step: float, interval: float, wished: float) -> Window:
+        """A step, unless that is too short for samples that come every `interval` seconds."""
+        return cls(rate=wished or max(step, 4 * interval), gauge=max(step, 2 * interval))
+
+    def partly(self, step: float) -> int:
+        """In how many steps from a counter's first sample on the window is not yet full of them."""
+        return max(1, math.ceil(self.rate / step - 1e-6) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query for one kind of number, and the labels by which its answers name containers."""
+
+    kind: Kind
+    labels: Labels
+    promql: Callable[[Names], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Where a server has what: labels of the kubelet's series and of kube-state-metrics', and the series there are."""
+
+    labels: Labels
+    state_labels: Labels | None
+    metrics: frozenset[str]
+    required: Matchers
+    """What every series must match besides."""
+    cpu_rule: str | None = None
+    memory_rule: str | None = None
+
+    @property
+    def throttling(self) -> bool:
+        return {PERIODS, THROTTLED} <= self.metrics
+
+    @property
+    def ooms(self) -> bool:
+        return OOM_EVENTS in self.metrics or self._has_states
+
+    @property
+    def _has_states(self) -> bool:
+        return self.state_labels is not None and {RESTARTS, LAST_REASON} <= self.metrics
+
+    def questions(self, window: Window) -> Iterator[Question]:
+        """All that can be asked."""
+        yield Question("cpu", self.labels, partial(self._cpu, window))
+        yield Question("memory", self.labels, partial(self._memory, window))
+        if self.throttling:
+            yield Question("throttled", self.labels, partial(self._throttled, window))
+        # The kubelet's count of kills dies with the container it is of, so kube-state-metrics is asked too.
+        if OOM_EVENTS in self.metrics:
+            yield Question("oom", self.labels, partial(self._oom_events, window))
+        if self.state_labels is not None and self._has_states:
+            yield Question("oom", self.state_labels, partial(self._oom_restarts, self.state_labels, window))
+
+    def memory_series(self, namespaces: Names | None = None) -> str:
+        return self._selected(self.memory_rule or MEMORY, namespaces)
+
+    def number_of_containers(self, namespaces: Names | None, over: float) -> str:
+        """How many containers each namespace has."""
+        there = self._highest(f"last_over_time({self.memory_series(namespaces)}[{span(over)}])")
+        return f"count by ({self.labels.namespace}) ({there})"
+
+    def _cpu(self, window: Window, namespaces: Names) -> str:
+        """Cores. PromQL's rate sees a counter's resets; without two samples in the window it says nothing."""
+        if self.cpu_rule:
+            rule = self._selected(self.cpu_rule, namespaces)
+            return self._highest(f"avg_over_time({rule}[{span(window.gauge)}])")
+        counter = self._selected(CPU, namespaces)
+        # An old kubelet has a series for each processor instead of one for all.
+        return self._highest(f"sum without (cpu) (rate({counter}[{span(window.rate)}]))")
+
+    def _memory(self, window: Window, namespaces: Names) -> str:
+        """Bytes: the highest of a step, so that a long step hides no peak."""
+        return self._highest(f"max_over_time({self.memory_series(namespaces)}[{span(window.gauge)}])")
+
+    def _throttled(self, window: Window, namespaces: Names) -> str:
+        """The share of CFS periods."""
+        over = span(window.rate)
+        held, all_periods = (self._selected(metric, namespaces) for metric in (THROTTLED, PERIODS))
+        return self._highest(f"rate({held}[{over}]) / rate({all_periods}[{over}])")
+
+    def _oom_events(self, window: Window, namespaces: Names) -> str:
+        """A sample at each step within whose window the kernel killed something in a container."""
+        events = self._selected(OOM_EVENTS, namespaces)
+        return self._highest(f"increase({events}[{span(window.rate)}])") + " > 0"
+
+    def _oom_restarts(self, labels: Labels, window: Window, namespaces: Names) -> str:
+        """The same where a container came back and had last ended so."""
+        matchers = (*labels.matchers(namespaces), *self.required)
+        restarts = f"increase({selector(RESTARTS, matchers)}[{span(window.rate)}])"
+        killed = selector(LAST_REASON, (*matchers, equals("reason", "OOMKilled")))
+        return f"max by ({labels.key}) ({restarts}) > 0 and max by ({labels.key}) ({killed}) > 0"
+
+    def _selected(self, metric: str, namespaces: Names | None) -> str:
+        return selector(metric, (*self.labels.matchers(namespaces), *self.required))
+
+    def _highest(self, expression: str) -> str:
+        return f"max by ({self.labels.key}) ({expression})"

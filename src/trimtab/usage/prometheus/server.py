@@ -1,0 +1,38 @@
+"""What can be asked of a PromQL server: range queries, and its index of labels."""
+
+from __future__ import annotations
+
+from trimtab.usage.prometheus.answer import Grid, Series, matrix, strings
+from trimtab.usage.prometheus.wire import Wire
+
+_WHOLE = {"dedup": "true", "partial_response": "false"}
+"""To Thanos: rather no answer than half of one. Others pass it over."""
+
+
+class Server:
+    """The query API, spoken over a wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    @property
+    def address(self) -> str:
+        return self._wire.address
+
+    async def range(self, promql: str, grid: Grid) -> list[Series]:
+        """What a query gives at each time of a grid."""
+        times = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}", "step": f"{grid.step:.3f}"}
+        return await self._wire.post("/api/v1/query_range", {"query": promql, **times, **_WHOLE}, matrix)
+
+    async def label_names(self, match: str, grid: Grid) -> list[str]:
+        """The labels of the series that match, at about these times."""
+        return await self._wire.post("/api/v1/labels", {"match[]": match, **_between(grid)}, strings)
+
+    async def label_values(self, label: str, match: str, grid: Grid) -> list[str]:
+        """The values of one label."""
+        path = f"/api/v1/label/{label}/values"
+        return await self._wire.get(path, {"match[]": match, **_between(grid)}, strings)
+
+
+def _between(grid: Grid) -> dict[str, str]:
+    return {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}", "partial_response": "false"}

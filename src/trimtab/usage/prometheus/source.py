@@ -1,0 +1,218 @@
+"""Usage from whatever speaks Prometheus' query API: Prometheus, Thanos, Mimir, VictoriaMetrics.
+
+First it is looked what the server holds (`holdings`), which costs it little; then come the queries (`scheme`), cut by
+namespace and time to what it will answer (`parts`, `asking`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from sys import intern
+
+import numpy as np
+
+from trimtab.kube.client import Client
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.pace import Backoff
+from trimtab.store import Store
+from trimtab.usage.errors import BadAnswer, UsageError
+from trimtab.usage.prometheus.answer import Grid, Series, samples
+from trimtab.usage.prometheus.asking import Patience
+from trimtab.usage.prometheus.columns import Columns, events
+from trimtab.usage.prometheus.holdings import Holdings, Look
+from trimtab.usage.prometheus.parts import Part, parts_of
+from trimtab.usage.prometheus.scheme import Kind, Labels, Question, Window
+from trimtab.usage.prometheus.server import Server
+from trimtab.usage.prometheus.settings import PrometheusSettings
+from trimtab.usage.prometheus.way import way_to
+from trimtab.usage.prometheus.wire import Wire
+from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
+from trimtab.usage.usage import MOST_BYTES, PodContainer, Usage
+
+BYTES_A_SAMPLE = 28
+BYTES_A_SERIES = 150
+MOST_KILLS = 1e9
+ROUNDING = 1e-6
+LATELY = 600.0
+
+
+class Prometheus(Source[PrometheusSettings]):
+    """A PromQL server; its settings say how to reach it."""
+
+    name = "prometheus"
+    settings_type = PrometheusSettings
+    capabilities = Capabilities(history=True, throttling=True, ooms=True)
+
+    def __init__(
+        self,
+        settings: PrometheusSettings,
+        *,
+        client: Client | None = None,
+        store: Store | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        super().__init__(settings, client=client, store=store)
+        self._patience = Patience(
+            concurrency=settings.concurrency,
+            retries=settings.retries,
+            backoff=backoff or Backoff(first=0.5),
+            rng=random.Random(),  # noqa: S311 - jitter
+        )
+        self._wire: Wire | None = None
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._wire is not None:
+            await self._wire.__aexit__()
+            self._wire = None
+
+    async def check(self) -> Health:
+        """Whether it answers, and has samples of containers of the last ten minutes."""
+        now = time.time()
+        try:
+            server = await self._server()
+            held = await self._look(server, Grid(now - LATELY, LATELY, 2), None)
+        except UsageError as error:
+            said, _, advice = str(error).rpartition("; ")
+            return Health(ok=False, detail=said or advice, advice=advice if said else "")
+        except KubeError as error:
+            return Health(ok=False, detail=describe(error), advice="check the connection, or set url")
+        knows = [
+            word
+            for word, known in (("throttling", held.scheme.throttling), ("OOM kills", held.scheme.ooms))
+            if known
+        ]
+        containers = sum(held.series.values())
+        detail = f"{server.address}: {containers:,} containers in {len(held.series):,} namespaces, a sample every {held.interval:.0f} s"
+        return Health(ok=True, detail=f"{detail}; knows {', '.join(['CPU', 'memory', *knows])}")
+
+    async def cost(self, ask: Ask) -> Cost:
+        """By the containers that are there at a few moments of the window: pods that come and go add to it."""
+        held = await self._look(await self._server(), _grid(ask), ask.namespaces)
+        queries = len(self._parts(held, ask)) * len(self._questions(held, ask))
+        # Kills are rare: what they add is in the queries, not in the samples.
+        kinds = len({question.kind for question in self._questions(held, ask)} - {"oom"})
+        series = sum(held.series.values()) * kinds
+        size = series * (ask.steps * BYTES_A_SAMPLE + BYTES_A_SERIES)
+        return Cost(queries=queries, series=series, samples=series * ask.steps, bytes=size)
+
+    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+        """See `Source.read`."""
+        server, grid = await self._server(), _grid(ask)
+        held = await self._look(server, grid, ask.namespaces)
+        questions, parts = self._questions(held, ask), self._parts(held, ask)
+        columns = {
+            question.kind: Columns(grid.steps, most=_most(question.kind, held)) for question in questions
+        }
+        done, whole = 0, sum(map(held.weight, parts)) * len(questions)
+        for question in questions:
+
+            async def answer(part: Part, question: Question = question) -> None:
+                nonlocal done
+                await _take(server, question, part, grid=grid, into=columns[question.kind])
+                done += held.weight(part)
+                if progress:
+                    progress(done / whole)
+
+            await self._patience.ask_all(parts, answer)
+        window = self._window(held, ask)
+        if not self.settings.cpu_rule:
+            columns["cpu"].without_edges(window.partly(ask.step))
+        return _usage(columns, grid, window=window.rate)
+
+    # How it is done
+
+    def _questions(self, held: Holdings, ask: Ask) -> list[Question]:
+        left_out = {
+            kind
+            for kind, wanted in (("throttled", self.settings.throttling), ("oom", self.settings.ooms))
+            if not wanted
+        }
+        asked = held.scheme.questions(self._window(held, ask))
+        return [question for question in asked if question.kind not in left_out]
+
+    def _window(self, held: Holdings, ask: Ask) -> Window:
+        return Window.of(step=ask.step, interval=held.interval, wished=self.settings.rate_window)
+
+    def _parts(self, held: Holdings, ask: Ask) -> list[Part]:
+        settings = self.settings
+        return list(
+            parts_of(
+                held.series,
+                steps=ask.steps,
+                points_a_series=settings.points_a_series,
+                samples_a_query=settings.samples_a_query,
+            )
+        )
+
+    async def _look(self, server: Server, grid: Grid, namespaces: tuple[str, ...] | None) -> Holdings:
+        held = await Look(server, self._patience, self.settings, grid).holdings(namespaces)
+        self.capabilities = Capabilities(
+            history=True,
+            throttling=self.settings.throttling and held.scheme.throttling,
+            ooms=self.settings.ooms and held.scheme.ooms,
+        )
+        return held
+
+    async def _server(self) -> Server:
+        """The server, found on the first call."""
+        if self._wire is None:
+            settings = self.settings
+            tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
+            connection, path = await way_to(settings, self.client)
+            wire = Wire(
+                connection,
+                path=path,
+                headers={**tenant, **settings.headers},
+                timeout=settings.timeout,
+                most_bytes=settings.bytes_an_answer,
+            )
+            self._wire = await wire.__aenter__()
+        return Server(self._wire)
+
+
+def _grid(ask: Ask) -> Grid:
+    return Grid(ask.start, ask.step, ask.steps)
+
+
+def _most(kind: Kind, held: Holdings) -> float:
+    return {"cpu": held.most_cores, "memory": MOST_BYTES, "throttled": 1.0 + ROUNDING, "oom": MOST_KILLS}[
+        kind
+    ]
+
+
+async def _take(server: Server, question: Question, part: Part, *, grid: Grid, into: Columns) -> None:
+    """Ask for one part, and keep the answer once all of it is known to be sound."""
+    asked = Grid(grid.start + part.first * grid.step, grid.step, part.steps)
+    answer = await server.range(question.promql(part.namespaces), asked)
+    sound = [(_container(series, question.labels), *samples(series, asked)) for series in answer]
+    for container, rows, values in sound:
+        into.lay(container, part.first + rows, values)
+
+
+def _container(series: Series, labels: Labels) -> PodContainer:
+    names = series.metric
+    try:
+        return PodContainer(
+            intern(names[labels.namespace]), names[labels.pod], intern(names[labels.container])
+        )
+    except KeyError as missing:
+        raise BadAnswer(f"the answer has a series without the label {missing}") from None
+
+
+def _usage(columns: dict[Kind, Columns], grid: Grid, *, window: float) -> Usage:
+    containers = tuple(sorted(columns["cpu"].keys() | columns["memory"].keys()))
+    throttled = columns["throttled"].grid(containers) if "throttled" in columns else None
+    if throttled is not None:
+        np.minimum(throttled, 1.0, out=throttled)
+    return Usage(
+        containers=containers,
+        start=grid.start,
+        step=grid.step,
+        cpu=columns["cpu"].grid(containers),
+        memory=columns["memory"].grid(containers),
+        throttled=throttled,
+        ooms=events(columns["oom"], start=grid.start, step=grid.step, window=window)
+        if "oom" in columns
+        else None,
+    )

@@ -1,0 +1,138 @@
+"""The wire to a PromQL server: one question, one answer, and a name for what went wrong.
+
+Who we are is a `kube.auth.Connection`, for a server of its own as for one behind the API server's proxy. Asking again,
+and asking for less, is for the source to decide.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Self, TypeVar
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from trimtab import __version__
+from trimtab.kube.auth import Connection, Identity
+from trimtab.kube.errors import KubeError, describe
+from trimtab.usage.errors import SourceAway, SourceRefused, SourceSlow, TooMuchAsked, UsageError
+from trimtab.usage.prometheus.answer import refusal
+
+T = TypeVar("T")
+
+_PIECE = 1 << 20
+
+
+class Wire:
+    """A pool of connections to one PromQL server, used as an async context manager."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        path: str = "",
+        headers: Mapping[str, str],
+        timeout: float,
+        most_bytes: int,
+    ) -> None:
+        self.address = connection.server + path
+        self._connection = connection
+        self._path = path
+        self._headers = headers
+        self._timeout = timeout
+        self._most_bytes = most_bytes
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            headers={"User-Agent": f"trimtab/{__version__}"},
+            timeout=aiohttp.ClientTimeout(total=self._timeout, sock_connect=10),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def post(self, path: str, form: Mapping[str, str], read: Callable[[bytes], T]) -> T:
+        """What `read` makes of the answer. A form travels in the body, where it may be of any length."""
+        return await self._ask("POST", path, form, read)
+
+    async def get(self, path: str, query: Mapping[str, str], read: Callable[[bytes], T]) -> T:
+        """The same for what cannot be posted: label values."""
+        return await self._ask("GET", path, query, read)
+
+    async def _ask(self, method: str, path: str, said: Mapping[str, str], read: Callable[[bytes], T]) -> T:
+        with _named(self.address, self._timeout):
+            identity = await self._connection.identity()
+            status, body, retry_after = await self._exchange(method, path, said, identity)
+            if status == 401 and await self._connection.renew(identity):
+                identity = await self._connection.identity()
+                status, body, retry_after = await self._exchange(method, path, said, identity)
+            if status == 200:
+                return read(body)
+            raise refusal(status, body, retry_after=retry_after)
+
+    async def _exchange(
+        self, method: str, path: str, said: Mapping[str, str], identity: Identity
+    ) -> tuple[int, bytes, float]:
+        assert self._session is not None, "use it as `async with`"
+        connection = self._connection
+        url = URL(connection.server + self._path + path, encoded=True)
+        headers = CIMultiDict(identity.headers)
+        headers.update(self._headers)
+        async with self._session.request(
+            method,
+            url.with_query(dict(said)) if method == "GET" else url,
+            data=dict(said) if method == "POST" else None,
+            headers=headers,
+            ssl=identity.ssl,
+            server_hostname=connection.server_hostname,
+            proxy=connection.proxy,
+            proxy_headers=connection.proxy_headers,
+            allow_redirects=False,
+        ) as response:
+            return response.status, await self._body(response), _seconds(response.headers.get("Retry-After"))
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        pieces, size = [], 0
+        async for piece in response.content.iter_chunked(_PIECE):
+            size += len(piece)
+            if size > self._most_bytes:
+                raise TooMuchAsked(f"the answer is larger than bytes_an_answer, {self._most_bytes:,}")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+@contextmanager
+def _named(address: str, timeout: float) -> Iterator[None]:
+    """Give what went wrong a name from our own tree, and say where."""
+    try:
+        yield
+    except UsageError as error:
+        error.args = (f"{address}: {error}",)
+        raise
+    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+        raise SourceRefused(
+            f"{address}: the server's certificate is not trusted ({describe(error)}); check ca_file and url"
+        ) from error
+    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
+        raise SourceAway(f"{address}: cannot connect: {describe(error)}") from error
+    except TimeoutError as error:
+        raise SourceSlow(f"{address}: no answer within {timeout:g} s") from error
+    except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
+        raise SourceAway(f"{address}: the connection broke: {describe(error)}") from error
+    except KubeError as error:
+        raise SourceRefused(describe(error)) from error
+
+
+def _seconds(header: str | None) -> float:
+    try:
+        return min(60.0, max(0.0, float(header))) if header else 0.0
+    except ValueError:
+        return 0.0
