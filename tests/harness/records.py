@@ -1,0 +1,55 @@
+"""Records as informers make them, by way of the JSON that a server would send, for tests that need no server."""
+
+from typing import Any
+
+import msgspec
+
+from trimtab.kube.policies import Policy, policies
+from trimtab.kube.records import R, Shape
+from trimtab.kube.resources import DEPLOYMENTS, Resource
+from trimtab.kube.workloads import Workload, workloads
+
+_POLICIES = policies()
+
+
+def folded(shape: Shape[R], manifest: dict[str, Any]) -> R:
+    """What an informer of this shape would keep of an object."""
+    return shape.fold(msgspec.json.decode(msgspec.json.encode(manifest), type=shape.wire))
+
+
+def workload(
+    name: str = "web",
+    *,
+    namespace: str = "shop",
+    resource: Resource = DEPLOYMENTS,
+    labels: dict[str, str] | None = None,
+    containers: tuple[dict[str, Any], ...] = (),
+    **metadata: Any,
+) -> Workload:
+    """A workload that was just made."""
+    manifest = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"{resource.plural}/{namespace}/{name}",
+            "resourceVersion": "1",
+            "labels": labels or {},
+            **metadata,
+        },
+        "spec": {"template": {"spec": {"containers": containers}}},
+    }
+    return folded(workloads(resource), manifest)
+
+
+def policy(
+    name: str = "default", *, namespace: str = "trimtab-system", generation: int = 1, **spec: Any
+) -> Policy:
+    """A policy, with its spec as people write it: `policy(weight=7, selector={…})`."""
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"policy/{namespace}/{name}",
+        "resourceVersion": str(generation),
+        "generation": generation,
+    }
+    return folded(_POLICIES, {"metadata": metadata, "spec": spec})
