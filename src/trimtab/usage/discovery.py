@@ -56,10 +56,8 @@ class PromQLServer:
     @property
     def proxied(self) -> str:
         """Its path on the API server, which passes requests on to Services."""
-        service = SERVICES.path(
-            namespace=self.namespace, name=f"http:{self.service}:{self.port}", subresource="proxy"
-        )
-        return service + self.path
+        services = SERVICES.path(namespace=self.namespace)
+        return f"{services}/http:{self.service}:{self.port}/proxy{self.path}"
 
 
 async def has_metrics_server(client: Client) -> bool:

@@ -69,15 +69,15 @@ class Look:
         scheme = await self._scheme()
         memory = scheme.memory_series(namespaces)
         every = await self._values(scheme.labels.namespace, memory) if namespaces is None else namespaces
-        counted = await self._at_moments(
-            scheme.number_of_containers(namespaces, over=max(self._grid.step, _STALE))
+        counted = await self._highest(
+            scheme.number_of_containers(namespaces, over=max(self._grid.step, _STALE)),
+            by=scheme.labels.namespace,
         )
-        found = {series.metric.get(scheme.labels.namespace, ""): int(highest(series)) for series in counted}
-        often = await self._at_moments(f"max(count_over_time({memory}[{int(_COUNTED_OVER)}s]))")
+        often = await self._highest(f"max(count_over_time({memory}[{int(_COUNTED_OVER)}s]))")
         return Holdings(
             scheme=scheme,
-            series={namespace: found.get(namespace, 1) for namespace in every},
-            interval=_COUNTED_OVER / max(1.0, highest(often[0])) if often else USUAL_INTERVAL,
+            series={namespace: int(counted.get(namespace, 1)) for namespace in every},
+            interval=_COUNTED_OVER / max(1.0, often[""]) if often else USUAL_INTERVAL,
             most_cores=await self._most_cores(scheme),
         )
 
@@ -119,8 +119,7 @@ class Look:
         if names.MACHINE_CORES not in scheme.metrics:
             return MOST_CORES
         machine = selector(names.MACHINE_CORES, self._required)
-        found = await self._at_moments(f"max({machine})")
-        cores = highest(found[0]) if found else 0.0
+        cores = (await self._highest(f"max({machine})")).get("", 0.0)
         return _GLITCH * cores if cores > 0 else MOST_CORES
 
     async def _names(self, match: str) -> list[str]:
@@ -129,8 +128,13 @@ class Look:
     async def _values(self, label: str, match: str) -> list[str]:
         return await self._patience.ask(lambda: self._server.label_values(label, match, self._grid))
 
-    async def _at_moments(self, promql: str) -> list[Series]:
-        return await self._patience.ask(lambda: self._server.range(promql, self._moments))
+    async def _highest(self, promql: str, *, by: str = "") -> dict[str, float]:
+        """The highest that a query gives at a few moments, by the value of a label."""
+
+        def read(found: list[Series]) -> dict[str, float]:
+            return {series.metric.get(by, ""): highest(series) for series in found}
+
+        return await self._patience.ask(lambda: self._server.range(promql, self._moments, read))
 
 
 def _moments(grid: Grid) -> Grid:

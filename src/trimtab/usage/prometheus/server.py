@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from trimtab.usage.prometheus.answer import Grid, Series, matrix, strings
 from trimtab.usage.prometheus.wire import Wire
+
+T = TypeVar("T")
 
 _WHOLE = {"dedup": "true", "partial_response": "false"}
 """To Thanos: rather no answer than half of one. Others pass it over."""
@@ -19,10 +24,11 @@ class Server:
     def address(self) -> str:
         return self._wire.address
 
-    async def range(self, promql: str, grid: Grid) -> list[Series]:
-        """What a query gives at each time of a grid."""
+    async def range(self, promql: str, grid: Grid, read: Callable[[list[Series]], T]) -> T:
+        """What `read` makes of the series that a query gives at the times of a grid."""
         times = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}", "step": f"{grid.step:.3f}"}
-        return await self._wire.post("/api/v1/query_range", {"query": promql, **times, **_WHOLE}, matrix)
+        form = {"query": promql, **times, **_WHOLE}
+        return await self._wire.post("/api/v1/query_range", form, lambda body: read(matrix(body)))
 
     async def label_names(self, match: str, grid: Grid) -> list[str]:
         """The labels of the series that match, at about these times."""

@@ -13,11 +13,10 @@ from sys import intern
 import numpy as np
 
 from trimtab.kube.client import Client
-from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.pace import Backoff
 from trimtab.store import Store
 from trimtab.usage.errors import BadAnswer, UsageError
-from trimtab.usage.prometheus.answer import Grid, Series, samples
+from trimtab.usage.prometheus.answer import Grid, Rows, Series, samples
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
 from trimtab.usage.prometheus.holdings import Holdings, Look
@@ -28,6 +27,7 @@ from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.prometheus.way import way_to
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
+from trimtab.usage.trace import Floats
 from trimtab.usage.usage import MOST_BYTES, PodContainer, Usage
 
 BYTES_A_SAMPLE = 28
@@ -75,8 +75,6 @@ class Prometheus(Source[PrometheusSettings]):
         except UsageError as error:
             said, _, advice = str(error).rpartition("; ")
             return Health(ok=False, detail=said or advice, advice=advice if said else "")
-        except KubeError as error:
-            return Health(ok=False, detail=describe(error), advice="check the connection, or set url")
         knows = [
             word
             for word, known in (("throttling", held.scheme.throttling), ("OOM kills", held.scheme.ooms))
@@ -184,9 +182,11 @@ def _most(kind: Kind, held: Holdings) -> float:
 async def _take(server: Server, question: Question, part: Part, *, grid: Grid, into: Columns) -> None:
     """Ask for one part, and keep the answer once all of it is known to be sound."""
     asked = Grid(grid.start + part.first * grid.step, grid.step, part.steps)
-    answer = await server.range(question.promql(part.namespaces), asked)
-    sound = [(_container(series, question.labels), *samples(series, asked)) for series in answer]
-    for container, rows, values in sound:
+
+    def read(answer: list[Series]) -> list[tuple[PodContainer, Rows, Floats]]:
+        return [(_container(series, question.labels), *samples(series, asked)) for series in answer]
+
+    for container, rows, values in await server.range(question.promql(part.namespaces), asked, read):
         into.lay(container, part.first + rows, values)
 
 

@@ -14,27 +14,34 @@ from trimtab.kube.auth.material import Kept
 from trimtab.kube.auth.secret import Secret
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
+from trimtab.kube.errors import KubeError, describe
 from trimtab.usage.discovery import find_promql_servers
-from trimtab.usage.errors import SourceRefused
+from trimtab.usage.errors import SourceAway, SourceRefused
 from trimtab.usage.prometheus.settings import PrometheusSettings
 
 
 async def way_to(settings: PrometheusSettings, client: Client | None) -> tuple[Connection, str]:
     """A connection, and the path on it under which /api/v1 is."""
-    if settings.url:
-        return _direct(settings.url, settings), ""
-    if client is None:
-        raise SourceRefused("no address and no cluster to find a PromQL server in; set url")
-    found = await find_promql_servers(client)
-    if not found:
+    try:
+        if settings.url:
+            return _direct(settings.url, settings), ""
+        return await _found(settings, client)
+    except KubeError as error:
+        kind = SourceAway if error.transient else SourceRefused
+        raise kind(describe(error)) from error
+
+
+async def _found(settings: PrometheusSettings, client: Client | None) -> tuple[Connection, str]:
+    found = await find_promql_servers(client) if client else []
+    if client is None or not found:
         raise SourceRefused(
-            "no Prometheus, Thanos, Mimir or VictoriaMetrics found by its Service labels; set url"
+            "no Prometheus, Thanos, Mimir or VictoriaMetrics found by the labels of a Service; set url"
         )
     if settings.reach == "direct" or (settings.reach == "auto" and "KUBERNETES_SERVICE_HOST" in os.environ):
         return _direct(found[0].url, settings), ""
     if settings.token_file or settings.username or settings.cert_file:
         raise SourceRefused(
-            "the API server's proxy does not pass credentials on; set url, to reach the server directly"
+            f"{found[0].url}: the API server's proxy passes no credentials on; set url to reach it directly"
         )
     return client.connection, found[0].proxied
 

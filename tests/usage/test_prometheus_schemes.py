@@ -1,0 +1,118 @@
+"""How servers name containers, and where they keep throttling and kills: every way is understood, or refused in words."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import UnavailableError
+from harness.prometheus import Recorded
+from trimtab.usage.errors import SourceRefused
+from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.source import Ask, Capabilities
+from trimtab.usage.usage import Oom, PodContainer, Usage
+from usage.recording import SCRAPE, T0, Recording, named
+
+ASK = Ask(start=T0, end=T0 + 3600, step=60)
+APP = PodContainer("shop", "web", "app")
+
+
+def renamed(**names: str) -> dict[str, str]:
+    return {names.get(label, label): value for label, value in named("web").items()}
+
+
+async def read(recording: Recording, folder: Path, **settings: object) -> tuple[Usage, Capabilities]:
+    try:
+        recorded = Recorded(folder, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as server:
+        chosen = PrometheusSettings.model_validate({"url": server.url, **settings})
+        async with Prometheus(chosen) as prometheus:
+            return await prometheus.read(ASK), prometheus.capabilities
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param(named("web"), id="cadvisor"),
+        pytest.param({"namespace": "shop", "pod": "web", "container": "app"}, id="kubelet resource metrics"),
+        pytest.param(renamed(pod="pod_name", container="container_name"), id="before 1.16"),
+        pytest.param(
+            renamed(namespace="exported_namespace", pod="exported_pod", container="exported_container")
+            | {"namespace": "kube-system", "pod": "cadvisor-x", "container": "cadvisor"},
+            id="pushed aside by the scrape's own",
+        ),
+    ],
+)
+async def test_each_way_to_name_a_container_is_recognised(labels: dict[str, str], tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container(labels, cores=0.5, memory=1e8)
+    usage, knows = await read(recording, tmp_path)
+    assert usage.containers == (APP,)
+    np.testing.assert_allclose(usage.cpu[3:, 0], 0.5)
+    assert knows == Capabilities(history=True)
+    assert usage.throttled is None
+    assert usage.ooms is None
+
+
+async def test_labels_of_ones_own_can_be_named(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container({"ns": "shop", "p": "web", "c": "app"}, cores=0.5, memory=1e8)
+    usage, _ = await read(recording, tmp_path, namespace_label="ns", pod_label="p", container_label="c")
+    assert usage.containers == (APP,)
+
+
+async def test_labels_that_name_no_container_are_shown(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container({"name": "docker-1"}, cores=0.5, memory=1e8)
+    with pytest.raises(SourceRefused, match=r"only with the labels __name__, name; let Prometheus scrape"):
+        await read(recording, tmp_path)
+
+
+async def test_of_several_clusters_one_must_be_meant(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container(named("web", cluster="prod"), cores=0.5, memory=2e8)
+    recording.container(named("web", cluster="test"), cores=0.1, memory=1e8)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(
+        SourceRefused, match=r"several clusters \(prod, test\); set labels .* such as cluster=prod"
+    ):
+        await read(recording, tmp_path / "a")
+    usage, _ = await read(recording, tmp_path / "b", labels={"cluster": "test"})
+    assert usage.memory[5, 0] == 1e8
+
+
+async def test_throttling_and_kills_are_read_where_they_are_known(tmp_path: Path) -> None:
+    recording = Recording()
+    scrapes = range(120)
+    app = named("web")
+    recording.container(app, cores=0.5, memory=1e8, scrapes=scrapes)
+    for metric, each in (("periods", 300), ("throttled_periods", 75)):
+        name = f"container_cpu_cfs_{metric}_total"
+        recording.add(name, app, [(SCRAPE * i, each * i) for i in scrapes])
+    recording.add("container_oom_events_total", app, [(SCRAPE * i, float(i >= 40)) for i in scrapes])
+    # The same kill and a later one, as kube-state-metrics tells it; its own labels pushed aside.
+    state = {"exported_namespace": "shop", "exported_pod": "web", "exported_container": "app"}
+    state |= {"namespace": "monitoring", "pod": "kube-state-metrics", "container": "main"}
+    recording.add(
+        "kube_pod_container_status_restarts_total",
+        state,
+        [(SCRAPE * i, float(i >= 41) + float(i >= 80)) for i in scrapes],
+    )
+    recording.add(
+        "kube_pod_container_status_last_terminated_reason",
+        {**state, "reason": "OOMKilled"},
+        [(SCRAPE * i, 1) for i in scrapes if i >= 41],
+    )
+    usage, knows = await read(recording, tmp_path)
+    assert knows == Capabilities(history=True, throttling=True, ooms=True)
+    assert usage.throttled is not None
+    np.testing.assert_allclose(usage.throttled[3:, 0], 0.25)
+    assert usage.ooms == (Oom(T0 + 40 * SCRAPE, APP), Oom(T0 + 80 * SCRAPE, APP))
+    (tmp_path / "b").mkdir()
+    without, knows = await read(recording, tmp_path / "b", throttling=False, ooms=False)
+    assert without.throttled is None
+    assert without.ooms is None
+    assert knows == Capabilities(history=True)
