@@ -1,131 +1,165 @@
-"""Usage from files: parquet or CSV with a row a sample, laid onto a regular grid of time.
+"""Usage from files, in any of the formats, laid onto a regular grid of time.
 
-The columns are `series` (a container's name), `t_seconds`, and one each or both of `cpu_cores | cpu_fraction` and
-`mem_bytes | mem_fraction`; others are passed over. Days on which nobody has a sample are left out, so that two
-recordings that lie years apart in one file do not make an array of years; the time of day stays what it was.
-
-A fraction is taken of a machine of one core and 16 GiB. Left out: the formats of the public archives.
+Days on which nobody has a sample are left out, so that two recordings that lie years apart in one file do not make an
+array of years; the time of day stays what it was. Of several samples on one step the highest is kept: a step too wide
+must not hide a peak.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
+from trimtab.usage import formats
+from trimtab.usage.formats.format import Format, Rows
+from trimtab.usage.formats.part import Part, parts
 from trimtab.usage.trace import Floats, Trace
+from trimtab.usage.usage import MOST_BYTES, MOST_CORES, plausible
 
 DAY = 86400.0
-CPU = ("cpu_cores", "cpu_fraction")
-MEMORY = ("mem_bytes", "mem_fraction")
-UNITS = {"mem_fraction": 16 * 2.0**30}
 FINEST = 15.0
 """Seconds: what comes closer together is of one step."""
+MOST_CELLS = 2**30
+"""Of a grid: 8 GiB a resource."""
 
-Columns = dict[str, npt.NDArray[np.float64]]
+N = TypeVar("N", bound=np.generic)
 Codes = npt.NDArray[np.int64]
+Progress = Callable[[float], None]
+"""Told now and then the share that is read, 0 to 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Table:
-    """Rows as they stand in a file: which series each is of, and the columns of numbers that we know."""
+    """All rows of a recording: which series each is of, and its numbers."""
 
     names: tuple[str, ...]
     codes: Codes
-    columns: Columns
+    seconds: Floats
+    cpu: Floats
+    memory: Floats
 
 
-def read(path: Path, *, step: float | None = None) -> Trace:
-    """The trace in a file, or in the one such file of a folder. The step is the usual one of the file if not given."""
-    path = _file(path)
-    table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-    if not {*CPU, *MEMORY} & table.columns.keys():
-        raise TrimtabError(f"{path}: has no usage; a column must be one of {', '.join(CPU + MEMORY)}")
-    if not len(table.codes):
+def read(
+    path: Path, *, form: str | None = None, step: float | None = None, progress: Progress | None = None
+) -> Trace:
+    """The trace in a file, an archive or a folder; its format is told by its columns, and the step is the usual one, if not given."""
+    known, chosen = _chosen(path, None if form is None else formats.named(form))
+    blocks = _blocks(known, chosen, progress)
+    first = next(blocks, None)
+    if first is None:
         raise TrimtabError(f"{path}: has no rows")
-    return _gridded(table, step)
+    table = _gathered(chain([first], blocks))
+    if known.sizes is not None:
+        with _readable(path):
+            sizes = known.sizes(path, table.names)
+        table.cpu *= sizes.cores[table.codes]
+        table.memory *= sizes.bytes[table.codes]
+    table.cpu, table.memory = plausible(table.cpu, most=MOST_CORES), plausible(table.memory, most=MOST_BYTES)
+    return _gridded(path, table, step)
 
 
-def _file(path: Path) -> Path:
-    if path.is_dir():
-        found = sorted(path.glob("*.parquet")) or sorted(
-            file for file in path.glob("*.csv") if file.name != "series_meta.csv"
-        )
-        if len(found) != 1:
-            raise TrimtabError(f"{path}: holds {len(found)} usage files; name the one to read")
-        return found[0]
-    if not path.exists():
-        raise TrimtabError(f"{path}: there is no such file")
-    if path.suffix not in {".parquet", ".csv"}:
-        raise TrimtabError(f"{path}: is neither .parquet nor .csv")
-    return path
+def _chosen(path: Path, form: Format | None) -> tuple[Format, list[Part]]:
+    """The format of what lies there, and the parts that are of it: a folder may hold other tables too."""
+    there = parts(path)
+    if form is not None and len(there) == 1:
+        return form, there
+    known: dict[str, list[Part]] = {}
+    for part in there:
+        with _readable(part):
+            found = formats.of(part)
+        if found is not None and form in {None, found}:
+            known.setdefault(found.name, []).append(part)
+    if len(known) > 1:
+        raise TrimtabError(f"{path}: holds usage as {' and as '.join(known)}; name one of them by --format")
+    if known:
+        return formats.named(next(iter(known))), next(iter(known.values()))
+    if form is not None:
+        raise TrimtabError(f"{path}: holds nothing of the format {form.name}")
+    if len(there) == 1:
+        return formats.own.FORMAT, there  # which says what its columns lack
+    raise TrimtabError(f"{path}: holds no usage in a format that is known: {', '.join(formats.FORMATS)}")
 
 
-def _wanted(names: Iterable[str], path: Path) -> list[str]:
-    present = list(names)
-    for needed in ("series", "t_seconds"):
-        if needed not in present:
-            raise TrimtabError(f"{path}: has no column {needed}; it has: {', '.join(present)}")
-    usage = [next((name for name in options if name in present), None) for options in (CPU, MEMORY)]
-    return ["series", "t_seconds", *(name for name in usage if name)]
+def _blocks(form: Format, chosen: Sequence[Part], progress: Progress | None) -> Iterator[Rows]:
+    total, done = max(1, sum(part.path.stat().st_size for part in chosen)), 0
+
+    def count(read: int) -> None:
+        nonlocal done
+        done += read
+
+    for part in chosen:
+        with _readable(part), part.open(count) as stream:
+            for rows in form.rows(part, stream):
+                if not np.isfinite(rows.seconds).all():
+                    raise TrimtabError(f"{part}: a row has no time")
+                yield rows
+                if progress is not None:
+                    progress(min(1.0, done / total))
+    if progress is not None:
+        progress(1.0)
 
 
-def _parquet(path: Path) -> Table:
+@contextmanager
+def _readable(place: Part | Path) -> Iterator[None]:
     try:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise TrimtabError(f"{path}: reading parquet needs pyarrow: pip install 'trimtab[parquet]'") from None
-    try:
-        with pq.ParquetFile(path) as file:
-            wanted = _wanted(file.schema_arrow.names, path)
-            rows = file.read(columns=wanted)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise TrimtabError(f"{path}: is not a parquet file that can be read: {error}") from None
-    series = rows["series"].combine_chunks()
-    if not pa.types.is_dictionary(series.type):
-        series = pc.dictionary_encode(series)
-    codes, names = _dense(series.indices.to_numpy().astype(np.int64), series.dictionary.to_pylist())
-    columns = {name: rows[name].to_numpy().astype(np.float64) for name in wanted if name != "series"}
-    return Table(names, codes, columns)
+        yield
+    except (
+        EOFError,
+        OSError,
+        UnicodeError,
+        csv.Error,
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise TrimtabError(f"{place}: is damaged: {str(error).splitlines()[0]}") from None
 
 
-def _csv(path: Path) -> Table:
-    codes: list[int] = []
+def _gathered(blocks: Iterable[Rows]) -> Table:
     index: dict[str, int] = {}
-    with path.open(newline="") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
-        wanted = _wanted(header, path)
-        places = [header.index(name) for name in wanted]
-        numbers: list[list[float]] = [[] for _ in wanted[1:]]
-        for line, row in enumerate(reader, start=2):
-            try:
-                codes.append(index.setdefault(row[places[0]], len(index)))
-                for place, column in zip(places[1:], numbers, strict=True):
-                    column.append(float(row[place] or "nan"))
-            except (ValueError, IndexError):
-                raise TrimtabError(
-                    f"{path}: line {line} is not {', '.join(wanted)}: {','.join(row)}"
-                ) from None
-    columns = {name: np.array(column) for name, column in zip(wanted[1:], numbers, strict=True)}
-    return Table(tuple(index), np.array(codes, np.int64), columns)
+    codes: list[npt.NDArray[np.int32]] = []
+    seconds: list[Floats] = []
+    cpu: list[Floats] = []
+    memory: list[Floats] = []
+    for rows in blocks:
+        here = np.array([index.setdefault(name, len(index)) for name in rows.names], np.int32)
+        codes.append(here[rows.codes])
+        seconds.append(rows.seconds)
+        nothing = np.full(len(rows.codes), np.nan)
+        cpu.append(nothing if rows.cpu is None else rows.cpu)
+        memory.append(nothing if rows.memory is None else rows.memory)
+    used, dense = np.unique(_joined(codes), return_inverse=True)  # a dictionary may name series without rows
+    names = list(index)
+    return Table(
+        names=tuple(names[code] for code in used),
+        codes=dense.astype(np.int64),
+        seconds=_joined(seconds),
+        cpu=_joined(cpu),
+        memory=_joined(memory),
+    )
 
 
-def _dense(codes: Codes, names: list[str]) -> tuple[Codes, tuple[str, ...]]:
-    """Codes of the series that have rows only: a dictionary may name many more."""
-    used, dense = np.unique(codes, return_inverse=True)
-    return dense.astype(np.int64), tuple(str(names[code]) for code in used)
+def _joined(pieces: list[npt.NDArray[N]]) -> npt.NDArray[N]:
+    """One array of all, and the pieces gone: a column is never in memory twice for long."""
+    whole: npt.NDArray[N] = np.concatenate(pieces)
+    pieces.clear()
+    return whole
 
 
-def _gridded(table: Table, step: float | None) -> Trace:
-    seconds, codes = table.columns["t_seconds"], table.codes
+def _gridded(path: Path, table: Table, step: float | None) -> Trace:
+    seconds, codes = table.seconds, table.codes
     width = step or _usual_step(codes, seconds)
     day = np.floor(seconds / DAY)
     days, nth_day = np.unique(day, return_inverse=True)
@@ -133,7 +167,11 @@ def _gridded(table: Table, step: float | None) -> Trace:
     first = int(rows.min())
     rows -= first
     shape = (int(rows.max()) + 1, len(table.names))
-    cpu, memory = (_laid(table.columns, options, rows, codes, shape) for options in (CPU, MEMORY))
+    if shape[0] * shape[1] > MOST_CELLS:
+        raise TrimtabError(
+            f"{path}: {shape[1]:,} series of {shape[0]:,} steps do not fit into memory; name fewer of its files"
+        )
+    cpu, memory = (_laid(column, rows, codes, shape) for column in (table.cpu, table.memory))
     return Trace(names=table.names, start=first * width, step=width, cpu=cpu, memory=memory)
 
 
@@ -145,12 +183,7 @@ def _usual_step(codes: Codes, seconds: Floats) -> float:
     return max(FINEST, float(np.round(np.median(apart)))) if len(apart) else 60.0
 
 
-def _laid(
-    columns: Columns, options: tuple[str, str], rows: Codes, codes: Codes, shape: tuple[int, int]
-) -> Floats:
-    """The highest of the samples that fall on one step: a step too wide must not hide a peak."""
+def _laid(column: Floats, rows: Codes, codes: Codes, shape: tuple[int, int]) -> Floats:
     grid = np.full(shape, np.nan)
-    name = next((name for name in options if name in columns), None)
-    if name is not None:
-        np.fmax.at(grid, (rows, codes), columns[name] * UNITS.get(name, 1.0))
+    np.fmax.at(grid, (rows, codes), column)
     return grid

@@ -1,0 +1,65 @@
+"""Parquet, a batch of rows at a time. pyarrow is an extra, and loaded only when such a file is met."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.errors import TrimtabError
+from trimtab.usage.formats.format import BLOCK
+from trimtab.usage.formats.part import Part
+from trimtab.usage.trace import Floats
+
+
+def schema(part: Part, stream: IO[bytes]) -> list[str]:
+    """The names of its columns."""
+    with _opened(part, stream) as file:
+        return list(file.schema_arrow.names)
+
+
+def batches(part: Part, stream: IO[bytes], *, wanted: Callable[[Sequence[str]], list[str]]) -> Iterator[Any]:
+    """Record batches with the columns that `wanted` picks from those that there are."""
+    with _opened(part, stream) as file:
+        yield from file.iter_batches(batch_size=BLOCK, columns=wanted(file.schema_arrow.names))
+
+
+def words(part: Part, column: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The values in the dictionary of a column, and which each row has."""
+    import pyarrow as pa
+
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    if encoded.null_count:
+        raise TrimtabError(f"{part}: a row has no name")
+    return list(map(str, encoded.dictionary.to_pylist())), encoded.indices.to_numpy().astype(np.int64)
+
+
+def numbers(column: Any) -> Floats:
+    """Null is NaN."""
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+
+
+@contextmanager
+def _opened(part: Part, stream: IO[bytes]) -> Iterator[Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise TrimtabError(f"{part}: reading parquet needs pyarrow: pip install 'trimtab[parquet]'") from None
+    with ExitStack() as stack:
+        if stream.__class__.__module__ in {"gzip", "tarfile", "zipfile"}:
+            # Parquet is read from its end: what is compressed as a whole is laid out on the disk first.
+            laid_out = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(stream, laid_out)
+            stream = laid_out
+        try:
+            yield stack.enter_context(pq.ParquetFile(stream))
+        except (pa.ArrowException, OSError) as error:
+            raise TrimtabError(
+                f"{part}: is not a parquet file that can be read: {str(error).splitlines()[0]}"
+            ) from None

@@ -1,0 +1,38 @@
+"""The table beside a recording that says what each container or machine has.
+
+It may name millions that the recording does not: it is read as a stream, for the series at hand alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trimtab.errors import TrimtabError
+from trimtab.usage.formats.format import Layout, text
+from trimtab.usage.formats.part import Part, of_file
+
+
+def rows_beside(
+    path: Path, table: str, names: Sequence[str], *, layout: Layout
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The rows of a table of these series: which of the names, and the layout's columns after the first."""
+    part = _beside(path, table)
+    index = {name: number for number, name in enumerate(names)}
+    with part.open() as stream:
+        for block in layout.blocks(part, text(stream)):
+            for name, *values in zip(*block.values(), strict=True):
+                if (number := index.get(name)) is not None:
+                    yield number, tuple(values)
+
+
+def _beside(path: Path, table: str) -> Part:
+    places = [
+        *(sorted(path.rglob(f"{table}*")) if path.is_dir() else ()),
+        *sorted(path.parent.glob(f"{table}*")),
+    ]
+    found = next((part for file in places if file.is_file() for part in of_file(file)), None)
+    if found is None:
+        raise TrimtabError(f"{path}: {table}.csv must lie beside it: it says what each series is a share of")
+    return found

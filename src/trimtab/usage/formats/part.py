@@ -1,0 +1,129 @@
+"""The files of a recording, wherever they lie: alone, in folders, compressed, in an archive.
+
+A part is opened as a stream and never unpacked whole into memory. What is compressed is told by its first bytes, not
+by its name: some archives call plain parquet `.parquet.gz`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import IO, BinaryIO, Literal, cast
+
+from trimtab.errors import TrimtabError
+
+KINDS = ("csv", "json", "parquet")
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+GZIP = b"\x1f\x8b"
+
+Kind = Literal["csv", "json", "parquet"]
+Count = Callable[[int], None]
+"""Told of each read from the disk, in bytes: how far a compressed stream has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One table of rows on the disk."""
+
+    path: Path
+    kind: Kind
+    member: str = ""
+    """Its name inside an archive."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.member}" if self.member else str(self.path)
+
+    @property
+    def stem(self) -> str:
+        """Its name without folder and endings."""
+        return PurePath(self.member or self.path).name.partition(".")[0]
+
+    @contextmanager
+    def open(self, count: Count | None = None) -> Iterator[IO[bytes]]:
+        with ExitStack() as stack:
+            raw = stack.enter_context(self.path.open("rb"))
+            stream: IO[bytes] = io.BufferedReader(_Counted(raw, count)) if count else raw
+            if self.member:
+                stream = stack.enter_context(self._unpacked(stream, stack))
+            yield stack.enter_context(_plain(stream))
+
+    def _unpacked(self, stream: IO[bytes], stack: ExitStack) -> IO[bytes]:
+        if self.path.suffix == ".zip":
+            return stack.enter_context(zipfile.ZipFile(stream)).open(self.member)
+        archive = stack.enter_context(tarfile.TarFile.open(fileobj=stream))
+        return cast("IO[bytes]", archive.extractfile(self.member))
+
+
+class _Counted(io.RawIOBase):
+    """A file that tells how much of it was read."""
+
+    def __init__(self, raw: BinaryIO | IO[bytes], count: Count) -> None:
+        self._raw, self._count = raw, count
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        data = self._raw.read(len(buffer))
+        buffer[: len(data)] = data
+        self._count(len(data))
+        return len(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._raw.seek(offset, whence)
+
+
+def _plain(stream: IO[bytes]) -> IO[bytes]:
+    compressed = stream.read(2) == GZIP
+    stream.seek(0)
+    return cast("IO[bytes]", gzip.open(stream)) if compressed else stream
+
+
+def parts(path: Path) -> list[Part]:
+    """All tables under a path, by name; a clear refusal where there are none."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+        found = [part for file in files for part in of_file(file)]
+    elif path.exists():
+        found = of_file(path)
+    else:
+        raise TrimtabError(f"{path}: there is no such file")
+    if not found:
+        raise TrimtabError(
+            f"{path}: is no .parquet, .csv or .json, compressed or not, and no archive of them"
+        )
+    return found
+
+
+def of_file(file: Path) -> list[Part]:
+    """The tables in a file: one, or those of a zip, or the first of a tar; none where it is something else."""
+    if not file.name.endswith(ARCHIVES):
+        kind = _kind(file.name)
+        return [Part(file, kind)] if kind else []
+    try:
+        return [Part(file, kind, name) for name in _members(file) if (kind := _kind(name))]
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+        raise TrimtabError(f"{file}: is not an archive that can be read: {error}") from None
+
+
+def _members(file: Path) -> list[str]:
+    if file.suffix == ".zip":
+        with zipfile.ZipFile(file) as archive:
+            return sorted(archive.namelist())
+    with tarfile.open(file) as archive:
+        # The first alone: to find the next, all of it would have to be unpacked.
+        return [next((member.name for member in archive if member.isfile()), "")]
+
+
+def _kind(name: str) -> Kind | None:
+    bare = name.removesuffix(".gz")
+    return next((cast("Kind", kind) for kind in KINDS if bare.endswith(f".{kind}")), None)
