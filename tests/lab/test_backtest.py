@@ -1,5 +1,6 @@
 """A back-test counts what was asked for and what was needed, as the loop would have run."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from trimtab.lab.oracle import Oracle
 from trimtab.lab.sample import sample
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
 from trimtab.sizing import Bounds, Settings, Sizes, Strategy, strategy
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Floats, Indices
 from trimtab.usage.trace import Trace
 
@@ -45,10 +47,10 @@ class Says(Strategy[Settings]):
         cpu, memory = self.cpu.copy(), self.memory.copy()
         return Sizes(cpu=Bounds(cpu, cpu, cpu), memory=Bounds(memory, memory, memory))
 
-    def state(self) -> bytes:
-        return b""
+    def arrays(self) -> dict[str, Array]:
+        return {}
 
-    def restore(self, state: bytes) -> None: ...
+    def take_over(self, arrays: Mapping[str, Array]) -> None: ...
 
 
 def trace(cpu: list[float], memory: list[float] | None = None) -> Trace:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from sizing.conformance import CHECKS
-from trimtab.sizing import available
+from trimtab.sizing import STRATEGIES
 
 
-@pytest.mark.parametrize("name", available())
+@pytest.mark.parametrize("name", STRATEGIES.names())
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_strategy(name: str, check: Callable[[str], None]) -> None:
     check(name)

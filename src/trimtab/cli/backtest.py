@@ -22,9 +22,9 @@ from trimtab.lab.backtest import backtest as replay
 from trimtab.lab.oracle import Oracle
 from trimtab.lab.report import Outcome, page
 from trimtab.lab.sample import sample
-from trimtab.sizing import Strategy, available
+from trimtab.sizing import Strategy
 from trimtab.sizing import strategy as new_strategy
-from trimtab.sizing.registry import strategy_type
+from trimtab.sizing.registry import STRATEGIES
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
@@ -93,7 +93,7 @@ def backtest(
         warm_up=_seconds("--warm-up", warm_up),
         minimum_change=minimum_change,
     )
-    names = available() if strategy == "all" else tuple(strategy.split(","))
+    names = STRATEGIES.names() if strategy == "all" else tuple(strategy.split(","))
     choices = [(name, settings) for name in names for settings in _choices(name, setting, schedule)]
     _refuse_unused(setting, names)
     traces = {"demo": sample()} if demo else {str(path): read(path) for path in paths}
@@ -122,7 +122,7 @@ def _choices(name: str, settings: Sequence[str], schedule: Schedule) -> Iterator
             raise TrimtabError(f"--setting {text}: write it as name.key=value, like trimtab.cpu_risk=0.01")
         if whose == name:
             swept[key] = values.split(",")
-    if "update" in strategy_type(name).settings_type.model_fields and "update" not in swept:
+    if "update" in STRATEGIES.type_of(name).settings_type.model_fields and "update" not in swept:
         swept["update"] = [str(schedule.update)]
     for choice in itertools.product(*swept.values()):
         yield dict(zip(swept, choice, strict=True))

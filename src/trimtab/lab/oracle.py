@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from trimtab.sizing import Bounds, Settings, Sizes, Strategy
+from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Floats, Indices
 from trimtab.usage.trace import Trace
 
@@ -36,8 +38,8 @@ class Oracle(Strategy[Settings]):
         )
         return Sizes(cpu=Bounds(cpu, cpu, cpu), memory=Bounds(memory, memory, memory))
 
-    def state(self) -> bytes:
-        return b""
+    def arrays(self) -> dict[str, Array]:
+        return {}
 
-    def restore(self, state: bytes) -> None:
-        """There is nothing to restore."""
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        """There is nothing to take over."""

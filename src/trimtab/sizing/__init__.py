@@ -9,7 +9,8 @@ All containers are sized at once, in arrays with one place for each:
     sizes = sizer.recommend(60.0)     # sizes.cpu.target, sizes.memory.upper, …; NaN: not enough data
 """
 
-from trimtab.sizing.registry import available, strategy
-from trimtab.sizing.strategy import Bounds, Settings, Sizes, Strategy
+from trimtab.plugins import Settings
+from trimtab.sizing.registry import STRATEGIES, strategy
+from trimtab.sizing.strategy import Bounds, Sizes, Strategy
 
-__all__ = ["Bounds", "Settings", "Sizes", "Strategy", "available", "strategy"]
+__all__ = ["STRATEGIES", "Bounds", "Settings", "Sizes", "Strategy", "strategy"]

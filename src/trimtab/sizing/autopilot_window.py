@@ -18,11 +18,12 @@ import numpy as np
 from numba import njit
 from pydantic import Field
 
+from trimtab.plugins import Settings
 from trimtab.sizing.histogram import MASK, SHIFT, Histogram, Rows, find
 from trimtab.sizing.relative import BUCKETS, CPU_LEAST, MEMORY_LEAST, Relative
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, spread
 from trimtab.sizing.snapshot import Array
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 from trimtab.sizing.window import Maxima
 
 HOUR = 3600.0

@@ -1,20 +1,23 @@
 """The containers that one strategy sizes with the same settings, by name, while they come and go.
 
-A strategy knows rows, an operator knows names. Here each name has a row; spare rows are kept so that a newcomer seldom
-costs a copy of everything, and rows of those that were forgotten are handed back when the spare ones run out.
+A strategy and a witness know rows, an operator knows names. Here each name has a row in both; spare rows are kept so
+that a newcomer seldom costs a copy of everything, and rows of those that were forgotten are handed back when the
+spare ones run out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
+from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.registry import strategy
 from trimtab.sizing.rows import NEW, regrouped
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.witness import Witness, WitnessSettings
 
 K = TypeVar("K", bound=tuple[Any, ...])
 
@@ -27,15 +30,17 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     keys: tuple[Any, ...]
     rows: tuple[int, ...]
     containers: int
-    state: bytes
+    strategy: bytes
+    witness: bytes
 
 
 class Fleet(Generic[K]):
-    """A strategy and the row that each container has in it; a key is a named tuple of strings."""
+    """A strategy, a witness, and the row that each container has in them; a key is a named tuple of strings."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], *, key: type[K]) -> None:
         self._key = key
         self._strategy: Strategy[Any] = strategy(name, containers=LEAST_ROWS, **settings)
+        self._witness = Witness(LEAST_ROWS, WitnessSettings())
         self._rows: dict[K, int] = {}
         self._taken = 0
 
@@ -66,18 +71,46 @@ class Fleet(Generic[K]):
         """Where these containers are, for `observe` and the others; good until one is included."""
         return np.fromiter((self._rows[key] for key in keys), dtype=np.intp)
 
-    def observe(self, t: float, rows: Indices, *, cpu: Floats, memory: Floats) -> None:
-        """Take in one sample of each of these containers; the others had none."""
-        self._strategy.observe(t, self._whole(rows, cpu), self._whole(rows, memory))
+    def observe(
+        self,
+        t: float,
+        rows: Indices,
+        *,
+        cpu: Floats,
+        memory: Floats,
+        throttled: Floats | None = None,
+        running: Indices | None = None,
+    ) -> None:
+        """Take in one sample of each of these containers; the others had none.
 
-    def observe_oom(self, t: float, rows: Indices, memory: Floats) -> None:
-        """Take in that these containers were killed for memory, at so many bytes."""
-        self._strategy.observe_oom(t, rows, memory)
+        Of those in `running` there should have been one. A row named twice is a fault of the caller.
+        """
+        all_cpu, all_memory = self._whole(rows, cpu), self._whole(rows, memory)
+        self._strategy.observe(t, all_cpu, all_memory)
+        self._witness.observe(
+            t,
+            all_cpu,
+            all_memory,
+            throttled=None if throttled is None else self._whole(rows, throttled),
+            running=None if running is None else np.isin(np.arange(self._strategy.containers), running),
+        )
+
+    def observe_oom(self, t: Floats, rows: Indices, memory: Floats) -> None:
+        """Take in that these containers were killed for memory, when and at how many bytes; one known already is not
+        counted again.
+        """
+        new = self._witness.observe_oom(t, rows, memory)
+        if new.any():
+            self._strategy.observe_oom(float(t[new].max()), rows[new], memory[new])
 
     def recommend(self, t: float, rows: Indices) -> Sizes:
         """The sizes of these containers."""
         sizes = self._strategy.recommend(t)
         return Sizes(cpu=_of(sizes.cpu, rows), memory=_of(sizes.memory, rows))
+
+    def evidence(self, t: float, rows: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
+        """What was seen of these containers; `runs_on` where they run all the time, as a Job's do not."""
+        return self._witness.evidence(t, rows, runs_on=runs_on)
 
     def state(self) -> bytes:
         """All that was learned, and of whom."""
@@ -85,7 +118,8 @@ class Fleet(Generic[K]):
             keys=tuple(self._rows),
             rows=tuple(self._rows.values()),
             containers=self._strategy.containers,
-            state=self._strategy.state(),
+            strategy=self._strategy.state(),
+            witness=self._witness.state(),
         )
         return msgspec.msgpack.encode(kept)
 
@@ -98,9 +132,11 @@ class Fleet(Generic[K]):
             raise ValueError(f"state: these bytes are no fleet's: {error}") from None
         if len(keys) != len(kept.rows) or any(not 0 <= row < kept.containers for row in kept.rows):
             raise ValueError("state: its rows are not in order")
-        restored = type(self._strategy)(kept.containers, self._strategy.settings)
-        restored.restore(kept.state)
-        self._strategy = restored
+        sizer = type(self._strategy)(kept.containers, self._strategy.settings)
+        witness = Witness(kept.containers, self._witness.settings)
+        sizer.restore(kept.strategy)
+        witness.restore(kept.witness)
+        self._strategy, self._witness = sizer, witness
         self._rows = dict(zip(keys, kept.rows, strict=True))
         self._taken = max(kept.rows, default=-1) + 1
 
@@ -112,7 +148,7 @@ class Fleet(Generic[K]):
     def _make_room(self, needed: int) -> None:
         rows = np.full(max(LEAST_ROWS, int(needed * SPARE)), NEW, dtype=np.intp)
         rows[: len(self._rows)] = list(self._rows.values())
-        self._strategy = regrouped(self._strategy, rows)
+        self._strategy, self._witness = regrouped(self._strategy, rows), regrouped(self._witness, rows)
         self._rows = {key: row for row, key in enumerate(self._rows)}
         self._taken = len(self._rows)
 

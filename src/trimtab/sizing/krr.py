@@ -12,9 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
+from trimtab.plugins import Settings
 from trimtab.sizing.sample import MEMORY_MOST, spread
 from trimtab.sizing.snapshot import Array
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 from trimtab.sizing.window import CPU_BUCKETS, MEMORY_BUCKETS, Maxima, Window
 
 MILLICORE, MIB = 1e-3, 2.0**20

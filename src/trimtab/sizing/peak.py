@@ -11,10 +11,11 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
+from trimtab.plugins import Settings
 from trimtab.sizing.histogram import Histogram, exponential, find
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, spread
 from trimtab.sizing.snapshot import Array
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 
 HOUR = 3600.0
 LOW_QUANTILE = 0.6

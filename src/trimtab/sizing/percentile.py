@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
+from trimtab.plugins import Settings
 from trimtab.sizing.sample import spread
 from trimtab.sizing.snapshot import Array
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 from trimtab.sizing.window import CPU_BUCKETS, MEMORY_BUCKETS, Window
 
 

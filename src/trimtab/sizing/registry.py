@@ -10,16 +10,6 @@ from trimtab.sizing.strategy import Strategy
 STRATEGIES: Family[Strategy[Any]] = Family(noun="strategy", group="trimtab.strategies")
 
 
-def available() -> tuple[str, ...]:
-    """The names of all installed strategies."""
-    return STRATEGIES.names()
-
-
-def strategy_type(name: str) -> type[Strategy[Any]]:
-    """The class behind a name; a clear refusal where there is none."""
-    return STRATEGIES.type_of(name)
-
-
 def strategy(name: str, containers: int, **settings: Any) -> Strategy[Any]:
     """A new strategy of this name for so many containers; settings not given have their defaults."""
-    return strategy_type(name)(containers, STRATEGIES.settings_of(name, settings))
+    return STRATEGIES.type_of(name)(containers, STRATEGIES.settings_of(name, settings))

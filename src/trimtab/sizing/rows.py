@@ -1,33 +1,38 @@
-"""Containers come and go while a strategy keeps an array: here it is given other rows.
+"""Containers come and go while what is known of them stands in arrays: here it is given other rows.
 
 A strategy is made for a fixed number of containers. Where they change, a new one is made that has learned for each of
 its containers what the old one had for it, and nothing for those that are new. What the fleet has taught as a whole
 goes along. A container that left takes with it what it held of a pool.
 
-Which side of an array stands for the containers is seen from a strategy of one container beside one of two.
+Which side of an array stands for the containers is seen from a strategy of one container beside one of two. The same
+goes for whatever else keeps its knowledge as a strategy does.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from trimtab.sizing.rowed import Rowed
 from trimtab.sizing.snapshot import Array, is_pool
-from trimtab.sizing.strategy import Indices, Strategy
+from trimtab.sizing.strategy import Indices
 
 NEW = -1
 """In place of a row: a container that was not there before."""
 
 
-def regrouped(strategy: Strategy[Any], rows: Indices) -> Strategy[Any]:
-    """A strategy whose container `i` goes on from container `rows[i]` of this one."""
+R = TypeVar("R", bound=Rowed[Any])
+
+
+def regrouped(known: R, rows: Indices) -> R:
+    """The same for other containers: `i` goes on from what is known of container `rows[i]`."""
     kept = np.flatnonzero(rows != NEW)
     if len(set(rows[kept].tolist())) != kept.size:
         raise ValueError("rows: a container can go on in one place only")
-    other = type(strategy)(rows.size, strategy.settings)
-    old, new = strategy.arrays(), dict(other.arrays())
-    for name, axis in _axes(strategy).items():
+    other = type(known)(rows.size, known.settings)
+    old, new = known.arrays(), dict(other.arrays())
+    for name, axis in _axes(known).items():
         if axis is None:
             new[name] = old[name]
         else:
@@ -39,9 +44,9 @@ def regrouped(strategy: Strategy[Any], rows: Indices) -> Strategy[Any]:
     return other
 
 
-def _axes(strategy: Strategy[Any]) -> dict[str, int | None]:
+def _axes(known: Rowed[Any]) -> dict[str, int | None]:
     """For each array the side that stands for containers; None where none does."""
-    one, two = (type(strategy)(containers, strategy.settings).arrays() for containers in (1, 2))
+    one, two = (type(known)(containers, known.settings).arrays() for containers in (1, 2))
     return {
         name: next((axis for axis in range(array.ndim) if array.shape[axis] != two[name].shape[axis]), None)
         for name, array in one.items()

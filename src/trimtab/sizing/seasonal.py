@@ -19,10 +19,11 @@ import numpy.typing as npt
 from numba import njit
 from pydantic import Field
 
+from trimtab.plugins import Settings
 from trimtab.sizing.periods import find_periods
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, spread
 from trimtab.sizing.snapshot import Array
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 from trimtab.sizing.window import Maxima
 
 HOUR, DAY = 3600.0, 86400.0

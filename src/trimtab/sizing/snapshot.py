@@ -1,4 +1,4 @@
-"""What a strategy has learned, as bytes and back: bit for bit, the same bytes for the same state, and no code in them.
+"""What a strategy has learned, or a witness seen, as bytes and back: bit for bit, the same bytes for the same state, and no code in them.
 
 A snapshot says of itself which strategy made it, with which settings and for how many containers, so that it can
 refuse to be read as something else. Then come the arrays as they lie in memory, then a checksum. Turning an old
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from trimtab.sizing.strategy import Strategy
+    from trimtab.sizing.rowed import Rowed
 
 Array = npt.NDArray[Any]
 MAGIC = b"trimtab1"
@@ -40,15 +40,15 @@ class Header(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
-def pack(strategy: Strategy[Any], arrays: Mapping[str, Array]) -> bytes:
-    """The arrays of this strategy as a snapshot."""
+def pack(known: Rowed[Any], arrays: Mapping[str, Array]) -> bytes:
+    """The arrays of a strategy as a snapshot."""
     whole = {name: _little(array) for name, array in arrays.items()}
     parts = tuple(Part(name, array.dtype.str, array.shape) for name, array in whole.items())
     header = msgspec.json.encode(
         Header(
-            strategy=strategy.name,
-            containers=strategy.containers,
-            settings=_settings(strategy),
+            strategy=known.name,
+            containers=known.containers,
+            settings=_settings(known),
             parts=parts,
         )
     )
@@ -60,17 +60,17 @@ def pack(strategy: Strategy[Any], arrays: Mapping[str, Array]) -> bytes:
     return b"".join([*pieces, check.to_bytes(CHECK, "little")])
 
 
-def unpack(strategy: Strategy[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
+def unpack(known: Rowed[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
     """The arrays of a snapshot that a strategy like this one has made.
 
     They must have the names, types and shapes of `like`; a pool may be longer or shorter.
     """
     header, body = _open(state)
-    _refuse_foreign(header, strategy)
+    _refuse_foreign(header, known)
     arrays = {}
     for part in header.parts:
         if part.name not in like:
-            raise ValueError(f"state: array {part.name!r} is not one that {strategy.name} keeps")
+            raise ValueError(f"state: array {part.name!r} is not one that {known.name} keeps")
         arrays[part.name] = _array(part, body)
         body = body[arrays[part.name].nbytes :]
         _refuse_misshapen(part, like[part.name], any_length=is_pool(part.name))
@@ -91,8 +91,8 @@ def _little(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
-def _settings(strategy: Strategy[Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = strategy.settings.model_dump(mode="json")
+def _settings(known: Rowed[Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = known.settings.model_dump(mode="json")
     return plain
 
 
@@ -113,12 +113,12 @@ def _open(state: bytes) -> tuple[Header, memoryview]:
         raise ValueError(f"state: the header of the snapshot cannot be read: {error}") from None
 
 
-def _refuse_foreign(header: Header, strategy: Strategy[Any]) -> None:
-    if header.strategy != strategy.name:
-        raise ValueError(f"state: it is of strategy {header.strategy!r}, not of {strategy.name!r}")
-    if header.containers != strategy.containers:
-        raise ValueError(f"state: it is of {header.containers} containers, not of {strategy.containers}")
-    ours = _settings(strategy)
+def _refuse_foreign(header: Header, known: Rowed[Any]) -> None:
+    if header.strategy != known.name:
+        raise ValueError(f"state: it is of strategy {header.strategy!r}, not of {known.name!r}")
+    if header.containers != known.containers:
+        raise ValueError(f"state: it is of {header.containers} containers, not of {known.containers}")
+    ours = _settings(known)
     for name in sorted(ours.keys() | header.settings.keys()):
         if ours.get(name) != header.settings.get(name):
             theirs = header.settings.get(name)

@@ -10,29 +10,18 @@ bounded memory, exact across a restart, and independent of the order of containe
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
-from trimtab.sizing import snapshot
-from trimtab.sizing.snapshot import Array
+from trimtab.plugins import Settings
+from trimtab.sizing.rowed import Rowed, S
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
-
-
-class Settings(BaseModel):
-    """The settings of a strategy. Each field has a doc-string: it becomes the help of the command line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +44,10 @@ class Sizes:
     memory: Bounds
 
 
-class Strategy(ABC, Generic[S]):
-    """Learns from usage and recommends sizes."""
-
-    name: ClassVar[str]
-    """What users call it."""
+class Strategy(Rowed[S]):
+    """Learns from usage and recommends sizes. What it learned stands in arrays with a row a container."""
 
     settings_type: ClassVar[type[Settings]]
-
-    def __init__(self, containers: int, settings: S) -> None:
-        self.containers = containers
-        self.settings = settings
 
     @abstractmethod
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
@@ -78,26 +60,3 @@ class Strategy(ABC, Generic[S]):
     @abstractmethod
     def recommend(self, t: float) -> Sizes:
         """The sizes at `t` seconds. Asking changes nothing."""
-
-    @abstractmethod
-    def arrays(self) -> Mapping[str, Array]:
-        """All that was learned, by name.
-
-        An array with a container's share in it has one row (or column) a container. One named `pool` may have any
-        length: its items are handed out to containers, whose `pages` beside it say which.
-        """
-
-    @abstractmethod
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        """Be what `arrays` gave. What could lead a loop astray raises `ValueError`."""
-
-    def state(self) -> bytes:
-        """All that was learned; no code in it, and the same bytes for the same state."""
-        return snapshot.pack(self, self.arrays())
-
-    def restore(self, state: bytes) -> None:
-        """Take over what `state` returned from a strategy of the same name, settings and containers.
-
-        From then on every answer is the same to the bit. Bytes that are not that raise `ValueError`.
-        """
-        self.take_over(snapshot.unpack(self, state, self.arrays()))

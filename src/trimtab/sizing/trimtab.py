@@ -15,11 +15,12 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from trimtab.plugins import Settings
 from trimtab.sizing.forecast import Grid, Pace, Stake
 from trimtab.sizing.learner import Learner
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
 from trimtab.sizing.snapshot import Array
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from numba import njit
 from pydantic import Field, model_validator
 
+from trimtab.plugins import Settings
 from trimtab.sizing import histogram
 from trimtab.sizing.histogram import (
     NOWHERE,
@@ -32,7 +33,7 @@ from trimtab.sizing.histogram import (
 )
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
 from trimtab.sizing.snapshot import Array
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Settings, Sizes, Strategy
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 
 CPU_WEIGHT = 0.1
 MOST_UNITS = 1e14
