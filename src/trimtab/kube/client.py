@@ -236,10 +236,13 @@ class Client:
         subresource: str | None = None,
         force: bool = False,
         dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
     ) -> Object:
         """Change part of an object; `force` takes over fields that another manager applied."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        return await self._write("PATCH", path, body, content_type=type, force=force, dry_run=dry_run)
+        return await self._write(
+            "PATCH", path, body, content_type=type, force=force, dry_run=dry_run, manager=manager
+        )
 
     async def apply(
         self,
@@ -249,8 +252,12 @@ class Client:
         subresource: str | None = None,
         force: bool = False,
         dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
     ) -> Object:
-        """Server-side apply: we own the fields in `body`, and those that we no longer name are given up."""
+        """Server-side apply: we own the fields in `body`, and those that we no longer name are given up.
+
+        Two concerns that apply to the same object go by two managers, or each gives up what the other named.
+        """
         named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         metadata = named["metadata"]
         return await self.patch(
@@ -262,6 +269,7 @@ class Client:
             subresource=subresource,
             force=force,
             dry_run=dry_run,
+            manager=manager,
         )
 
     async def delete(
@@ -284,13 +292,20 @@ class Client:
         return True
 
     async def resize(
-        self, pod: str, containers: list[Object], *, namespace: str, dry_run: bool = False
+        self,
+        pod: str,
+        containers: list[Object],
+        *,
+        namespace: str,
+        sidecars: list[Object] | None = None,
+        dry_run: bool = False,
     ) -> Object:
-        """Change the resources of a running pod in place; `containers` holds names and resources."""
+        """Change the resources of a running pod in place; `containers` and `sidecars` hold names and resources."""
+        spec = {"containers": containers} | ({"initContainers": sidecars} if sidecars else {})
         return await self.patch(
             PODS,
             pod,
-            {"spec": {"containers": containers}},
+            {"spec": spec},
             type=PatchType.STRATEGIC,
             namespace=namespace,
             subresource="resize",
@@ -349,8 +364,9 @@ class Client:
         force: bool = False,
         dry_run: bool = False,
         repeatable: bool | None = None,
+        manager: str = FIELD_MANAGER,
     ) -> Object:
-        params: dict[str, str] = {} if method == "DELETE" else {"fieldManager": FIELD_MANAGER}
+        params: dict[str, str] = {} if method == "DELETE" else {"fieldManager": manager}
         if force:
             params["force"] = "true"
         if dry_run:
