@@ -1,0 +1,262 @@
+"""Carries out what `step` decides: look, decide, do, look again, until there is nothing to do but wait.
+
+Errors follow the OptiPod seed's tables: refused (403, 422, a field that another owns) is not tried again but told, in
+the server's words; gone (404) is dropped; changed meanwhile (409) is looked at afresh; what may pass by itself is
+tried again later. Before every write the actuator asks whether it still may: a leader that lost its lease stops at
+once, and the next one goes on from the marks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from trimtab.actuation.cluster import Cluster
+from trimtab.actuation.deeds import (
+    Deed,
+    Emit,
+    EvictPod,
+    PatchTemplate,
+    ResizePod,
+    Skip,
+    Urgency,
+    Wait,
+    WriteMarks,
+)
+from trimtab.actuation.marks import Foreign, Marks, read_marks, write_marks
+from trimtab.actuation.pace import Pacer, Place
+from trimtab.actuation.progress import POLL
+from trimtab.actuation.situation import Sightings, Situation, Wish, refusal_key
+from trimtab.actuation.sizes import is_settled, sizes_of
+from trimtab.actuation.step import next_deeds
+from trimtab.api.optimizationpolicy import WorkloadState
+from trimtab.kube.errors import (
+    ApiError,
+    Conflict,
+    DisruptionBlocked,
+    KubeError,
+    NotFound,
+    Unauthorized,
+    describe,
+)
+from trimtab.kube.pods import Pod
+from trimtab.kube.workloads import Workload, WorkloadKey
+
+log = structlog.get_logger(__name__)
+
+ROUNDS = 8
+"""So often a workload is looked at in one go; whatever needs more comes back."""
+REFUSAL_HOLDS = 600
+"""Seconds after which a refusal may have lost its cause, such as a quota."""
+FIRST_RETRY = 5
+LONGEST_RETRY = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """Where a workload stands, why, and when to look again at the latest."""
+
+    state: WorkloadState
+    reason: str = ""
+    again: int | None = None
+    marks: Marks | None = None
+    done: tuple[Deed, ...] = ()
+
+
+class _Stop(Exception):
+    """This go is over."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.reason)
+        self.report = report
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of one workload between two looks."""
+
+    unsettled: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, tuple[str, int]] = field(default_factory=dict)
+    holding: set[Hashable] = field(default_factory=set)
+    failures: int = 0
+
+    def look(self, pods: Sequence[Pod], now: int) -> Sightings:
+        """Note which pods are not settled, and forget what is over."""
+        waiting = [pod.uid for pod in pods if not is_settled(pod, sizes_of(pod.containers))]
+        self.unsettled = {uid: self.unsettled.get(uid, now) for uid in waiting}
+        self.refused = {key: said for key, said in self.refused.items() if now - said[1] < REFUSAL_HOLDS}
+        return Sightings(
+            unsettled=dict(self.unsettled), refused={key: words for key, (words, _) in self.refused.items()}
+        )
+
+
+class Actuator:
+    """Brings workloads to their sizes, one reconcile at a time; reconciles of different workloads may overlap."""
+
+    def __init__(
+        self, cluster: Cluster, *, may_write: Callable[[], bool], pacer: Pacer | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._may_write = may_write
+        self._pacer = pacer or Pacer()
+        self._memories: dict[WorkloadKey, _Memory] = {}
+
+    async def reconcile(self, key: WorkloadKey, wish: Wish, *, now: int) -> Report | None:
+        """Bring one workload as far as it can be brought now; None when it is gone."""
+        memory = self._memories.setdefault(key, _Memory())
+        done: list[Deed] = []
+        try:
+            for _ in range(ROUNDS):
+                situation = await self._look(key, wish, memory, now)
+                if situation is None:
+                    self._memories.pop(key, None)
+                    return None
+                report = await self._round(situation, memory, done)
+                if report is not None:
+                    memory.failures = 0
+                    return replace(report, done=tuple(done))
+        except _Stop as stop:
+            return replace(stop.report, done=tuple(done))
+        except KubeError as error:
+            memory.failures += 1
+            delay = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(memory.failures - 1, 10))
+            return Report(
+                state=WorkloadState.FAILED, reason=describe(error), again=now + delay, done=tuple(done)
+            )
+        return Report(state=WorkloadState.APPLYING, again=now + 1, done=tuple(done))
+
+    def forget(self, key: WorkloadKey) -> None:
+        """A workload that nobody asks for any more."""
+        self._memories.pop(key, None)
+
+    async def _look(self, key: WorkloadKey, wish: Wish, memory: _Memory, now: int) -> Situation | None:
+        workload = await self._cluster.workload(key)
+        if workload is None:
+            return None
+        pods = await self._cluster.pods(workload)
+        sightings = memory.look(pods, now)
+        self._pacer.give_back(over := memory.holding - memory.unsettled.keys())
+        memory.holding -= over
+        return Situation(workload=workload, pods=pods, wish=wish, now=now, sightings=sightings)
+
+    async def _round(self, situation: Situation, memory: _Memory, done: list[Deed]) -> Report | None:
+        """Carry out the deeds of one step; a report when there is no more to do for now."""
+        looks_different = False
+        turns: list[int] = []
+        rest: Wait | Skip | None = None
+        for deed in next_deeds(situation):
+            if isinstance(deed, Wait | Skip):
+                rest = deed
+            elif isinstance(deed, Emit):
+                if not turns:  # else what it tells of is yet to be done
+                    self._tell(situation.workload, deed)
+            elif (turn := self._book(deed, situation, memory)) > situation.now:
+                turns.append(turn)
+            else:
+                if await self._do(deed, situation, memory):
+                    done.append(deed)
+                looks_different = True
+                if isinstance(deed, WriteMarks) and deed not in done:
+                    break
+        if looks_different:
+            return None
+        if turns:
+            return replace(_report(situation, rest), reason="waiting for its turn", again=min(turns))
+        return _report(situation, rest)
+
+    def _book(self, deed: Deed, situation: Situation, memory: _Memory) -> int:
+        """When it is this deed's turn: now, or later."""
+        match deed:
+            case ResizePod(pod=pod, urgency=urgency) | EvictPod(pod=pod, urgency=urgency):
+                holder, place = pod.uid, Place(pod.namespace, pod.node)
+            case WriteMarks(begins=Urgency() as urgency):
+                holder, place = situation.workload.uid, Place(situation.workload.namespace)
+            case _:
+                return situation.now
+        turn = self._pacer.take(holder, place, urgency=urgency, now=situation.now)
+        if turn <= situation.now:
+            memory.holding.add(holder)
+        return math.ceil(turn)
+
+    async def _do(self, deed: Deed, situation: Situation, memory: _Memory) -> bool:
+        """Do it; False when it was refused, or the world has changed. What may pass by itself is raised."""
+        if not self._may_write():
+            raise _Stop(replace(_report(situation, None), reason="this process may not write any more"))
+        try:
+            await self._write(deed, situation.workload)
+        except NotFound:
+            return False
+        except DisruptionBlocked as blocked:
+            again = situation.now + math.ceil(blocked.retry_after or POLL)
+            raise _Stop(replace(_report(situation, None), reason=blocked.message, again=again)) from blocked
+        except Conflict as conflict:
+            if isinstance(deed, PatchTemplate):
+                self._refuse(deed, situation, memory, conflict)
+            return False
+        except ApiError as error:
+            if error.transient or isinstance(error, Unauthorized):
+                raise
+            self._refuse(deed, situation, memory, error)
+            return False
+        return True
+
+    async def _write(self, deed: Deed, workload: Workload) -> None:
+        cluster = self._cluster
+        match deed:
+            case ResizePod(pod=pod, sizes=sizes):
+                await cluster.resize(pod, sizes)
+            case EvictPod(pod=pod):
+                await cluster.evict(pod)
+            case PatchTemplate(sizes=sizes, take_ownership=take_ownership):
+                await cluster.patch_template(workload, sizes, take_ownership=take_ownership)
+            case WriteMarks(marks=marks):
+                await cluster.annotate(workload, write_marks(marks, uid=workload.uid))
+
+    def _refuse(self, deed: Deed, situation: Situation, memory: _Memory, error: ApiError) -> None:
+        """Remember that the server said no, and tell in its own words."""
+        words = " ".join(error.message.split())
+        if "exceeded quota" in words:
+            words += "; raise the quota or lower resourceBounds"
+        self._tell(situation.workload, Emit("Warning", "Refused", words))
+        match deed:
+            case ResizePod(pod=pod, sizes=sizes):
+                memory.refused[refusal_key(pod.uid, sizes)] = words, situation.now
+            case PatchTemplate(sizes=sizes):
+                memory.refused[refusal_key(situation.workload.uid, sizes)] = words, situation.now
+            case _:
+                raise _Stop(Report(state=WorkloadState.FAILED, reason=words)) from error
+
+    def _tell(self, workload: Workload, emit: Emit) -> None:
+        log.info(
+            "actuation.event",
+            workload=str(workload.key),
+            reason=emit.reason,
+            message=emit.message,
+        )
+        self._cluster.emit(workload, type=emit.type, reason=emit.reason, message=emit.message)
+
+
+def _report(situation: Situation, rest: Wait | Skip | None) -> Report:
+    """Where the workload stands when this is what is left to do."""
+    workload = situation.workload
+    marks = read_marks(dict(workload.annotations), uid=workload.uid)
+    known = None if isinstance(marks, Foreign) else marks
+    again = rest.until if isinstance(rest, Wait) else None
+    return Report(
+        state=_state(situation, known, rest), reason=rest.reason if rest else "", again=again, marks=known
+    )
+
+
+def _state(situation: Situation, marks: Marks | None, rest: Wait | Skip | None) -> WorkloadState:
+    if situation.wish.withheld:
+        return WorkloadState.RECOMMENDED
+    if marks and marks.change:
+        return WorkloadState.APPLYING
+    if isinstance(rest, Skip):
+        return WorkloadState.SKIPPED
+    if marks and marks.reverted and situation.now < marks.reverted.until:
+        return WorkloadState.REVERTED
+    return WorkloadState.PENDING if rest else WorkloadState.APPLIED

@@ -1,0 +1,123 @@
+"""Whether a new change begins: what it would be, whether now is the time, and by which way.
+
+Asked only while no change is under way. The answer is the marks of the change, or why there is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from trimtab.actuation.deeds import Deed, Emit, Skip, Urgency, Wait, WriteMarks
+from trimtab.actuation.marks import MOST_BYTES, Change, Marks, Phase, Way, write_marks
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.sizes import Sizes, commonest, grows, has_size, joined, safe_memory, said, sizes_of
+from trimtab.actuation.verdict import health
+from trimtab.actuation.ways import Plan, plan
+from trimtab.actuation.windows import next_opening
+from trimtab.kube.pods import Pod, Resources
+
+MOST_CANARIES = 32
+LOOK_AGAIN = 60
+"""Seconds until a passing obstacle is looked at again."""
+
+
+def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - one return an answer
+    """Write down a new change where one is wanted, allowed and possible."""
+    wish, workload = situation.wish, situation.workload
+    if not wish.sizes:
+        return [Skip("there is no recommendation yet")]
+    is_cron_job = workload.kind == "CronJob"
+    if not situation.live and not is_cron_job:
+        return [Skip("it has run to its end" if workload.finished else "it has no running pods")]
+    before = situation.template if is_cron_job else commonest(situation.live)
+    after = _safe(situation, before)
+    if after == before:
+        return []
+    if obstacle := next(_obstacles(situation, marks), None):
+        return [obstacle]
+    chosen = plan(situation, before=before, after=after)
+    if isinstance(chosen, Skip):
+        return [chosen, Emit("Warning", "Skipped", chosen.reason)]
+    change = _change(situation, before=before, after=after, chosen=chosen)
+    noted = Marks(change=change, applied=marks.applied, reverted=marks.reverted)
+    if sum(map(len, write_marks(noted, uid=workload.uid).values())) > MOST_BYTES:
+        return [
+            Skip("its pods are of too many different sizes to remember them all; give them one size first")
+        ]
+    message = f"from {said(before)} to {said(after)}, {_first(change)}"
+    begins = Urgency.UP if grows(before, after) else Urgency.DOWN
+    return [WriteMarks(noted, begins=begins), Emit("Normal", "Resizing", message)]
+
+
+def canaries(situation: Situation, pods: Sequence[Pod]) -> tuple[str, ...]:
+    """The names of those that go first; none when all go at once."""
+    wanted = math.ceil(len(pods) * situation.strategy.canary.percent / 100)
+    if situation.wish.urgent or wanted >= len(pods):
+        return ()
+    ready_first = sorted(pods, key=lambda pod: not pod.ready)
+    return tuple(pod.name for pod in ready_first[: min(wanted, MOST_CANARIES)])
+
+
+def _safe(situation: Situation, before: Sizes) -> dict[str, Resources]:
+    wish = situation.wish
+    wanted = joined(before, wish.sizes)
+    return {
+        name: safe_memory(now, wanted[name], need=wish.need.get(name)) if name in wish.sizes else now
+        for name, now in before.items()
+    }
+
+
+def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
+    """What speaks against beginning now, the most lasting first."""
+    now, wish, strategy, workload = situation.now, situation.wish, situation.strategy, situation.workload
+    if marks.reverted and now < marks.reverted.until:
+        yield Wait(marks.reverted.until, f"the last change was taken back: {marks.reverted.why}")
+    if broken := sorted(name for name, holds in wish.evidence.guardrails.items() if holds is not True):
+        yield Wait(now + LOOK_AGAIN, f"guardrail {', '.join(broken)} does not hold or is unknown")
+    if workload.rolling or not workload.observed:
+        yield Wait(now + LOOK_AGAIN, "a rollout is under way")
+    if wish.urgent:
+        return
+    if marks.applied and now < (due := marks.applied.at + int(strategy.min_interval.seconds)):
+        yield Wait(due, "it was changed a short while ago, see updateStrategy.minInterval")
+    opening = next_opening(strategy.windows, now=now)
+    if opening is None:
+        yield Skip("no maintenance window ever opens: check the time zones in updateStrategy.windows")
+    elif opening > now:
+        yield Wait(opening, "no maintenance window is open")
+    unready = sum(not pod.ready for pod in situation.live)
+    if unready and workload.kind not in {"CronJob", "Job"}:
+        yield Wait(now + LOOK_AGAIN, f"{unready} of {len(situation.live)} pods are not ready")
+
+
+def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) -> Change:
+    now, live = situation.now, situation.live
+    first = canaries(situation, live) if chosen.tries_in_place else ()
+    window = int(situation.strategy.canary.observation.seconds)
+    odd = [pod for pod in live if not has_size(pod, before)] if chosen.way is not Way.TEMPLATE else []
+    content = msgspec.json.encode([situation.workload.uid, now, after])
+    return Change(
+        id=hashlib.blake2b(content, digest_size=4).hexdigest(),
+        started=now,
+        way=chosen.way,
+        phase=Phase.CANARY if first else Phase.PROMOTING,
+        since=now,
+        before=dict(before),
+        after=dict(after),
+        template=situation.template,
+        health=health(live, since=now - window, until=now, evidence=situation.wish.evidence),
+        odd={pod.name: sizes_of(pod.containers) for pod in odd},
+        canaries=first,
+        patches_template=chosen.patches_template,
+        restarts=chosen.restarts,
+    )
+
+
+def _first(change: Change) -> str:
+    if change.canaries:
+        return f"first {', '.join(change.canaries)}"
+    return "all pods at once" if change.way is Way.IN_PLACE else f"by way of {change.way}"

@@ -1,0 +1,160 @@
+"""What we leave on a workload: the change under way, and what became of the last one.
+
+The marks are annotations, written before the first pod is touched, so the cluster itself holds the truth and a
+process killed at any moment goes on from what it finds. They are small, of a stated version, and bound to their
+workload by uid: what cannot be read, or was copied from elsewhere, is foreign, and nothing is done on its word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from trimtab.actuation.sizes import Sizes
+from trimtab.actuation.verdict import Health
+from trimtab.kube.pods import Resources
+
+CHANGE = "trimtab.io/change"
+APPLIED = "trimtab.io/applied"
+REVERTED = "trimtab.io/reverted"
+
+VERSION = 1
+MOST_BYTES = 16 << 10
+"""More than this is not written: annotations travel with every copy of the workload."""
+
+
+class Phase(StrEnum):
+    """How far a change has come."""
+
+    CANARY = "Canary"
+    PROMOTING = "Promoting"
+    VERIFYING = "Verifying"
+    REVERTING = "Reverting"
+
+
+class Way(StrEnum):
+    """How pods come to a new size."""
+
+    IN_PLACE = "InPlace"
+    ROLLOUT = "Rollout"
+    """Their controller replaces them, since the template changes."""
+    RECREATE = "Recreate"
+    """We evict them one by one, and their controller makes them anew from the changed template."""
+    TEMPLATE = "Template"
+    """Those that run stay as they are; the next ones come from the changed template."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change under way. `before` is what pods go back to, `odd` those that were of another size before."""
+
+    id: str
+    started: int
+    way: Way
+    phase: Phase
+    since: int
+    """When the phase began."""
+    before: dict[str, Resources]
+    after: dict[str, Resources]
+    template: dict[str, Resources]
+    """The sizes in the template before the change."""
+    health: Health
+    """How the pods fared before the change."""
+    settled: int = 0
+    """Since when all pods of this phase have their size; 0 while some have not."""
+    odd: dict[str, dict[str, Resources]] = {}
+    canaries: tuple[str, ...] = ()
+    patches_template: bool = False
+    restarts: bool = False
+    """Whether the change itself restarts containers."""
+    reason: str = ""
+    blameless: bool = False
+    """Whether it is taken back for no fault of its own, and may be tried again at once."""
+
+    def before_of(self, pod: str) -> Sizes:
+        return self.odd.get(pod, self.before)
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """The size that was last put into effect, and the template's sizes at that time."""
+
+    id: str
+    at: int
+    sizes: dict[str, Resources]
+    template: dict[str, Resources]
+
+
+class Reverted(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the last change was taken back, how often that has happened in a row, and until when none is tried."""
+
+    id: str
+    at: int
+    why: str
+    times: int
+    until: int
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """All that our annotations on a workload say."""
+
+    change: Change | None = None
+    applied: Applied | None = None
+    reverted: Reverted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Annotations of ours that we cannot have written."""
+
+    why: str
+
+
+class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    uid: str = ""
+    mark: msgspec.Raw = msgspec.Raw(b"")
+
+
+_TYPES: dict[str, type[Any]] = {CHANGE: Change, APPLIED: Applied, REVERTED: Reverted}
+
+
+def write_marks(marks: Marks, *, uid: str) -> dict[str, str]:
+    """The annotations that say this of the workload with this uid; those not named are to go."""
+    return {
+        key: msgspec.json.encode(
+            _Envelope(version=VERSION, uid=uid, mark=msgspec.Raw(msgspec.json.encode(mark)))
+        ).decode()
+        for key in _TYPES
+        if (mark := getattr(marks, _field(key))) is not None
+    }
+
+
+def read_marks(annotations: Mapping[str, str], *, uid: str) -> Marks | Foreign:
+    """What the annotations of the workload with this uid say."""
+    found: dict[str, Any] = {}
+    for key in _TYPES.keys() & annotations.keys():
+        mark = _read_mark(key, annotations[key], uid)
+        if isinstance(mark, Foreign):
+            return mark
+        found[_field(key)] = mark
+    return Marks(**found)
+
+
+def _read_mark(key: str, text: str, uid: str) -> Any:
+    remedy = f"remove the annotation {key} to let trimtab start anew"
+    try:
+        envelope = msgspec.json.decode(text, type=_Envelope)
+        if envelope.version != VERSION:
+            return Foreign(f"annotation {key} is of version {envelope.version}, not {VERSION}; {remedy}")
+        if envelope.uid != uid:
+            return Foreign(f"annotation {key} was copied from another object; {remedy}")
+        return msgspec.json.decode(envelope.mark, type=_TYPES[key])
+    except msgspec.DecodeError as error:
+        return Foreign(f"annotation {key} cannot be read ({error}); {remedy}")
+
+
+def _field(key: str) -> str:
+    return key.removeprefix("trimtab.io/")

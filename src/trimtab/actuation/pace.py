@@ -1,0 +1,104 @@
+"""How many changes go at once and a minute: in the cluster, in a namespace, on a node.
+
+Arithmetic on a time that is passed in. A deed takes a slot when it is done and gives it back when its pod has
+settled. Scale-ups go before scale-downs: while one waits for a slot, no scale-down gets it. Taking back goes at
+once, and counts. Losing this memory with the process costs a slower or quicker minute, no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from trimtab.actuation.deeds import Urgency
+
+MINUTE = 60
+LONGEST = 3600
+"""A slot that is not given back for so long is free again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many at once and a minute."""
+
+    at_once: int
+    per_minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The limits of each scope; the defaults keep a large cluster calm and a small one moving."""
+
+    cluster: Limit = Limit(at_once=50, per_minute=120)
+    namespace: Limit = Limit(at_once=20, per_minute=60)
+    node: Limit = Limit(at_once=3, per_minute=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a deed is done."""
+
+    namespace: str
+    node: str = ""
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What goes on in one scope."""
+
+    limit: Limit
+    held: dict[Hashable, float] = field(default_factory=dict)
+    taken: deque[float] = field(default_factory=deque)
+
+    def free_at(self, now: float) -> float:
+        """When there is room: now, or a later time to ask again."""
+        for holder in [holder for holder, since in self.held.items() if now - since >= LONGEST]:
+            del self.held[holder]
+        while self.taken and now - self.taken[0] >= MINUTE:
+            self.taken.popleft()
+        if len(self.taken) >= self.limit.per_minute:
+            return self.taken[-self.limit.per_minute] + MINUTE
+        return now if len(self.held) < self.limit.at_once else now + 1
+
+
+class Pacer:
+    """Books slots for the deeds of one process."""
+
+    def __init__(self, pace: Pace | None = None) -> None:
+        self._pace = pace or Pace()
+        self._cluster = _Scope(self._pace.cluster)
+        self._namespaces: dict[str, _Scope] = {}
+        self._nodes: dict[str, _Scope] = {}
+        self._held: dict[Hashable, list[_Scope]] = {}
+        self._up_waits_until = float("-inf")
+
+    def take(self, holder: Hashable, place: Place, *, urgency: Urgency, now: float) -> float:
+        """Take a slot: the answer is `now` when it is taken, else when to ask again."""
+        scopes = list(self._scopes(place))
+        free_at = max(scope.free_at(now) for scope in scopes)
+        if urgency is Urgency.DOWN:
+            free_at = max(free_at, self._up_waits_until)
+        if free_at > now and urgency is not Urgency.BACK:
+            if urgency is Urgency.UP:
+                self._up_waits_until = free_at + 1
+            return free_at
+        if urgency is Urgency.UP:
+            self._up_waits_until = float("-inf")
+        for scope in scopes:
+            scope.held[holder] = now
+            scope.taken.append(now)
+        self._held[holder] = scopes
+        return now
+
+    def give_back(self, holders: Iterable[Hashable]) -> None:
+        """What these held is free: their pods have settled, or are gone."""
+        for holder in holders:
+            for scope in self._held.pop(holder, ()):
+                scope.held.pop(holder, None)
+
+    def _scopes(self, place: Place) -> Iterable[_Scope]:
+        yield self._cluster
+        yield self._namespaces.setdefault(place.namespace, _Scope(self._pace.namespace))
+        if place.node:
+            yield self._nodes.setdefault(place.node, _Scope(self._pace.node))

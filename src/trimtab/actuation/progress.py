@@ -1,0 +1,220 @@
+"""A change under way: touch the pods of its phase, wait until they have settled, watch them, go on or turn back.
+
+Worse is acted on at once. Good is believed only after the observation time, and only where nothing is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from trimtab.actuation.begin import LOOK_AGAIN, canaries
+from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
+from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined, said
+from trimtab.actuation.verdict import Verdict, health, judge
+from trimtab.actuation.windows import next_opening
+from trimtab.kube.pods import Pod
+
+DEFERRED_FOR = 300
+"""A node that has no room for so long will not have it soon."""
+IN_PROGRESS_FOR = 3600
+"""Nothing takes so long but what is stuck."""
+POLL = 15
+"""Seconds until pods are looked at again, should no event tell of them before."""
+
+
+def advance(  # noqa: PLR0911 - one return a step
+    situation: Situation, marks: Marks, change: Change
+) -> list[Deed]:
+    """One step further with a change that is not being taken back."""
+    if overtaken := _overtaken(situation, change):
+        return _turn_back(situation, marks, change, why=overtaken, blameless=True)
+    if why := _refused(situation, change) or _stuck(situation, change) or _verdict(situation, change).worse:
+        return _turn_back(situation, marks, change, why=why)
+    pods = _pods_of_phase(situation, change)
+    if not pods and change.phase is Phase.CANARY:
+        return [_choose_again(situation, marks, change)]
+    if touches := _touches(situation, change, pods):
+        closed = _closed(situation) if change.phase is Phase.PROMOTING else None
+        return [closed] if closed else touches
+    if waiting := _unsettled(situation, change, pods):
+        return [Wait(situation.now + POLL, f"{waiting} have yet to take effect")]
+    if change.phase is Phase.PROMOTING:
+        return [_note(marks, change, phase=Phase.VERIFYING, settled=situation.now)]
+    if not change.settled:
+        return [_note(marks, change, settled=situation.now)]
+    return _observe(situation, marks, change)
+
+
+def _pods_of_phase(situation: Situation, change: Change) -> list[Pod]:
+    if change.phase is not Phase.CANARY:
+        return list(situation.live)
+    return [pod for pod in situation.live if pod.name in change.canaries]
+
+
+def _choose_again(situation: Situation, marks: Marks, change: Change) -> Deed:
+    """All canaries are gone: scaled in, or replaced. Others take their place."""
+    if not situation.live:
+        return Wait(situation.now + POLL, "it has no pods at the moment")
+    chosen = canaries(situation, situation.live)
+    phase = Phase.CANARY if chosen else Phase.PROMOTING
+    return _note(marks, change, canaries=chosen, phase=phase, since=situation.now, settled=0)
+
+
+def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[Deed]:
+    """What is still to be given the new size in this phase."""
+    deeds: list[Deed] = []
+    if change.patches_template and change.phase is not Phase.CANARY:
+        wanted = joined(situation.template, change.after)
+        if wanted != situation.template:
+            return [PatchTemplate(wanted, situation.strategy.take_ownership)]
+    urgency = Urgency.UP if grows(change.before, change.after) else Urgency.DOWN
+    behind = [pod for pod in pods if not has_size(pod, change.after)]
+    if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
+        deeds += [ResizePod(pod, _after(pod, change), urgency) for pod in behind]
+    elif change.way is Way.RECREATE and _all_up(situation):
+        # Only the pods of before: to evict one that has just come, and is of another size, would never end.
+        deeds += [EvictPod(pod, urgency) for pod in behind if pod.created <= change.since][:1]
+    return deeds
+
+
+def _after(pod: Pod, change: Change) -> Sizes:
+    return {each.name: change.after[each.name] for each in pod.containers if each.name in change.after}
+
+
+def _all_up(situation: Situation) -> bool:
+    """Whether every replica is there and ready, so that one can be spared."""
+    live = situation.live
+    return len(live) >= situation.workload.replicas and all(pod.ready for pod in live)
+
+
+def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str:
+    """Which pods do not have the new size in effect; empty when all have."""
+    if change.way is Way.TEMPLATE:
+        return ""
+    if change.way is Way.ROLLOUT and change.phase is not Phase.CANARY and not _rolled_out(situation):
+        return "the replaced pods"
+    names = [pod.name for pod in pods if not is_settled(pod, change.after)]
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
+
+
+def _rolled_out(situation: Situation) -> bool:
+    return situation.workload.observed and not situation.workload.rolling and _all_up(situation)
+
+
+def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
+    """All pods of the phase have settled: watch them for a time, then go on."""
+    now, canary = situation.now, situation.strategy.canary
+    watched_until = change.settled + int(canary.observation.seconds)
+    if now < watched_until:
+        return [Wait(watched_until, "watching how the pods fare")]
+    if unknown := _verdict(situation, change).unknown:
+        given_up = watched_until + int(canary.patience.seconds)
+        if now < given_up:
+            return [Wait(min(given_up, now + LOOK_AGAIN), unknown)]
+        return _turn_back(situation, marks, change, why=f"{unknown}, and was so for too long")
+    if change.phase is Phase.CANARY:
+        noted = _note(marks, change, phase=Phase.PROMOTING, since=now, settled=0)
+        return [_closed(situation) or noted]
+    template = joined(change.template, change.after) if change.patches_template else change.template
+    applied = Applied(id=change.id, at=now, sizes=change.after, template=template)
+    return [WriteMarks(Marks(applied=applied)), Emit("Normal", "Resized", f"to {said(change.after)}")]
+
+
+def _closed(situation: Situation) -> Wait | None:
+    """A window that closed meanwhile stops a change where it is."""
+    if situation.wish.urgent:
+        return None
+    opening = next_opening(situation.strategy.windows, now=situation.now)
+    if opening is not None and opening <= situation.now:
+        return None
+    return Wait(opening or situation.now + LOOK_AGAIN, "no maintenance window is open")
+
+
+def _overtaken(situation: Situation, change: Change) -> str:
+    """Whether somebody else changed the workload under us; what we saw of it so far then says nothing any more."""
+    workload = situation.workload
+    if not situation.live and (workload.replicas == 0 or workload.kind == "Job"):
+        return "it has no pods any more"
+    ours = joined(change.template, change.after) if change.patches_template else change.template
+    if situation.template not in (change.template, ours):
+        return "the sizes in its template were changed meanwhile"
+    by_us = change.way is Way.ROLLOUT and situation.template == ours
+    if workload.rolling and not by_us:
+        return "a rollout began meanwhile"
+    return ""
+
+
+def _refused(situation: Situation, change: Change) -> str:
+    """The server's own words, where it said no to this change."""
+    template = joined(situation.template, change.after)
+    words = [situation.refusal(pod.uid, _after(pod, change)) for pod in situation.live]
+    return next(filter(None, [*words, situation.refusal(situation.workload.uid, template)]), "")
+
+
+def _stuck(situation: Situation, change: Change) -> str:
+    """Whether a pod cannot get its new size, or not in any sensible time."""
+    now = situation.now
+    for pod in situation.live:
+        if not has_size(pod, change.after) or is_settled(pod, change.after):
+            continue
+        resize, waited = pod.resize, now - situation.sightings.unsettled.get(pod.uid, now)
+        if resize and resize.reason == "Infeasible":
+            return f"{pod.name} cannot have it: {resize.message}"
+        if resize and resize.reason == "Deferred" and waited > DEFERRED_FOR:
+            return f"the node of {pod.name} has no room for it: {resize.message}"
+        if resize and resize.reason == "Error" and waited > DEFERRED_FOR:
+            return f"{pod.name} is refused it by its runtime: {resize.message}"
+        if waited > IN_PROGRESS_FOR:
+            return f"{pod.name} has not got it in an hour"
+    return _stuck_by_controller(situation, change)
+
+
+def _stuck_by_controller(situation: Situation, change: Change) -> str:
+    """Whether replaced pods do not come, or come of another size."""
+    if change.way not in (Way.ROLLOUT, Way.RECREATE) or change.phase is not Phase.PROMOTING:
+        return ""
+    if situation.now - change.since > IN_PROGRESS_FOR + 60 * len(situation.live):
+        return "its pods were not replaced in time"
+    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
+    if behind and _rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
+        return f"{behind[0].name} came of another size than its template's: something else sets it"
+    return ""
+
+
+def _verdict(situation: Situation, change: Change) -> Verdict:
+    evidence = situation.wish.evidence
+    changed = [pod for pod in situation.live if has_size(pod, change.after)]
+    if change.phase is Phase.CANARY:
+        changed = [pod for pod in changed if pod.name in change.canaries]
+    now = health(
+        changed,
+        # What our own resize restarts is no harm; once all have settled, every restart is.
+        since=change.settled if change.restarts and change.settled else change.since,
+        until=situation.now,
+        evidence=evidence,
+        count_restarts=not change.restarts or bool(change.settled),
+    )
+    return judge(change.health, now, evidence)
+
+
+def _note(marks: Marks, change: Change, **changes: object) -> WriteMarks:
+    return WriteMarks(msgspec.structs.replace(marks, change=msgspec.structs.replace(change, **changes)))
+
+
+def _turn_back(
+    situation: Situation, marks: Marks, change: Change, *, why: str, blameless: bool = False
+) -> list[Deed]:
+    noted = _note(
+        marks,
+        change,
+        phase=Phase.REVERTING,
+        since=situation.now,
+        settled=0,
+        reason=why[:1024],
+        blameless=blameless,
+    )
+    return [noted, Emit("Warning", "Reverting", why)]

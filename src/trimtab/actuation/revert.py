@@ -1,0 +1,74 @@
+"""Taking a change back: exactly what was, on every pod that has what we gave it, and then peace for a while.
+
+It waits for no window and for no evidence. Pods that never had the new size are left alone, and so is a template
+that somebody else has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
+from trimtab.actuation.marks import Change, Marks, Reverted, Way
+from trimtab.actuation.progress import POLL
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.sizes import Sizes, has_size, is_as_made, is_settled, joined
+from trimtab.kube.pods import Pod
+
+FIRST_REST = 3600
+LONGEST_REST = 7 * 24 * 3600
+BLAMELESS_REST = 300
+"""For a change that was overtaken by somebody else's: what they do should be over by then."""
+
+
+def revert(  # noqa: PLR0911 - one return a step
+    situation: Situation, marks: Marks, change: Change
+) -> list[Deed]:
+    """One step back."""
+    ours = joined(change.template, change.after)
+    if change.patches_template and situation.template == ours != change.template:
+        if refusal := situation.refusal(situation.workload.uid, change.template):
+            return [Wait(situation.now + POLL, f"its template cannot be put back: {refusal}")]
+        return [PatchTemplate(change.template, situation.strategy.take_ownership)]
+    if change.way is Way.ROLLOUT and (situation.workload.rolling or not situation.workload.observed):
+        return [Wait(situation.now + POLL, "its pods are being replaced by those of before")]
+    touched = [pod for pod in situation.live if _is_changed(situation, change, pod)]
+    if deeds := [deed for pod in touched if (deed := _undo(situation, change, pod))]:
+        return deeds[:1] if change.way is Way.RECREATE else deeds
+    if touched:
+        words = situation.refusal(touched[0].uid, _before(touched[0], change))
+        return [Wait(situation.now + POLL, f"{touched[0].name} cannot be put back: {words}")]
+    back = [pod for pod in situation.live if has_size(pod, change.before_of(pod.name))]
+    if waiting := [pod for pod in back if not is_settled(pod, change.before_of(pod.name))]:
+        return [Wait(situation.now + POLL, f"{waiting[0].name} has yet to be as it was")]
+    return [_finish(situation, marks, change), Emit("Warning", "Reverted", change.reason)]
+
+
+def rest(times: int) -> int:
+    """Seconds of peace after so many changes in a row were taken back."""
+    return int(min(LONGEST_REST, FIRST_REST * 2 ** min(times - 1, 16)))
+
+
+def _is_changed(situation: Situation, change: Change, pod: Pod) -> bool:
+    """Whether the pod has the size that the change gave it, and not because its template now says so."""
+    if change.way is Way.TEMPLATE or has_size(pod, change.before_of(pod.name)):
+        return False
+    by_template = situation.template != change.template and is_as_made(pod, situation.template)
+    return has_size(pod, change.after) and not by_template
+
+
+def _undo(situation: Situation, change: Change, pod: Pod) -> Deed | None:
+    if change.way is Way.RECREATE:
+        return EvictPod(pod, Urgency.BACK)
+    before = _before(pod, change)
+    return None if situation.refusal(pod.uid, before) else ResizePod(pod, before, Urgency.BACK)
+
+
+def _before(pod: Pod, change: Change) -> Sizes:
+    before = change.before_of(pod.name)
+    return {each.name: before[each.name] for each in pod.containers if each.name in before}
+
+
+def _finish(situation: Situation, marks: Marks, change: Change) -> WriteMarks:
+    times = (marks.reverted.times if marks.reverted else 0) + (not change.blameless)
+    until = situation.now + (BLAMELESS_REST if change.blameless else rest(times))
+    reverted = Reverted(id=change.id, at=situation.now, why=change.reason, times=times, until=until)
+    return WriteMarks(Marks(applied=marks.applied, reverted=reverted))

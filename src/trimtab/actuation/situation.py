@@ -1,0 +1,82 @@
+"""Everything that a decision about one workload looks at, as one record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from trimtab.actuation.sizes import Sizes, sizes_of
+from trimtab.actuation.verdict import Evidence
+from trimtab.api.optimizationpolicy import UpdateStrategy
+from trimtab.kube.pods import Pod, Resources
+from trimtab.kube.workloads import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is wanted of a workload, and on which terms."""
+
+    sizes: Sizes
+    """The recommendation, for the containers that have one; limits that stay are in it as they are."""
+
+    strategy: UpdateStrategy
+    resizes_in_place: bool
+    """Whether the cluster can resize running pods."""
+
+    need: Mapping[str, int] = field(default_factory=dict)
+    """The memory that each container really needs, in bytes; where it is unknown, memory is not lowered."""
+
+    evidence: Evidence = field(default_factory=Evidence)
+
+    urgent: bool = False
+    """Whether a container was just killed for lack of memory: more of it waits for no interval, window or canary."""
+
+    withheld: str = ""
+    """Why nothing may be touched at all: the policy's mode, the global dry-run. Empty when it may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sightings:
+    """What a process remembers from one look to the next. To lose it costs time, never correctness."""
+
+    unsettled: Mapping[str, int] = field(default_factory=dict)
+    """Since when each pod, by uid, has been seen with a resize that is not in effect."""
+
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """What the server said no to, by `refusal_key`, in its own words."""
+
+
+def refusal_key(uid: str, sizes: Sizes) -> str:
+    """A refusal is of one object and one size: another may well be accepted."""
+    return f"{uid}/{hash(tuple(sorted(sizes.items(), key=lambda item: item[0])))}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """A workload, its pods, what is wanted of it, and the time."""
+
+    workload: Workload
+    pods: Sequence[Pod]
+    wish: Wish
+    now: int
+    sightings: Sightings = field(default_factory=Sightings)
+
+    @cached_property
+    def live(self) -> tuple[Pod, ...]:
+        """The pods that run or will, youngest first: the first pod of a StatefulSet is often its leader."""
+        live = [pod for pod in self.pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
+        return tuple(sorted(live, key=lambda pod: (pod.created, len(pod.name), pod.name), reverse=True))
+
+    @cached_property
+    def template(self) -> dict[str, Resources]:
+        """The sizes in the pod template."""
+        return sizes_of(self.workload.containers)
+
+    @property
+    def strategy(self) -> UpdateStrategy:
+        return self.wish.strategy
+
+    def refusal(self, uid: str, sizes: Sizes) -> str:
+        """What the server said when this was last tried, if it said no."""
+        return self.sightings.refused.get(refusal_key(uid, sizes), "")

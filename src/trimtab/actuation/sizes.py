@@ -1,0 +1,158 @@
+"""The size of a pod: what each of its containers asks for. To compare, join, write and read such sizes.
+
+Only containers that run beside each other have a size that is changed: init containers are done before anything
+could be learned of them. Left out: pod-level resources, which no record of ours holds yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trimtab.api.quantity import Quantity
+from trimtab.kube.pods import Container, Pod, Resources
+
+Sizes = Mapping[str, Resources]
+"""Resources by the name of the container."""
+
+MEMORY_HEADROOM = 0.1
+"""Memory is never lowered to less than what is needed and a tenth."""
+
+_CPU_ROUNDING = 2
+"""Millicores by which a kernel's shares and quotas may differ from what was asked."""
+
+
+def sizes_of(containers: Iterable[Container]) -> dict[str, Resources]:
+    return {each.name: each.resources for each in containers if each.role != "init"}
+
+
+def joined(current: Sizes, wanted: Sizes) -> dict[str, Resources]:
+    """The current size with what is wanted in its place, for the containers that are there."""
+    return {name: wanted.get(name, resources) for name, resources in current.items()}
+
+
+def has_size(pod: Pod, sizes: Sizes) -> bool:
+    """Whether the pod's spec asks for it. Containers that the pod has not do not count."""
+    return _agree(sizes_of(pod.containers), sizes)
+
+
+def is_settled(pod: Pod, sizes: Sizes) -> bool:
+    """Whether the pod has this size in its spec and, as far as the kubelet reports it, in its cgroups."""
+    if pod.resize is not None or not has_size(pod, sizes):
+        return False
+    applied = {state.name: state.applied for state in pod.states if state.applied and state.name in sizes}
+    return all(_close(resources, sizes[name]) for name, resources in applied.items())
+
+
+def is_as_made(pod: Pod, template: Sizes) -> bool:
+    """Whether the pod has the size of its template; what the template leaves open, admission may have filled in."""
+    current = sizes_of(pod.containers)
+    return all(
+        made is None or made == now
+        for name, resources in template.items()
+        if name in current
+        for made, now in zip(_fields(resources), _fields(current[name]), strict=True)
+    )
+
+
+def commonest(pods: Sequence[Pod]) -> dict[str, Resources]:
+    """The size that most of the pods have."""
+    found = Counter(tuple(sizes_of(pod.containers).items()) for pod in pods)
+    return dict(found.most_common(1)[0][0])
+
+
+def grows(before: Sizes, after: Sizes) -> bool:
+    """Whether any container gets more of anything: such a change is the more urgent one."""
+    return any(
+        (new or 0) > (old or 0)
+        for name in before
+        if name in after
+        for old, new in zip(_fields(before[name]), _fields(after[name]), strict=True)
+    )
+
+
+def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
+    """What is wanted, with memory lowered only down to real need and headroom; not at all where need is unknown."""
+
+    def floored(now: int | None, wish: int | None) -> int | None:
+        if now is None or wish is None or wish >= now:
+            return wish
+        least = now if need is None else min(now, int(need * (1 + MEMORY_HEADROOM)) + 1)
+        return max(wish, least)
+
+    return Resources(
+        wanted.cpu_request,
+        wanted.cpu_limit,
+        floored(current.memory_request, wanted.memory_request),
+        floored(current.memory_limit, wanted.memory_limit),
+    )
+
+
+def qos_class(resources: Iterable[Resources]) -> str:
+    """The QoS class of a pod with these containers, init containers included, as Kubernetes defines it."""
+    all_of_them = list(resources)
+    if not any(any(_fields(each)) for each in all_of_them):
+        return "BestEffort"
+    guaranteed = all(
+        each.cpu_limit
+        and each.memory_limit
+        and each.cpu_request in (None, each.cpu_limit)
+        and each.memory_request in (None, each.memory_limit)
+        for each in all_of_them
+    )
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def written(resources: Resources) -> dict[str, Any]:
+    """As a manifest has it."""
+    requests = _amounts(resources.cpu_request, resources.memory_request)
+    limits = _amounts(resources.cpu_limit, resources.memory_limit)
+    return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def said(sizes: Sizes) -> str:
+    """For people: `web: cpu 100m, memory 64Mi (limit 128Mi)`."""
+    return "; ".join(f"{name}: {_said(resources)}" for name, resources in sizes.items())
+
+
+def _said(resources: Resources) -> str:
+    manifest = written(resources)
+    requests, limits = manifest.get("requests", {}), manifest.get("limits", {})
+    parts = [
+        f"{what} {requests.get(what, 'unset')}" + (f" (limit {limits[what]})" if what in limits else "")
+        for what in ("cpu", "memory")
+        if what in requests or what in limits
+    ]
+    return ", ".join(parts) or "nothing asked for"
+
+
+def _amounts(cpu: int | None, memory: int | None) -> dict[str, str]:
+    amounts = {} if cpu is None else {"cpu": str(Quantity.of_millicores(cpu))}
+    return amounts if memory is None else amounts | {"memory": str(Quantity.of_bytes(memory))}
+
+
+def _agree(current: Sizes, wanted: Sizes) -> bool:
+    return all(current[name] == resources for name, resources in wanted.items() if name in current)
+
+
+def _close(applied: Resources, wanted: Resources) -> bool:
+    for got, asked in ((applied.cpu_request, wanted.cpu_request), (applied.cpu_limit, wanted.cpu_limit)):
+        if got is not None and asked is not None and abs(got - asked) > max(_CPU_ROUNDING, asked // 100):
+            return False
+    return all(
+        got is None or asked is None or got == asked
+        for got, asked in (
+            (applied.memory_request, wanted.memory_request),
+            (applied.memory_limit, wanted.memory_limit),
+        )
+    )
+
+
+def _fields(resources: Resources) -> tuple[int | None, ...]:
+    return (
+        resources.cpu_request,
+        resources.cpu_limit,
+        resources.memory_request,
+        resources.memory_limit,
+    )

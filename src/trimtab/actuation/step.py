@@ -1,0 +1,35 @@
+"""What to do next for one workload: the pure heart of applying, verifying and taking back.
+
+It is given the world as it is, the marks on the workload included, and names the deeds that bring it one step
+further. It remembers nothing, so it may be asked at any time, twice, or by another process after a crash, and the
+answer still fits. A change is written down before the first pod is touched; whenever marks are to be written, nothing
+else is done before they are seen to be there.
+"""
+
+from __future__ import annotations
+
+from trimtab.actuation.begin import begin
+from trimtab.actuation.deeds import Deed, Skip
+from trimtab.actuation.marks import Foreign, Phase, read_marks
+from trimtab.actuation.progress import advance
+from trimtab.actuation.revert import revert
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.tend import tend
+
+
+def next_deeds(situation: Situation) -> list[Deed]:
+    """The deeds of this step, in order; the last may be a Wait or a Skip that says why there is nothing more."""
+    workload = situation.workload
+    marks = read_marks(dict(workload.annotations), uid=workload.uid)
+    if isinstance(marks, Foreign):
+        return [Skip(marks.why)]
+    if situation.wish.withheld:
+        left = "; the change under way is left as it is" if marks.change else ""
+        return [Skip(situation.wish.withheld + left)]
+    if workload.deleting:
+        return []
+    if marks.change is None:
+        return tend(situation, marks) or begin(situation, marks)
+    if marks.change.phase is Phase.REVERTING:
+        return revert(situation, marks, marks.change)
+    return advance(situation, marks, marks.change)

@@ -1,0 +1,52 @@
+"""Pods that came after a change was done: replacements and new replicas get the size that is in effect, and boosts end.
+
+A pod is brought along only from the size that its template gave it. One of any other size was resized by somebody
+else, and is left to them; and once the template's own sizes are changed, the old change has no say any more.
+"""
+
+from __future__ import annotations
+
+from trimtab.actuation.boost import boost
+from trimtab.actuation.deeds import Deed, ResizePod, Urgency, Wait
+from trimtab.actuation.marks import Marks
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, joined, sizes_of
+from trimtab.actuation.ways import restarts_nothing
+from trimtab.kube.pods import Pod
+
+
+def tend(situation: Situation, marks: Marks) -> list[Deed]:
+    """Bring each pod to the size that it should have while no change is under way."""
+    if not (situation.wish.resizes_in_place and situation.strategy.allow_in_place_resize):
+        return []
+    deeds: list[Deed] = []
+    looks: list[int] = []
+    for pod in situation.live:
+        wished, look_again = _wished(situation, marks, pod)
+        if look_again is not None:
+            looks.append(look_again)
+        current = sizes_of(pod.containers)
+        if wished is None or has_size(pod, wished) or situation.refusal(pod.uid, wished):
+            continue
+        if restarts_nothing(pod.containers, current, wished):
+            deeds.append(ResizePod(pod, wished, Urgency.UP if grows(current, wished) else Urgency.DOWN))
+    if deeds or not looks:
+        return deeds
+    # While a pod starts, no change begins: a boosted size is nobody's size from before.
+    return [Wait(min(looks), "pods are starting")]
+
+
+def _wished(situation: Situation, marks: Marks, pod: Pod) -> tuple[Sizes | None, int | None]:
+    applied = marks.applied
+    current = sizes_of(pod.containers)
+    if applied and applied.template == situation.template:
+        own: Sizes = joined(current, applied.sizes)
+        if not has_size(pod, own) and is_as_made(pod, situation.template):
+            return own, None
+    else:
+        own = joined(current, situation.template)
+    rule = situation.strategy.startup_boost
+    if rule is None:
+        return None, None
+    boosted = boost(pod, own, rule, now=situation.now)
+    return boosted.sizes, boosted.look_again

@@ -1,0 +1,125 @@
+"""By which way a workload may come to a new size: in place, by a rollout, by eviction, by its template, or not at all.
+
+The careful way first: in place where cluster, policy and containers allow, and nothing that restarts a pod
+unless the policy says that it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trimtab.actuation.deeds import Skip
+from trimtab.actuation.marks import Way
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.sizes import Sizes, qos_class
+from trimtab.api.optimizationpolicy import TemplateUpdate
+from trimtab.kube.pods import Container
+
+# Their templates merge by container. Of other kinds a list may be atomic: to apply one container would remove the rest.
+_MERGED_TEMPLATES = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A way, and what goes with it."""
+
+    way: Way
+    patches_template: bool = False
+    restarts: bool = False
+    """Whether a container restarts by being resized."""
+    tries_in_place: bool = False
+    """Whether a few pods can be given the size first."""
+
+
+def plan(situation: Situation, *, before: Sizes, after: Sizes) -> Plan | Skip:
+    """How to come from one size to the other, or why not."""
+    strategy = situation.strategy
+    containers = situation.live[0].containers if situation.live else situation.workload.containers
+    was, will_be = _qos(containers, before), _qos(containers, after)
+    if was != will_be and strategy.keep_qos_class:
+        return Skip(
+            f"its pods would change from QoS class {was} to {will_be}; "
+            "let limits follow by updateStrategy.updateRequestsOnly: false, or set keepQosClass: false"
+        )
+    if situation.workload.kind == "CronJob":
+        if strategy.template is TemplateUpdate.NEVER:
+            return Skip("a CronJob is sized by its template, and updateStrategy.template is Never")
+        return Plan(Way.TEMPLATE, patches_template=True)
+    obstacle = _obstacle(situation, before, after)
+    if was != will_be:
+        obstacle = obstacle or "the QoS class of a running pod cannot change"
+    restarts = _restarts(containers, before, after)
+    if restarts and not strategy.allow_recreate:
+        obstacle = obstacle or f"to resize container {restarts} restarts it"
+    return _by_replacing(situation, obstacle) if obstacle else _in_place(situation, restarts=bool(restarts))
+
+
+def _in_place(situation: Situation, *, restarts: bool) -> Plan:
+    patchable, quiet = _patchable(situation), _replaces_nothing(situation)
+    rolls = patchable and not quiet and situation.strategy.template is TemplateUpdate.ALWAYS
+    if rolls and not situation.workload.paused:
+        return Plan(Way.ROLLOUT, patches_template=True, restarts=restarts, tries_in_place=True)
+    return Plan(Way.IN_PLACE, patches_template=patchable and quiet, restarts=restarts, tries_in_place=True)
+
+
+def _by_replacing(situation: Situation, obstacle: str) -> Plan | Skip:
+    """Pods are replaced, for this is in the way of resizing them."""
+    kind, quiet = situation.workload.kind, _replaces_nothing(situation)
+    if not situation.strategy.allow_recreate:
+        return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false")
+    if kind not in _MERGED_TEMPLATES:
+        return Skip(f"{obstacle}, and the template of a {kind} is left alone")
+    if not _patchable(situation):
+        return Skip(f"{obstacle}, and with updateStrategy.template Never a new pod would be of the old size")
+    if situation.workload.paused and not quiet:
+        return Skip(f"{obstacle}, and its rollouts are paused")
+    return Plan(Way.RECREATE if quiet else Way.ROLLOUT, patches_template=True)
+
+
+def _patchable(situation: Situation) -> bool:
+    return (
+        situation.workload.kind in _MERGED_TEMPLATES
+        and situation.strategy.template is not TemplateUpdate.NEVER
+    )
+
+
+def _replaces_nothing(situation: Situation) -> bool:
+    """Whether a changed template leaves the pods that run alone."""
+    return situation.workload.kind == "ReplicaSet" or situation.workload.update == "OnDelete"
+
+
+def restarts_nothing(containers: Iterable[Container], before: Sizes, after: Sizes) -> bool:
+    """Whether no container restarts by going from one size to the other in place."""
+    return not _restarts(containers, before, after)
+
+
+def _obstacle(situation: Situation, before: Sizes, after: Sizes) -> str:
+    """Why running pods cannot be resized in place; empty when they can."""
+    if not situation.strategy.allow_in_place_resize:
+        return "updateStrategy.allowInPlaceResize is false"
+    if not situation.wish.resizes_in_place:
+        return "this cluster cannot resize pods in place"
+    for name, old in before.items():
+        new = after.get(name, old)
+        for what in ("cpu_request", "cpu_limit", "memory_request", "memory_limit"):
+            if getattr(old, what) is not None and getattr(new, what) is None:
+                return f"the {what.replace('_', ' ')} of container {name} cannot be removed in place"
+    return ""
+
+
+def _restarts(containers: Iterable[Container], before: Sizes, after: Sizes) -> str:
+    """The first container that restarts by being resized; empty when none does."""
+    for container in containers:
+        old, new = before.get(container.name), after.get(container.name)
+        if old is None or new is None:
+            continue
+        cpu = (old.cpu_request, old.cpu_limit) != (new.cpu_request, new.cpu_limit)
+        memory = (old.memory_request, old.memory_limit) != (new.memory_request, new.memory_limit)
+        if (cpu and container.restart_on_cpu_resize) or (memory and container.restart_on_memory_resize):
+            return container.name
+    return ""
+
+
+def _qos(containers: Iterable[Container], sizes: Sizes) -> str:
+    return qos_class(sizes.get(each.name, each.resources) for each in containers)

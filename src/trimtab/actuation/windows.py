@@ -1,0 +1,39 @@
+"""Maintenance windows: whether changes may be made now, and if not, when next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, time, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from trimtab.api.optimizationpolicy import MaintenanceWindow, Weekday
+
+_DAYS = tuple(Weekday)
+
+
+def next_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int | None:
+    """The next moment at which a window is open: now itself when one is, None when none ever opens."""
+    if not windows:
+        return now
+    spans = [span for window in windows for span in _spans(window, now)]
+    return min((max(start, now) for start, end in spans if end > now), default=None)
+
+
+def _spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
+    """When the window is open, from yesterday's to that in a week."""
+    try:
+        zone = ZoneInfo(window.time_zone)
+    except (ZoneInfoNotFoundError, OSError):
+        return
+    today = datetime.fromtimestamp(now, zone).date()
+    start, end = time.fromisoformat(window.start), time.fromisoformat(window.end)
+    for ahead in range(-1, 9):
+        day = today + timedelta(days=ahead)
+        if window.days and _DAYS[day.weekday()] not in window.days:
+            continue
+        last = day if end > start else day + timedelta(days=1)
+        opens, closes = (
+            int(datetime.combine(at_day, at, tzinfo=zone).timestamp())
+            for at_day, at in ((day, start), (last, end))
+        )
+        yield opens, closes

@@ -1,0 +1,189 @@
+"""Workloads, pods and wishes, so that a test reads as a sentence."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Skip, Wait, WriteMarks
+from trimtab.actuation.marks import Change, Marks, write_marks
+from trimtab.actuation.situation import Sightings, Situation, Wish
+from trimtab.actuation.sizes import Sizes
+from trimtab.actuation.step import next_deeds
+from trimtab.actuation.verdict import Evidence
+from trimtab.api.optimizationpolicy import UpdateStrategy
+from trimtab.kube.pods import Container, ContainerState, Exit, Pod, Resize, Resources
+from trimtab.kube.resources import DEPLOYMENTS, Resource
+from trimtab.kube.workloads import Workload
+
+MIB = 1 << 20
+NOW = 1_800_000_000
+NAMESPACE = "shop"
+
+SMALL = Resources(100, None, 64 * MIB, 256 * MIB)
+LARGE = Resources(400, None, 128 * MIB, 256 * MIB)
+
+
+def container(name: str = "web", resources: Resources = SMALL, **flags: bool) -> Container:
+    return Container(name, "main", resources, **flags)
+
+
+def pod(
+    name: str = "web-0",
+    *,
+    sizes: Sizes | None = None,
+    applied: Sizes | None = None,
+    created: int = NOW - 86_400,
+    ready: bool = True,
+    node: str = "node-1",
+    resize: Resize | None = None,
+    exits: Mapping[str, Exit] | None = None,
+    phase: str = "Running",
+    restarts_when_resized: bool = False,
+) -> Pod:
+    sizes = sizes or {"web": SMALL}
+    effective = applied or sizes
+    return Pod(
+        namespace=NAMESPACE,
+        name=name,
+        uid=f"uid-{name}",
+        version=1,
+        node=node,
+        phase=phase,
+        qos="Burstable",
+        ready=ready,
+        deleting=False,
+        priority=0,
+        created=created,
+        started=created,
+        owner=None,
+        labels=(),
+        annotations=(),
+        containers=tuple(
+            Container(each, "main", resources, restarts_when_resized, restarts_when_resized)
+            for each, resources in sizes.items()
+        ),
+        states=tuple(
+            ContainerState(
+                name=each,
+                ready=ready,
+                restarts=0,
+                waiting="",
+                applied=effective[each],
+                last_exit=(exits or {}).get(each),
+            )
+            for each in sizes
+        ),
+        resize=resize,
+    )
+
+
+def workload(
+    *,
+    resource: Resource = DEPLOYMENTS,
+    template: Sizes | None = None,
+    marks: Marks | None = None,
+    annotations: Mapping[str, str] | None = None,
+    replicas: int = 1,
+    update: str = "RollingUpdate",
+    rolling: bool = False,
+    **flags: Any,
+) -> Workload:
+    written = dict(annotations or {}) | (write_marks(marks, uid="uid-web") if marks else {})
+    facts: dict[str, Any] = {
+        "resource": resource,
+        "namespace": NAMESPACE,
+        "name": "web",
+        "uid": "uid-web",
+        "version": 1,
+        "generation": 1,
+        "created": NOW - 86_400,
+        "deleting": False,
+        "owner": None,
+        "labels": (),
+        "annotations": tuple(sorted(written.items())),
+        "containers": tuple(container(name, each) for name, each in (template or {"web": SMALL}).items()),
+        "selector": "app=web",
+        "replicas": replicas,
+        "updated": replicas,
+        "ready": replicas,
+        "update": update,
+        "observed": True,
+        "rolling": rolling,
+        "paused": False,
+        "finished": False,
+    }
+    return Workload(**facts | flags)
+
+
+def wish(sizes: Sizes | None = None, **terms: Any) -> Wish:
+    """A wish for more, on a cluster that resizes in place; other keywords are of the update strategy."""
+    own = {name: terms.pop(name) for name in ("urgent", "withheld", "need", "evidence") if name in terms}
+    in_place = terms.pop("resizes_in_place", True)
+    return Wish(
+        sizes={"web": LARGE} if sizes is None else sizes,
+        strategy=UpdateStrategy(**terms),
+        resizes_in_place=in_place,
+        **own,
+    )
+
+
+def situation(
+    wanted: Wish | None = None,
+    *,
+    pods: Sequence[Pod] | None = None,
+    on: Workload | None = None,
+    now: int = NOW,
+    sightings: Sightings | None = None,
+) -> Situation:
+    pods = [pod()] if pods is None else pods
+    return Situation(
+        workload=on or workload(replicas=len(pods)),
+        pods=pods,
+        wish=wanted or wish(),
+        now=now,
+        sightings=sightings or Sightings(),
+    )
+
+
+def writes(deeds: Sequence[Deed]) -> list[Deed]:
+    """Those that change something in the cluster."""
+    return [deed for deed in deeds if isinstance(deed, ResizePod | EvictPod | PatchTemplate | WriteMarks)]
+
+
+def begun(situation: Situation) -> Change:
+    """The change that begins here."""
+    (noted,) = [deed for deed in next_deeds(situation) if isinstance(deed, WriteMarks)]
+    assert noted.marks.change is not None
+    return noted.marks.change
+
+
+def why(deeds: Sequence[Deed]) -> str:
+    """Why nothing is done."""
+    assert writes(deeds) == []
+    (rest,) = [deed for deed in deeds if isinstance(deed, Wait | Skip)]
+    return rest.reason
+
+
+def warnings(deeds: Sequence[Deed]) -> list[str]:
+    return [deed.message for deed in deeds if isinstance(deed, Emit) and deed.type == "Warning"]
+
+
+def evidence(**known: Any) -> Evidence:
+    return Evidence(**known)
+
+
+amounts = st.integers(10, 4000)
+bytes_of_memory = st.integers(32, 4096).map(lambda mebibytes: mebibytes * MIB)
+
+
+@st.composite
+def some_resources(draw: st.DrawFn) -> Resources:
+    """Requests, with limits at or above them where there are any."""
+    cpu, memory = draw(amounts), draw(bytes_of_memory)
+    return Resources(
+        cpu,
+        draw(st.none() | amounts.map(lambda more: cpu + more)),
+        memory,
+        draw(st.none() | bytes_of_memory.map(lambda more: memory + more)),
+    )

@@ -1,0 +1,61 @@
+"""The real cluster behind the port, and somebody who drives an actuator until it is done."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from harness.cluster import Cluster
+from trimtab.actuation.actuator import Actuator, Report
+from trimtab.actuation.live import LiveCluster
+from trimtab.actuation.situation import Wish
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.kube.events import EventRecorder
+from trimtab.kube.pace import RateLimit
+from trimtab.kube.workloads import WorkloadKey
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    async with Client(
+        load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimit(per_second=1000, burst=1000)
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def live(client: Client) -> LiveCluster:
+    events = EventRecorder(
+        client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
+    )
+    return LiveCluster(client, events)
+
+
+class Driver:
+    """Reconciles as an operator would: again and again."""
+
+    def __init__(self, live: LiveCluster) -> None:
+        self.actuator = Actuator(live, may_write=lambda: True)
+
+    async def until(
+        self, key: WorkloadKey, wish: Wish, reached: Callable[[Report], bool], *, timeout: float = 120
+    ) -> Report:
+        report: Report | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    report = await self.actuator.reconcile(key, wish, now=int(time.time()))
+                    assert report is not None
+                    if reached(report):
+                        return report
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            raise AssertionError(f"it stays at {report}") from None
+
+
+@pytest.fixture
+def driver(live: LiveCluster) -> Driver:
+    return Driver(live)

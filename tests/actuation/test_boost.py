@@ -1,0 +1,68 @@
+"""Startup boost: more CPU until a pod is ready, then its own size again."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actuation.builders import NOW, SMALL, pod, situation, some_resources, wish, workload
+from trimtab.actuation.boost import boost, raised_cpu
+from trimtab.actuation.deeds import ResizePod, Wait
+from trimtab.actuation.sizes import qos_class
+from trimtab.actuation.step import next_deeds
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import StartupBoost
+from trimtab.kube.pods import Resources
+
+RULE = StartupBoost(factor=3, duration=Duration.parse("2m"))
+OWN = {"web": SMALL}
+BOOSTED = raised_cpu(OWN, 3)
+
+
+def test_a_starting_pod_gets_more_cpu_and_a_ready_one_its_own_again() -> None:
+    starting = pod(created=NOW - 10, ready=False)
+    assert boost(starting, OWN, RULE, now=NOW).sizes == {"web": Resources(300, None, *_memory(SMALL))}
+    assert boost(pod(sizes=BOOSTED, created=NOW - 10), OWN, RULE, now=NOW).sizes == OWN
+
+
+def test_a_pod_that_never_gets_ready_loses_it_in_time() -> None:
+    slow = pod(sizes=BOOSTED, created=NOW - 120, ready=False)
+    assert boost(slow, OWN, RULE, now=NOW - 1).look_again == NOW
+    assert boost(slow, OWN, RULE, now=NOW).sizes == OWN
+
+
+def test_what_an_earlier_factor_left_is_taken_back_too() -> None:
+    assert boost(pod(sizes=raised_cpu(OWN, 5)), OWN, RULE, now=NOW).sizes == OWN
+
+
+def test_a_pod_of_another_size_is_left_alone() -> None:
+    other = {"web": Resources(500, None, 1, 2)}
+    assert boost(pod(sizes=other), OWN, RULE, now=NOW).sizes is None
+    assert boost(pod(sizes=other, created=NOW, ready=False), OWN, RULE, now=NOW).sizes is None
+
+
+@given(some_resources(), st.floats(1, 10))
+def test_the_qos_class_stays(own: Resources, factor: float) -> None:
+    raised = raised_cpu({"web": own}, factor)["web"]
+    assert qos_class([raised]) == qos_class([own])
+    assert _memory(raised) == _memory(own)
+
+
+def test_no_change_begins_while_a_pod_starts() -> None:
+    wanted = wish(startup_boost=RULE)
+    starting = pod(created=NOW - 10, ready=False)
+    (deed,) = next_deeds(situation(wanted, pods=[starting], on=workload()))
+    assert isinstance(deed, ResizePod)
+    assert deed.sizes == BOOSTED
+    boosted = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
+    assert next_deeds(situation(wanted, pods=[boosted])) == [Wait(NOW + 110, "pods are starting")]
+
+
+def test_a_boost_that_would_restart_a_container_is_not_given() -> None:
+    starting = pod(created=NOW - 10, ready=False, restarts_when_resized=True)
+    assert not any(
+        isinstance(deed, ResizePod)
+        for deed in next_deeds(situation(wish(startup_boost=RULE), pods=[starting]))
+    )
+
+
+def _memory(resources: Resources) -> tuple[int | None, int | None]:
+    return resources.memory_request, resources.memory_limit

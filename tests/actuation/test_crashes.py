@@ -1,0 +1,191 @@
+"""Whatever fails, whenever the process is killed, whoever else changes the workload: it ends in one true state.
+
+The machine below lets a world go wrong in any order; at its end the trouble stops, time passes, and all pods must
+have the old size, the new one or, after harm, the old one again, with marks that say so.
+"""
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from actuation.builders import MIB, wish
+from actuation.world import KEY, KilledError, World, lost, resources, run
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.marks import Phase
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import Canary
+from trimtab.kube.errors import Conflict, InternalError, Status, TooManyRequests
+
+OLD = {"web": resources(100, 64), "proxy": resources(50, 32)}
+NEW = {"web": resources(250, 128)}
+POISON = {"web": resources(250, 16)}
+STEP = 30
+CANARY = Canary(percent=30, observation=Duration.of_seconds(4 * STEP), patience=Duration.of_seconds(8 * STEP))
+
+
+def _refuse(code: type[Any]) -> Any:
+    def fail(_: str) -> None:
+        raise code(Status(message="not now", code=code.code))
+
+    return fail
+
+
+def _die(_: str) -> None:
+    raise KilledError
+
+
+FAULTS = {
+    "killed": _die,
+    "lost": lost,
+    "conflict": _refuse(Conflict),
+    "error": _refuse(InternalError),
+    "too many": _refuse(TooManyRequests),
+}
+
+
+class Trouble:
+    """One fault, at the n-th moment before or after a write."""
+
+    def __init__(self, fault: str, moment: int) -> None:
+        self.fault, self.moment = fault, moment
+
+    def __call__(self, what: str) -> None:
+        self.moment -= 1
+        # After the effect, the server can only be lost or we be dead; to say no it must not have acted.
+        acted = what.startswith("after")
+        if self.moment == 0 and not (acted and self.fault not in {"killed", "lost"}):
+            FAULTS[self.fault](what)
+
+
+class Machine(RuleBasedStateMachine):
+    world: World
+    actuator: Actuator
+
+    @initialize(replicas=st.integers(1, 5), poisoned=st.booleans())
+    def start(self, replicas: int, poisoned: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+        self.world = World(template=OLD, replicas=replicas)
+        self.poisoned = poisoned
+        self.world.needed_memory = 48 * MIB
+        self.changes_of_others = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.actuator = Actuator(self.world, may_write=lambda: True)
+
+    def reconcile(self) -> None:
+        wanted = POISON if self.poisoned else NEW
+        try:
+            run(
+                self.actuator.reconcile(
+                    KEY,
+                    wish(wanted, need={"web": 0, "proxy": 0}, canary=CANARY, min_interval=Duration(0)),
+                    now=self.world.now,
+                )
+            )
+        except KilledError:
+            self.restart()
+
+    @rule()
+    def go_on(self) -> None:
+        self.world.meddle = lambda _: None
+        self.reconcile()
+        self.world.pass_time(STEP)
+
+    @rule(fault=st.sampled_from(sorted(FAULTS)), moment=st.integers(1, 8))
+    def go_on_in_trouble(self, fault: str, moment: int) -> None:
+        self.world.meddle = Trouble(fault, moment)
+        self.reconcile()
+        self.world.pass_time(STEP)
+
+    @precondition(lambda self: len(self.world.pods_by_name) < 7)
+    @rule()
+    def scale_out(self) -> None:
+        self.world.replicas += 1
+        self.world.add_pod()
+
+    @precondition(lambda self: len(self.world.pods_by_name) > 1)
+    @rule()
+    def scale_in(self) -> None:
+        self.world.replicas -= 1
+        self.world.remove_pod()
+
+    @rule()
+    def lose_a_pod(self) -> None:
+        self.world.remove_pod()
+        self.world.add_pod()
+
+    @rule()
+    def deploy_another_version(self) -> None:
+        self.world.roll()
+
+    @invariant()
+    def what_was_before_is_written_once(self) -> None:
+        if hasattr(self, "world"):
+            assert all(len(befores) == 1 for befores in self.world.befores.values())
+
+    @invariant()
+    def nothing_is_applied_twice(self) -> None:
+        if hasattr(self, "world"):
+            assert all(count == 1 for count in self.world.resized.values()), dict(self.world.resized)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.world.meddle = lambda _: None
+        for _ in range(60):
+            self.reconcile()
+            self.world.pass_time(STEP)
+            marks = self.world.marks
+            if not marks.change and (marks.applied or marks.reverted) and len(self.world.sizes) == 1:
+                break
+        self.ends_in_one_true_state()
+
+    def ends_in_one_true_state(self) -> None:
+        marks, old = self.world.marks, tuple(OLD.items())
+        assert marks.change is None
+        if marks.applied:
+            assert not self.poisoned
+            assert self.world.sizes == {tuple((OLD | NEW).items())}
+            assert marks.applied.sizes == OLD | NEW
+        else:
+            assert marks.reverted is not None
+            assert self.world.sizes == {old}
+        if self.poisoned:
+            assert "killed for lack of memory" in str(self.world.events)
+
+
+TestAnyTrouble = Machine.TestCase
+TestAnyTrouble.settings = settings(
+    max_examples=150, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def test_a_process_killed_at_every_single_moment_of_a_change_leaves_the_next_one_to_finish_it() -> None:
+    for poisoned in (False, True):
+        moment = 0
+        while True:
+            moment += 1
+            machine = Machine()
+            machine.start(replicas=4, poisoned=poisoned)
+            machine.world.meddle = trouble = Trouble("killed", moment)
+            for _ in range(60):
+                machine.reconcile()
+                machine.world.pass_time(STEP)
+            machine.teardown()
+            assert machine.world.marks.change is None
+            if trouble.moment > 0:
+                break
+        assert moment > 10
+
+
+def test_reverting_goes_on_after_a_crash() -> None:
+    machine = Machine()
+    machine.start(replicas=3, poisoned=True)
+    while not (change := machine.world.marks.change) or change.phase is not Phase.REVERTING:
+        machine.reconcile()
+        machine.world.pass_time(STEP)
+    machine.restart()
+    machine.teardown()
+    assert machine.world.marks.reverted

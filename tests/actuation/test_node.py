@@ -1,0 +1,186 @@
+"""Real pods on a real node: resized, refused, put back, replaced."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from actuation.builders import MIB, wish
+from actuation.conftest import Driver
+from harness import images
+from harness.cluster import Cluster
+from harness.process import wait_for
+from trimtab.actuation.actuator import Report
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import Canary, WorkloadState
+from trimtab.kube.client import FIELD_MANAGER
+from trimtab.kube.pods import Resources
+from trimtab.kube.workloads import WorkloadKey
+
+BRIEF = Canary(percent=50, observation=Duration.of_seconds(1), patience=Duration.of_seconds(1))
+BEFORE = Resources(100, 200, 32 * MIB, 64 * MIB)
+AFTER = Resources(150, 300, 48 * MIB, 96 * MIB)
+NEED = {"worker": 8 * MIB}
+
+
+def manifest(namespace: str, *, replicas: int, **spec: Any) -> dict[str, Any]:
+    """A workload whose pods sleep."""
+    container = {
+        "name": "worker",
+        "image": images.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "args": ["-c", "sleep 3600"],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "32Mi"},
+            "limits": {"cpu": "200m", "memory": "64Mi"},
+        },
+    }
+    return {
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+            },
+            **spec,
+        },
+    }
+
+
+class Deployed:
+    """A workload on the node, and what can be seen of it."""
+
+    def __init__(self, cluster: Cluster, namespace: str, kind: str, body: dict[str, Any]) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self.path = f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
+        self.key = WorkloadKey(kind, namespace, "web")
+        cluster.call("POST", self.path, body)
+        replicas = body["spec"]["replicas"]
+        wait_for(lambda: sum(map(_is_ready, self.pods())) == replicas, what="its pods to be ready")
+
+    def pods(self) -> list[dict[str, Any]]:
+        found = self.cluster.call("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def now(self) -> dict[str, Any]:
+        return self.cluster.call("GET", f"{self.path}/web")
+
+    def requests(self) -> set[str]:
+        return {pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in self.pods()}
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _container_id(pod: dict[str, Any]) -> str:
+    found: str = pod["status"]["containerStatuses"][0]["containerID"]
+    return found.removeprefix("containerd://")
+
+
+def _memory_limit(container: str) -> int:
+    """What the kernel enforces, by either version of cgroups."""
+    names = ("memory.limit_in_bytes", "memory.max")
+    found = [
+        file
+        for top in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))
+        for folder in top.glob(f"kubepods/*/*/{container}")
+        for name in names
+        if (file := folder / name).exists()
+    ]
+    return int(found[0].read_text())
+
+
+def is_applied(report: Report) -> bool:
+    return (
+        report.state is WorkloadState.APPLIED
+        and report.marks is not None
+        and report.marks.applied is not None
+    )
+
+
+def is_reverted(report: Report) -> bool:
+    return report.state is WorkloadState.REVERTED
+
+
+async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_show_it(
+    node_cluster: Cluster, namespace: str, driver: Driver
+) -> None:
+    web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
+    before = {_container_id(pod) for pod in web.pods()}
+    report = await driver.until(web.key, wish({"worker": AFTER}, need=NEED, canary=BRIEF), is_applied)
+    assert report.marks
+    assert report.marks.applied
+    assert report.marks.applied.sizes == {"worker": AFTER}
+    assert {_container_id(pod) for pod in web.pods()} == before
+    assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in web.pods()} == {0}
+    assert {_memory_limit(container) for container in before} == {96 * MIB}
+
+    # A pod that comes later is brought to the same size, and the template is nobody's but the user's.
+    node_cluster.kubectl("scale", "deployment", "web", f"--namespace={namespace}", "--replicas=3")
+    wait_for(lambda: sum(map(_is_ready, web.pods())) == 3, what="a third pod")
+    await driver.until(
+        web.key,
+        wish({"worker": AFTER}, need=NEED, canary=BRIEF),
+        lambda report: is_applied(report) and web.requests() == {"150m"},
+    )
+    template = web.now()["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert template["requests"]["cpu"] == "100m"
+
+
+async def test_what_is_too_large_for_the_node_is_noticed_and_taken_back(
+    node_cluster: Cluster, namespace: str, driver: Driver
+) -> None:
+    web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
+    huge = Resources(900_000, 900_000, 48 * MIB, 96 * MIB)
+    report = await driver.until(web.key, wish({"worker": huge}, need=NEED, canary=BRIEF), is_reverted)
+    assert report.marks
+    assert report.marks.reverted
+    assert "cannot have it" in report.marks.reverted.why
+    assert report.marks.reverted.until > time.time()
+    assert web.requests() == {"100m"}
+
+
+async def test_memory_goes_down_in_place_to_what_is_needed(
+    node_cluster: Cluster, namespace: str, driver: Driver
+) -> None:
+    web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=1))
+    (container,) = {_container_id(pod) for pod in web.pods()}
+    less = Resources(100, 200, 16 * MIB, 24 * MIB)
+    await driver.until(web.key, wish({"worker": less}, need=NEED, canary=BRIEF), is_applied)
+    assert _memory_limit(container) == 24 * MIB
+
+
+async def test_a_disruption_budget_blocks_an_eviction_until_it_allows_it(
+    node_cluster: Cluster, namespace: str, driver: Driver
+) -> None:
+    body = manifest(namespace, replicas=1, updateStrategy={"type": "OnDelete"})
+    web = Deployed(node_cluster, namespace, "StatefulSet", body)
+    (before,) = web.pods()
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    node_cluster.call("POST", budgets, {"metadata": {"name": "web"}, "spec": budget})
+    wait_for(
+        lambda: node_cluster.call("GET", f"{budgets}/web").get("status", {}).get("currentHealthy") == 1,
+        what="the budget to be reckoned",
+    )
+    wanted = wish(
+        {"worker": AFTER},
+        need=NEED,
+        canary=BRIEF,
+        allow_in_place_resize=False,
+        allow_recreate=True,
+        take_ownership=True,
+    )
+    await driver.until(web.key, wanted, lambda report: "disruption budget" in report.reason)
+    assert [pod["metadata"]["uid"] for pod in web.pods()] == [before["metadata"]["uid"]]
+    owners = {entry["manager"]: str(entry["fieldsV1"]) for entry in web.now()["metadata"]["managedFields"]}
+    assert "f:resources" in owners[FIELD_MANAGER]
+    assert "trimtab.io/change" in owners["trimtab.io-marks"]
+
+    node_cluster.call("DELETE", f"{budgets}/web")
+    await driver.until(web.key, wanted, is_applied)
+    assert web.requests() == {"150m"}
+    assert web.pods()[0]["metadata"]["uid"] != before["metadata"]["uid"]

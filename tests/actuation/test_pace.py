@@ -1,0 +1,97 @@
+"""How many at once and a minute; and who goes first."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actuation.builders import LARGE, SMALL, wish
+from actuation.world import KEY, World, run
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.deeds import Urgency
+from trimtab.actuation.pace import LONGEST, MINUTE, Limit, Pace, Pacer, Place
+from trimtab.api.optimizationpolicy import Canary
+
+WIDE = Limit(at_once=1000, per_minute=1000)
+HERE = Place("shop", "node-1")
+
+
+def pacer(*, cluster: Limit = WIDE, namespace: Limit = WIDE, node: Limit = WIDE) -> Pacer:
+    return Pacer(Pace(cluster=cluster, namespace=namespace, node=node))
+
+
+limits = st.builds(Limit, at_once=st.integers(1, 4), per_minute=st.integers(1, 6))
+takings = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from(["a", "b"]), st.sampled_from(["n1", "n2"]), st.booleans()),
+    max_size=40,
+)
+
+
+@given(cluster=limits, namespace=limits, node=limits, asked=takings)
+def test_no_scope_ever_has_more_at_once_or_a_minute_than_its_limit(
+    cluster: Limit, namespace: Limit, node: Limit, asked: list[tuple[int, str, str, bool]]
+) -> None:
+    pace = pacer(cluster=cluster, namespace=namespace, node=node)
+    now = 0
+    taken: list[tuple[int, str, str]] = []
+    held: list[tuple[int, str, str]] = []
+    for number, (later, in_namespace, on_node, settles) in enumerate(asked):
+        now += later
+        if pace.take(number, Place(in_namespace, on_node), urgency=Urgency.UP, now=now) == now:
+            taken.append((now, in_namespace, on_node))
+            held.append((number, in_namespace, on_node))
+        if settles and held:
+            pace.give_back([held.pop(0)[0]])
+        for limit, scope in ((cluster, None), (namespace, 1), (node, 2)):
+            groups = (
+                {"": (held, taken)}
+                if scope is None
+                else {
+                    name: (
+                        [each for each in held if each[scope] == name],
+                        [each for each in taken if each[scope] == name],
+                    )
+                    for name in {each[scope] for each in taken}
+                }
+            )
+            for at_once, all_taken in groups.values():
+                assert len(at_once) <= limit.at_once
+                assert sum(now - each[0] < MINUTE for each in all_taken) <= limit.per_minute
+
+
+def test_a_scale_down_does_not_take_the_slot_that_a_scale_up_waits_for() -> None:
+    pace = pacer(cluster=Limit(at_once=1, per_minute=100))
+    assert pace.take("first", HERE, urgency=Urgency.DOWN, now=0) == 0
+    again = pace.take("up", HERE, urgency=Urgency.UP, now=0)
+    assert again > 0
+    pace.give_back(["first"])
+    assert pace.take("down", HERE, urgency=Urgency.DOWN, now=again) > again
+    assert pace.take("up", HERE, urgency=Urgency.UP, now=again) == again
+    pace.give_back(["up"])
+    assert pace.take("down", HERE, urgency=Urgency.DOWN, now=again) == again
+
+
+def test_taking_back_waits_for_nobody() -> None:
+    pace = pacer(cluster=Limit(at_once=1, per_minute=1))
+    assert pace.take("first", HERE, urgency=Urgency.UP, now=0) == 0
+    assert pace.take("back", HERE, urgency=Urgency.BACK, now=0) == 0
+
+
+def test_a_slot_that_nobody_gives_back_is_free_in_the_end() -> None:
+    pace = pacer(cluster=Limit(at_once=1, per_minute=100))
+    pace.take("lost", HERE, urgency=Urgency.UP, now=0)
+    assert pace.take("next", HERE, urgency=Urgency.UP, now=LONGEST - 1) > LONGEST - 1
+    assert pace.take("next", HERE, urgency=Urgency.UP, now=LONGEST) == LONGEST
+
+
+def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
+    world = World(template={"web": SMALL}, replicas=6)
+    actuator = Actuator(world, may_write=lambda: True, pacer=pacer(cluster=Limit(at_once=2, per_minute=99)))
+    wanted = wish({"web": LARGE}, canary=Canary(percent=100))
+    for _ in range(12):
+        report = run(actuator.reconcile(KEY, wanted, now=world.now))
+        under_way = [live for live in world.pods_by_name.values() if live.spec != live.applied]
+        assert len(under_way) <= 2
+        if under_way:
+            assert report
+            assert report.again
+        world.pass_time(5)
+    assert world.sizes == {(("web", LARGE),)}

@@ -1,0 +1,348 @@
+"""The correctness properties of the OptiPod seed that are about applying, each under its own title."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actuation.builders import (
+    LARGE,
+    MIB,
+    NOW,
+    SMALL,
+    begun,
+    pod,
+    situation,
+    some_resources,
+    warnings,
+    why,
+    wish,
+    workload,
+    writes,
+)
+from actuation.world import KEY, World, resources, run
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.begin import LOOK_AGAIN
+from trimtab.actuation.deeds import EvictPod, PatchTemplate, Wait
+from trimtab.actuation.marks import Applied, Marks, Phase, Way
+from trimtab.actuation.situation import Situation, Wish
+from trimtab.actuation.sizes import MEMORY_HEADROOM, qos_class, safe_memory
+from trimtab.actuation.step import next_deeds
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
+from trimtab.kube.errors import Forbidden, Invalid, Status
+from trimtab.kube.pods import Resources
+from trimtab.kube.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+
+QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
+PLENTY = {"web": 0}
+
+requests = st.builds(resources, cpu=st.integers(10, 4000), memory=st.integers(32, 4096))
+kinds = st.sampled_from([DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS])
+
+
+def drive(world: World, wanted: Wish, *, steps: int = 40) -> None:
+    """Reconcile until there is nothing more to do."""
+    actuator = Actuator(world, may_write=lambda: True)
+    for _ in range(steps):
+        report = run(actuator.reconcile(KEY, wanted, now=world.now))
+        assert report
+        if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED}:
+            return
+        world.pass_time(30)
+    raise AssertionError(f"it stays at {report}")
+
+
+@given(old=requests, new=requests, replicas=st.integers(1, 4))
+def test_property_2_sufficient_data_triggers_updates(old: Resources, new: Resources, replicas: int) -> None:
+    world = World(template={"web": old}, replicas=replicas)
+    drive(world, wish({"web": new}, need=PLENTY, canary=QUICK))
+    assert world.sizes == {(("web", new),)}
+
+
+@given(old=some_resources(), cpu=st.integers(10, 4000), memory=st.integers(32, 4096))
+def test_property_3_updates_preserve_limits(old: Resources, cpu: int, memory: int) -> None:
+    """A recommendation for requests alone names limits as they are, and as they are they stay."""
+    new = Resources(
+        min(cpu, (old.cpu_limit or cpu + 1) - 1),
+        old.cpu_limit,
+        min(memory * MIB, (old.memory_limit or 2**62) - 1),
+        old.memory_limit,
+    )
+    world = World(template={"web": old}, replicas=2)
+    drive(world, wish({"web": new}, need=PLENTY, canary=QUICK))
+    ((_, given_to),) = next(iter(world.sizes))
+    assert (given_to.cpu_limit, given_to.memory_limit) == (old.cpu_limit, old.memory_limit)
+
+
+@given(old=some_resources(), new=some_resources(), need=st.none() | st.integers(0, 8192 * MIB))
+def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need: int | None) -> None:
+    safe = safe_memory(old, new, need=need)
+    for now, wanted, given_to in (
+        (old.memory_request, new.memory_request, safe.memory_request),
+        (old.memory_limit, new.memory_limit, safe.memory_limit),
+    ):
+        if now is None or wanted is None or wanted >= now:
+            assert given_to == wanted
+        elif need is None:
+            assert given_to == now
+        else:
+            assert given_to is not None
+            assert wanted <= given_to <= now
+            assert given_to == now or given_to >= need * (1 + MEMORY_HEADROOM)
+    assert (safe.cpu_request, safe.cpu_limit) == (new.cpu_request, new.cpu_limit)
+    if safe.memory_request is not None and safe.memory_limit is not None and old.memory_limit is not None:
+        assert safe.memory_request <= safe.memory_limit
+
+
+@given(old=requests, new=requests, kind=kinds, obstacle=st.sampled_from(["cluster", "policy", "container"]))
+def test_property_6_fallback_strategy_respect(
+    old: Resources, new: Resources, kind: object, obstacle: str
+) -> None:
+    terms = {
+        "cluster": {"resizes_in_place": False},
+        "policy": {"allow_in_place_resize": False},
+        "container": {},
+    }[obstacle]
+    pods = [pod(sizes={"web": old}, restarts_when_resized=obstacle == "container")]
+    on = workload(resource=kind, template={"web": old})  # type: ignore[arg-type]
+    deeds = next_deeds(situation(wish({"web": new}, need=PLENTY, **terms), pods=pods, on=on))
+    if old == new:
+        assert deeds == []
+    else:
+        assert "allowRecreate" in why(deeds)
+        assert warnings(deeds) == [why(deeds)]
+        allowed = situation(wish({"web": new}, need=PLENTY, allow_recreate=True, **terms), pods=pods, on=on)
+        assert begun(allowed).after == {"web": new}
+
+
+@st.composite
+def any_situation(draw: st.DrawFn, *, withheld: str) -> Situation:
+    """A workload in any state, also in the middle of a change."""
+    old, new = draw(requests), draw(requests)
+    replicas = draw(st.integers(1, 4))
+    pods = [
+        pod(f"web-{n}", sizes={"web": draw(st.sampled_from([old, new]))}, ready=draw(st.booleans()))
+        for n in range(replicas)
+    ]
+    marks = Marks()
+    if draw(st.booleans()):
+        start = situation(
+            wish({"web": new}, need=PLENTY),
+            pods=[pod(sizes={"web": old})],
+            on=workload(template={"web": old}),
+        )
+        if old != new:
+            marks = Marks(change=begun(start))
+    elif draw(st.booleans()):
+        marks = Marks(applied=Applied(id="x", at=NOW - 9999, sizes={"web": new}, template={"web": old}))
+    on = workload(template={"web": old}, marks=marks, replicas=replicas)
+    return situation(wish({"web": new}, need=PLENTY, withheld=withheld), pods=pods, on=on)
+
+
+@given(any_situation(withheld="the policy's mode is Recommend"))
+def test_property_8_recommend_mode_prevents_modifications(case: Situation) -> None:
+    assert "Recommend" in why(next_deeds(case))
+
+
+@given(any_situation(withheld="a global dry-run is on"))
+def test_property_29_global_dry_run_mode(case: Situation) -> None:
+    assert "dry-run" in why(next_deeds(case))
+
+
+@given(old=requests, new=requests, interval=st.integers(0, 7200), ago=st.integers(0, 7200))
+def test_property_17_auto_mode_applies_changes(
+    old: Resources, new: Resources, interval: int, ago: int
+) -> None:
+    """Periodically: a change begins as soon as the interval allows, and no sooner."""
+    applied = Applied(id="x", at=NOW - ago, sizes={"web": old}, template={"web": old})
+    case = situation(
+        wish({"web": new}, need=PLENTY, min_interval=Duration.of_seconds(interval)),
+        pods=[pod(sizes={"web": old})],
+        on=workload(template={"web": old}, marks=Marks(applied=applied)),
+    )
+    deeds = next_deeds(case)
+    if old == new:
+        assert deeds == []
+    elif ago < interval:
+        assert deeds == [Wait(applied.at + interval, why(deeds))]
+    else:
+        assert begun(case).after == {"web": new}
+
+
+@given(old=requests, new=requests, recreate=st.booleans(), kind=kinds)
+def test_property_21_in_place_resize_preference(
+    *, old: Resources, new: Resources, recreate: bool, kind: object
+) -> None:
+    case = situation(
+        wish({"web": new}, need=PLENTY, allow_recreate=recreate),
+        pods=[pod(sizes={"web": old})],
+        on=workload(resource=kind, template={"web": old}),  # type: ignore[arg-type]
+    )
+    assert old == new or begun(case).way is Way.IN_PLACE
+
+
+@given(old=requests, new=requests, recreate=st.booleans(), on_delete=st.booleans())
+def test_property_22_recreate_strategy_availability(
+    *, old: Resources, new: Resources, recreate: bool, on_delete: bool
+) -> None:
+    case = situation(
+        wish({"web": new}, need=PLENTY, allow_recreate=recreate, resizes_in_place=False),
+        pods=[pod(sizes={"web": old})],
+        on=workload(template={"web": old}, update="OnDelete" if on_delete else "RollingUpdate"),
+    )
+    if old == new:
+        return
+    if recreate:
+        assert begun(case).way is (Way.RECREATE if on_delete else Way.ROLLOUT)
+    else:
+        assert "this cluster cannot resize pods in place" in why(next_deeds(case))
+
+
+@given(old=requests, new=requests, on_delete=st.booleans(), replicas=st.integers(1, 4))
+def test_pods_that_may_be_recreated_all_come_back_with_the_new_size(
+    *, old: Resources, new: Resources, on_delete: bool, replicas: int
+) -> None:
+    update = "OnDelete" if on_delete else "RollingUpdate"
+    world = World(template={"web": old}, replicas=replicas, update=update)
+    drive(world, wish({"web": new}, need=PLENTY, canary=QUICK, allow_recreate=True, resizes_in_place=False))
+    assert world.sizes == {(("web", new),)}
+    assert world.template == {"web": new}
+    assert "resize" not in world.written
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "allow_in_place_resize": st.just(False),
+            "resizes_in_place": st.just(False),
+            "template": st.sampled_from([TemplateUpdate.NEVER, TemplateUpdate.AS_NEEDED]),
+        },
+    ),
+    st.sampled_from(["rolling", "unready", "foreign", "guaranteed", "fine"]),
+)
+def test_property_24_skip_reason_recording(terms: dict[str, Any], matter: str) -> None:
+    """Whatever keeps a change from beginning, there is a reason for it."""
+    on = workload(
+        rolling=matter == "rolling", annotations={"trimtab.io/change": "?"} if matter == "foreign" else None
+    )
+    equal = Resources(100, 100, 64 * MIB, 64 * MIB)
+    size = equal if matter == "guaranteed" else SMALL
+    deeds = next_deeds(
+        situation(wish(**terms), pods=[pod(sizes={"web": size}, ready=matter != "unready")], on=on)
+    )
+    if not writes(deeds):
+        assert len(why(deeds)) > 10
+
+
+REFUSALS = {
+    403: Forbidden(Status(message='pods "web-0" is forbidden: exceeded quota: small', code=403)),
+    422: Invalid(Status(message="admission webhook said: not on a Friday", code=422)),
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+@given(replicas=st.integers(1, 4), new=requests.filter(lambda each: each != SMALL))
+def test_property_26_failure_event_creation(code: int, replicas: int, new: Resources) -> None:
+    """The server's own words are told, nothing is tried again, and what was begun is taken back."""
+    world = World(template={"web": SMALL}, replicas=replicas)
+
+    def refuse(what: str) -> None:
+        if what == "before resize":
+            raise REFUSALS[code]
+
+    world.meddle = refuse
+    drive(world, wish({"web": new}, need=PLENTY, canary=QUICK), steps=6)
+    words = REFUSALS[code].message
+    assert any(kind == "Warning" and words in message for kind, _, message in world.events)
+    assert world.marks.reverted
+    assert words in world.marks.reverted.why
+    assert world.sizes == {(("web", SMALL),)}
+    if code == 403:
+        assert "raise the quota" in world.marks.reverted.why
+
+
+@given(replicas=st.integers(1, 4), new=requests.filter(lambda each: each != SMALL))
+def test_property_28_rbac_respect(replicas: int, new: Resources) -> None:
+    """Without the right to write, nothing is touched, and the report says whose right is missing."""
+    world = World(template={"web": SMALL}, replicas=replicas)
+    asked: list[str] = []
+
+    def forbid(what: str) -> None:
+        asked.append(what)
+        raise Forbidden(Status(message='User "trimtab" cannot patch resource "deployments"', code=403))
+
+    world.meddle = forbid
+    actuator = Actuator(world, may_write=lambda: True)
+    report = run(actuator.reconcile(KEY, wish({"web": new}, need=PLENTY), now=world.now))
+    assert report
+    assert report.state is WorkloadState.FAILED
+    assert "cannot patch" in report.reason
+    assert asked == ["before annotate"]
+    assert world.annotations == {}
+    assert [event[1] for event in world.events] == ["Refused"]
+
+
+@given(old=requests, new=requests, replicas=st.integers(1, 5))
+def test_property_32_api_call_efficiency(old: Resources, new: Resources, replicas: int) -> None:
+    """One write a pod, a handful for the marks, and none at all when nothing changes."""
+    world = World(template={"web": old}, replicas=replicas)
+    wanted = wish({"web": new}, need=PLENTY, canary=QUICK)
+    drive(world, wanted)
+    if old == new:
+        assert world.written == []
+        return
+    assert world.written.count("resize") == replicas
+    assert world.written.count("annotate") <= 5
+    so_far = len(world.written)
+    drive(world, wanted, steps=5)
+    assert len(world.written) == so_far
+
+
+@given(old=some_resources(), new=some_resources())
+def test_the_qos_class_never_changes_by_accident(old: Resources, new: Resources) -> None:
+    case = situation(
+        wish({"web": new}, need=PLENTY, allow_recreate=True),
+        pods=[pod(sizes={"web": old})],
+        on=workload(template={"web": old}),
+    )
+    for deed in writes(next_deeds(case)):
+        change = deed.marks.change  # type: ignore[union-attr]
+        assert change
+        assert qos_class(change.before.values()) == qos_class(change.after.values())
+
+
+@given(old=requests, new=requests.filter(lambda each: each != SMALL))
+def test_a_cron_job_is_sized_by_its_template_alone(old: Resources, new: Resources) -> None:
+    case = situation(
+        wish({"web": new}, need=PLENTY),
+        pods=[],
+        on=workload(resource=CRON_JOBS, template={"web": old}, update=""),
+    )
+    if old == new:
+        return
+    change = begun(case)
+    assert (change.way, change.phase) == (Way.TEMPLATE, Phase.PROMOTING)
+    on = workload(resource=CRON_JOBS, template={"web": old}, marks=Marks(change=change), update="")
+    (patch,) = next_deeds(situation(case.wish, pods=[], on=on))
+    assert patch == PatchTemplate({"web": new}, take_ownership=False)
+    never = wish({"web": new}, need=PLENTY, template=TemplateUpdate.NEVER)
+    assert "Never" in why(next_deeds(situation(never, pods=[], on=case.workload)))
+
+
+def test_no_pod_is_evicted_where_one_is_missing() -> None:
+    change = begun(
+        situation(wish(allow_recreate=True, resizes_in_place=False), on=workload(update="OnDelete"))
+    )
+    on = workload(update="OnDelete", template={"web": LARGE}, marks=Marks(change=change), replicas=2)
+    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    both = next_deeds(situation(wanted, pods=[pod(), pod("web-1")], on=on))
+    assert [type(deed) for deed in both] == [EvictPod]
+    assert "have yet to take effect" in why(next_deeds(situation(wanted, pods=[pod()], on=on)))
+
+
+def test_a_look_at_what_passes_comes_soon() -> None:
+    (wait,) = next_deeds(situation(on=workload(rolling=True)))
+    assert wait == Wait(NOW + LOOK_AGAIN, "a rollout is under way")

@@ -1,0 +1,233 @@
+"""A small world behind the port: a workload, its controller and its kubelet, in which anything may fail.
+
+Its API server is honest where it matters: a write based on an old version is a conflict, a lost answer has had its
+effect, and a pod once gone is not found. Time passes only when told to.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from actuation.builders import MIB, NOW, pod, workload
+from trimtab.actuation.marks import Foreign, Marks, read_marks
+from trimtab.actuation.sizes import Sizes, joined
+from trimtab.kube.errors import Conflict, NotFound, Status, Unreachable
+from trimtab.kube.ledger import EventType
+from trimtab.kube.pods import Exit, Pod, Resize, Resources
+from trimtab.kube.resources import DEPLOYMENTS, Resource
+from trimtab.kube.workloads import Workload, WorkloadKey
+
+T = TypeVar("T")
+
+KEY = WorkloadKey("Deployment", "shop", "web")
+
+
+class KilledError(BaseException):
+    """The process is gone, between any two of its requests or in the middle of one."""
+
+
+def run(doing: Coroutine[Any, Any, T]) -> T:
+    """To its end: nothing in this world makes anybody wait."""
+    try:
+        doing.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("it waits for something")
+
+
+@dataclass
+class LivePod:
+    name: str
+    spec: Sizes
+    applied: Sizes
+    created: int
+    exits: dict[str, Exit] = field(default_factory=dict)
+    stubborn: str = ""
+    """Why its node does not give it what it asks for."""
+
+
+class World:
+    """One workload `web` in namespace `shop`."""
+
+    def __init__(
+        self,
+        *,
+        template: Sizes,
+        replicas: int,
+        resource: Resource = DEPLOYMENTS,
+        update: str = "RollingUpdate",
+    ) -> None:
+        self.now = NOW
+        self.template: Sizes = dict(template)
+        self.annotations: dict[str, str] = {}
+        self.version = 1
+        self.replicas = replicas
+        self.needed_memory = 0
+        """Containers with less than this are killed."""
+        self.pods_by_name: dict[str, LivePod] = {}
+        self.meddle: Callable[[str], None] = lambda _: None
+        """Called before and after each write, and may raise."""
+        self.events: list[tuple[str, str, str]] = []
+        self.written: list[str] = []
+        self.resized: dict[tuple[str, str, Any], int] = defaultdict(int)
+        self.befores: dict[str, set[Any]] = defaultdict(set)
+        self._resource, self._update = resource, update
+        self._born = 0
+        self._made_from: dict[str, Sizes] = {}
+        for _ in range(replicas):
+            self.add_pod(age=86_400)
+
+    @property
+    def marks(self) -> Marks:
+        marks = read_marks(self.annotations, uid="uid-web")
+        assert not isinstance(marks, Foreign)
+        return marks
+
+    # The port
+
+    async def workload(self, key: WorkloadKey) -> Workload | None:
+        return workload(
+            resource=self._resource,
+            template=self.template,
+            annotations=self.annotations,
+            replicas=self.replicas,
+            update=self._update,
+            rolling=self.rolling,
+            version=self.version,
+        )
+
+    async def pods(self, workload: Workload) -> Sequence[Pod]:
+        return [self._seen(each) for each in self.pods_by_name.values()]
+
+    async def resize(self, pod: Pod, sizes: Sizes) -> None:
+        with self._write("resize"):
+            live = self.pods_by_name.get(pod.name)
+            if live is None:
+                raise NotFound(Status(message="pod not found", code=404))
+            wanted = joined(live.spec, sizes)
+            if wanted != live.spec:
+                self._check_written_down(sizes)
+                change = self.marks.change
+                of = change.id if change else "tending"
+                self.resized[of, pod.name, tuple(wanted.items())] += 1
+                live.spec = wanted
+
+    async def evict(self, pod: Pod) -> None:
+        with self._write("evict"):
+            if self.pods_by_name.pop(pod.name, None) is None:
+                raise NotFound(Status(message="pod not found", code=404))
+            self.add_pod()
+
+    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
+        with self._write("patch_template"):
+            self._check_written_down(sizes)
+            self.template = joined(self.template, sizes)
+            self.version += 1
+
+    async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
+        with self._write("annotate"):
+            if workload.version != self.version:
+                raise Conflict(Status(message="the object has been modified", code=409))
+            self.annotations = dict(annotations)
+            self.version += 1
+            if change := self.marks.change:
+                self.befores[change.id].add((tuple(change.before.items()), str(change.odd)))
+
+    def emit(self, workload: Workload, *, type: EventType, reason: str, message: str) -> None:  # noqa: A002 - the port's word
+        self.events.append((type, reason, message))
+
+    # What happens by itself
+
+    @property
+    def rolling(self) -> bool:
+        return self._update != "OnDelete" and any(self._is_old(each) for each in self.pods_by_name.values())
+
+    def add_pod(self, *, age: int = 0) -> None:
+        name = f"web-{self._born}"
+        self._born += 1
+        self.pods_by_name[name] = LivePod(name, self.template, self.template, self.now - age)
+        self._made_from[name] = dict(self.template)
+
+    def remove_pod(self) -> None:
+        if self.pods_by_name:
+            self.pods_by_name.pop(next(iter(self.pods_by_name)))
+
+    def roll(self) -> None:
+        """Somebody deploys a new version: every pod is replaced at once."""
+        count = len(self.pods_by_name)
+        self.pods_by_name.clear()
+        for _ in range(count):
+            self.add_pod()
+        self.version += 1
+
+    def pass_time(self, seconds: int) -> None:
+        """Kubelets give what is asked for, kill what needs more, and the controller replaces old pods."""
+        self.now += seconds
+        for name in [each.name for each in self.pods_by_name.values() if self._is_old(each)]:
+            if self._update != "OnDelete":
+                del self.pods_by_name[name]
+                self.add_pod()
+        for live in self.pods_by_name.values():
+            if not live.stubborn:
+                live.applied = dict(live.spec)
+            for name, resources in live.applied.items():
+                if (resources.memory_limit or self.needed_memory) < self.needed_memory:
+                    live.exits[name] = Exit("OOMKilled", 137, self.now)
+
+    @property
+    def sizes(self) -> set[Any]:
+        """The sizes that its pods have, in effect."""
+        return {tuple(live.applied.items()) for live in self.pods_by_name.values()}
+
+    def _is_old(self, live: LivePod) -> bool:
+        return self._made_from[live.name] != self.template
+
+    def _seen(self, live: LivePod) -> Pod:
+        resize = None
+        if live.spec != live.applied:
+            resize = Resize("PodResizePending", live.stubborn, "the node says so") if live.stubborn else None
+        return pod(
+            live.name,
+            sizes=live.spec,
+            applied=live.applied,
+            created=live.created,
+            exits=live.exits,
+            resize=resize,
+            node="",
+        )
+
+    def _check_written_down(self, sizes: Sizes) -> None:
+        """Nothing is touched but what the marks already tell of."""
+        marks = self.marks
+        known: list[Sizes] = [marks.applied.sizes] if marks.applied else []
+        if change := marks.change:
+            known += [change.after, change.before, change.template, *change.odd.values()]
+            known += [joined(change.template, change.after)]
+        assert dict(sizes) in known, f"{sizes} is given to a pod, and written down nowhere"
+
+    def _write(self, what: str) -> "_Meddled":
+        return _Meddled(self, what)
+
+
+@dataclass
+class _Meddled:
+    world: World
+    what: str
+
+    def __enter__(self) -> None:
+        self.world.meddle(f"before {self.what}")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.world.written.append(self.what)
+            self.world.meddle(f"after {self.what}")
+
+
+def lost(_: str = "") -> None:
+    raise Unreachable("PATCH: the connection broke", sent=True)
+
+
+def resources(cpu: int, memory: int) -> Resources:
+    return Resources(cpu, None, memory * MIB, memory * MIB * 2)
