@@ -9,6 +9,7 @@ import math
 
 import msgspec
 
+from trimtab.api.optimizationpolicy import MetricsConfig
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.strategy import Bounds, Sizes
 
@@ -37,6 +38,21 @@ def proposal(sizes: Sizes, row: int, *, strategy: str, facts: tuple[Factor, ...]
     return Proposal(
         cpu=_ask(sizes.cpu, row, 1000.0), memory=_ask(sizes.memory, row, 1.0), strategy=strategy, facts=facts
     )
+
+
+def percentile_settings(config: MetricsConfig) -> dict[str, float]:
+    """The settings of the strategy `percentile` that do what a policy's metricsConfig says."""
+    return {
+        "quantile": int(config.percentile.removeprefix("P")) / 100,
+        "safety_factor": config.safety_factor,
+        "window": config.rolling_window.seconds,
+    }
+
+
+def percentile_facts(config: MetricsConfig) -> tuple[Factor, ...]:
+    """The same as the opening line of an explanation."""
+    detail = f"{config.percentile} of {config.rolling_window}, times {config.safety_factor:g}"
+    return (Factor("percentile", detail, "policy metricsConfig"),)
 
 
 def _ask(bounds: Bounds, row: int, units: float) -> Ask:

@@ -1,0 +1,175 @@
+"""Around every strategy: from what it proposes for one container to what the container should have, and why.
+
+`size` brings each resource through its guards; here both come together, a pod's containers one after the other, and
+its QoS class stays what it is. Left out: when and how a recommendation is put into effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from trimtab.kube.pods import Container, Resources
+from trimtab.sizing.case import Case, Hold
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.limits import Pair, admits
+from trimtab.sizing.proposal import Proposal
+from trimtab.sizing.qos import is_guaranteed, qos_class
+from trimtab.sizing.recommendation import MIB, Recommendation
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.size import size
+from trimtab.sizing.surroundings import Surroundings, beside
+from trimtab.sizing.trail import Trail
+
+_NOTHING_PROPOSED = Proposal(strategy="none")
+_NOTHING_KNOWN = Evidence()
+
+
+def recommend(
+    container: Container,
+    *,
+    proposal: Proposal,
+    evidence: Evidence,
+    rules: Rules,
+    around: Surroundings,
+    now: float,
+) -> Recommendation:
+    """What one container should have."""
+    has = container.resources
+    trail = Trail(proposal.facts)
+    cases = both(container, proposal=proposal, evidence=evidence, rules=rules, around=around, now=now)
+    cpu, memory = (size(case, proposal.strategy, trail) for case in cases)
+    if rules.keep_qos and is_guaranteed(_resources(has, cpu, memory)) and not is_guaranteed(has):
+        cpu, memory = _still_apart(cases, (cpu, memory), trail)
+    resources = _resources(has, cpu, memory)
+    held = "; ".join(dict.fromkeys(trail.holds)) if trail.holds and resources == has else None
+    return Recommendation(container.name, resources, tuple(trail.factors), held)
+
+
+def recommend_pod(
+    containers: Iterable[Container],
+    *,
+    proposals: Mapping[str, Proposal],
+    evidence: Mapping[str, Evidence],
+    rules: Rules,
+    around: Surroundings,
+    now: float,
+) -> tuple[Recommendation, ...]:
+    """What each container of a pod should have; each is looked at beside what was decided for those before it."""
+    pod = list(containers)
+    qos = around.qos or qos_class(one.resources for one in pod)
+    quota, staying = around.quota, sum(one.role != "init" for one in pod)
+    found = []
+    for place, container in enumerate(pod):
+        recommendation = recommend(
+            container,
+            proposal=proposals.get(container.name, _NOTHING_PROPOSED),
+            evidence=evidence.get(container.name, _NOTHING_KNOWN),
+            rules=rules,
+            around=msgspec.structs.replace(
+                around,
+                qos=qos,
+                containers=max(staying, 1),
+                others=beside(pod, container.name),
+                staying=beside(pod, ""),
+                quota=quota,
+            ),
+            now=now,
+        )
+        found.append(recommendation)
+        quota = spent(quota, container.resources, recommendation.resources, around.replicas)
+        pod[place] = msgspec.structs.replace(container, resources=recommendation.resources)
+    return tuple(found)
+
+
+def both(
+    container: Container,
+    *,
+    proposal: Proposal,
+    evidence: Evidence,
+    rules: Rules,
+    around: Surroundings,
+    now: float,
+) -> tuple[Case, Case]:
+    """The cases of CPU and memory."""
+    has, others, staying, ranges = container.resources, around.others, around.staying, around.ranges
+    return (
+        Case(
+            resource="cpu",
+            container=container.name,
+            role=container.role,
+            request=(has.cpu_limit if has.cpu_request is None else has.cpu_request) or None,
+            limit=has.cpu_limit,
+            ask=proposal.cpu,
+            rule=rules.cpu,
+            rules=rules,
+            evidence=evidence,
+            around=around,
+            container_range=ranges.container_cpu,
+            pod_range=ranges.pod_cpu,
+            others=others.cpu_request or 0,
+            others_limit=others.cpu_limit or 0,
+            staying=staying.cpu_request or 0,
+            now=now,
+        ),
+        Case(
+            resource="memory",
+            container=container.name,
+            role=container.role,
+            request=(has.memory_limit if has.memory_request is None else has.memory_request) or None,
+            limit=has.memory_limit,
+            ask=proposal.memory,
+            rule=rules.memory,
+            rules=rules,
+            evidence=evidence,
+            around=around,
+            container_range=ranges.container_memory,
+            pod_range=ranges.pod_memory,
+            others=others.memory_request or 0,
+            others_limit=others.memory_limit or 0,
+            staying=staying.memory_request or 0,
+            now=now,
+        ),
+    )
+
+
+def spent(quota: Resources, before: Resources, after: Resources, replicas: int) -> Resources:
+    """What is left of a quota after a change; what a decrease gives back counts once it is given back."""
+
+    def rest(left: int | None, had: int | None, has: int | None) -> int | None:
+        return None if left is None else left - max((has or 0) - (had or 0), 0) * replicas
+
+    return Resources(
+        rest(quota.cpu_request, before.cpu_request, after.cpu_request),
+        rest(quota.cpu_limit, before.cpu_limit, after.cpu_limit),
+        rest(quota.memory_request, before.memory_request, after.memory_request),
+        rest(quota.memory_limit, before.memory_limit, after.memory_limit),
+    )
+
+
+def _resources(has: Resources, cpu: Pair | None, memory: Pair | None) -> Resources:
+    return Resources(
+        has.cpu_request if cpu is None else cpu.request,
+        has.cpu_limit if cpu is None else cpu.limit,
+        has.memory_request if memory is None else memory.request,
+        has.memory_limit if memory is None else memory.limit,
+    )
+
+
+def _still_apart(
+    cases: tuple[Case, Case], pairs: tuple[Pair | None, Pair | None], trail: Trail
+) -> tuple[Pair | None, Pair | None]:
+    """A container with requests below its limits keeps one of them so: by a millicore or a MiB."""
+    for place, unit in enumerate((1, MIB)):
+        pair, case = pairs[place], cases[place]
+        if pair is None or pair.request <= unit:
+            continue
+        lower = msgspec.structs.replace(pair, request=pair.request - unit)
+        if admits(lower, case):
+            why = "below its limit: the pod does not become Guaranteed"
+            trail.step(case, "QoS", pair.request, lower.request, why=why, source="QoS class")
+            return (lower, pairs[1]) if place == 0 else (pairs[0], lower)
+    for case in cases:
+        trail.hold(case, Hold("the pod would become Guaranteed", "QoS class"))
+    return None, None

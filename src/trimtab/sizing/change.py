@@ -1,0 +1,76 @@
+"""Which changes are worth making, how far one may go, and to which round number."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from trimtab.sizing.case import Case, Step
+from trimtab.sizing.recommendation import MIB, ResourceName, amount_text
+
+
+def deadband(amount: int, case: Case) -> Step | None:
+    """A request that the strategy finds plausible is left alone."""
+    request, ask = case.request, case.ask
+    if request is not None and amount != request and ask.lower <= request <= ask.upper:
+        why = (
+            f"lies between {_rough(case.resource, ask.lower)} and {_rough(case.resource, ask.upper)}: "
+            "not worth a change"
+        )
+        return Step(request, why, "strategy")
+    return None
+
+
+def largest_step(amount: int, case: Case) -> Step | None:
+    """So far at once, and no further; more may follow when this has been seen to do well."""
+    request, rule = case.request, case.rule
+    if request is None:
+        return None
+    highest = int(request * (1 + rule.increase))
+    if amount > highest:
+        return Step(highest, f"at most {rule.increase:.0%} more at once", f"policy changes.{case.resource}")
+    lowest = ceil(request * (1 - rule.decrease))
+    if amount < lowest:
+        return Step(lowest, f"at most {rule.decrease:.0%} less at once", f"policy changes.{case.resource}")
+    return None
+
+
+def smallest_change(amount: int, case: Case) -> Step | None:
+    """A change has a price of its own: both a share of the request and an amount must be exceeded."""
+    request = case.request
+    if request is None or amount == request:
+        return None
+    if is_small(request, amount, case):
+        return Step(
+            request, f"a change of {abs(amount - request) / request:.0%} is too small", "policy changes"
+        )
+    return None
+
+
+def is_small(before: int, after: int, case: Case) -> bool:
+    return abs(after - before) < max(case.rule.smallest, before * case.rules.minimum_change)
+
+
+def rounding(amount: int, case: Case) -> Step | None:
+    """To a number that people can read, never below the need; what is not changed is not rounded either."""
+    rounded = round_up(case.resource, amount)
+    if amount in {rounded, case.request}:
+        return None
+    return Step(rounded, "rounded up", "rounding")
+
+
+def round_up(resource: ResourceName, amount: int) -> int:
+    """Memory to a MiB. CPU to a millicore, and from 100m on to the largest of 5, 10, 20, 50, 100 … within 5 %."""
+    if resource == "memory":
+        return -(-amount // MIB) * MIB
+    if amount < 100:
+        return amount
+    step = int(10 ** (len(str(amount // 20)) - 1))  # the power of ten within a twentieth
+    for times in (5, 2):
+        if amount >= 20 * times * step:
+            step *= times
+            break
+    return -(-amount // step) * step
+
+
+def _rough(resource: ResourceName, amount: float) -> str:
+    return amount_text(resource, round(amount)) if amount < 1e15 else "any amount"

@@ -1,0 +1,204 @@
+"""What becomes of a limit once its request is settled, and what a limit then asks of its request.
+
+The policy says how the limit follows. It is never brought below what the container is known to need, nor out of what
+the namespace admits; where taking it away would only bring the namespace's default in, it stays. What cannot all be
+met at once is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+import msgspec
+
+from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.sizing.case import AS_IT_IS, Case, Hold
+from trimtab.sizing.change import is_small, round_up
+from trimtab.sizing.qos import GUARANTEED
+from trimtab.sizing.recommendation import amount_text
+
+
+class Pair(msgspec.Struct, frozen=True, gc=False):
+    """A request with its limit."""
+
+    request: int
+    limit: int | None
+    floor: int = 0
+    """What the limit may not be brought below."""
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """A guard's answer: another pair."""
+
+    request: int
+    limit: int | None
+    why: str
+    source: str
+
+
+LimitGuard = Callable[[Pair, Case], Move | Hold | None]
+
+
+def follow(pair: Pair, case: Case) -> Move | None:
+    """As the policy says."""
+    request, limit, rule = pair.request, pair.limit, case.rule
+    wanted, why = limit, ""
+    if rule.limit is LimitMode.REMOVE and limit is not None:
+        wanted, why = _removed(request, limit, case)
+    elif rule.limit is LimitMode.KEEP_RATIO and limit is not None:
+        if case.request and request != case.request:
+            wanted = round_up(case.resource, -(-limit * request // case.request))
+            why = "its ratio to the request is kept"
+    elif rule.limit is LimitMode.MULTIPLIER:
+        wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
+    elif rule.limit is LimitMode.HEADROOM:
+        wanted, why = request + rule.headroom, f"the request and {amount_text(case.resource, rule.headroom)}"
+    if wanted == limit or (
+        wanted and limit and limit >= request == case.request and is_small(limit, wanted, case)
+    ):
+        return None
+    if wanted is not None and wanted != request:
+        wanted = round_up(case.resource, wanted)
+    return Move(request, wanted, why, f"policy limitPolicy.{case.resource}")
+
+
+def _removed(request: int, limit: int, case: Case) -> tuple[int | None, str]:
+    """No limit, unless the namespace would put another in its place or refuse a pod without."""
+    mine, quota = case.container_range, case.around.quota
+    if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
+        return max(limit, request), "stays, for the LimitRange demands one"
+    if (quota.cpu_limit if case.resource == "cpu" else quota.memory_limit) is not None:
+        return max(limit, request), "stays, for the ResourceQuota demands one"
+    return None, "removed"
+
+
+def guaranteed(pair: Pair, case: Case) -> Move | Hold | None:
+    """In a Guaranteed pod limit and request are one."""
+    if not _stays_guaranteed(case):
+        return None
+    if case.rule.limit is LimitMode.KEEP:
+        if pair.request == case.request:
+            return None
+        why = "the pod is Guaranteed and its limits are kept, so its requests cannot change"
+        return Hold(why, "policy updateStrategy.updateRequestsOnly")
+    if pair.limit == pair.request:
+        return None
+    return Move(pair.request, pair.request, "equals the request: the pod stays Guaranteed", "QoS class")
+
+
+def needed(pair: Pair, case: Case) -> Move | None:
+    """Not below what the container is known to need."""
+    if pair.limit is None or case.rule.limit is LimitMode.KEEP:
+        return None
+    least = _least(pair, case)
+    return Move(pair.request, least, "not below what is needed", "usage") if pair.limit < least else None
+
+
+def admission(pair: Pair, case: Case) -> Move | Hold | None:
+    """Within what the LimitRange admits."""
+    if pair.limit is None or case.rule.limit is LimitMode.KEEP:
+        return None
+    mine, pod = case.container_range, case.pod_range
+    limit = max(pair.limit, mine.min)
+    if mine.max is not None:
+        limit = min(limit, mine.max)
+    if pod.max is not None:
+        limit = min(limit, pod.max - case.others_limit)
+    if limit < 1:
+        return Hold(
+            "the namespace leaves no limit to this container beside the others of its pod", "LimitRange"
+        )
+    return None if limit == pair.limit else Move(pair.request, limit, "what is admitted", "LimitRange")
+
+
+def limit_quota(pair: Pair, case: Case) -> Move | Hold | None:
+    """Growing only by what is left of the quota on limits."""
+    around, had = case.around, case.limit or 0
+    left = around.quota.cpu_limit if case.resource == "cpu" else around.quota.memory_limit
+    if left is None or pair.limit is None:
+        return None
+    most = had + max(left, 0) // max(around.replicas, 1)
+    if pair.limit <= most:
+        return None
+    why = f"{amount_text(case.resource, left)} of quota are left for {around.replicas} replicas"
+    return Move(pair.request, most, why, "ResourceQuota") if most else Hold(why, "ResourceQuota")
+
+
+def ratio(pair: Pair, case: Case) -> Move | None:
+    """No more above the request than the LimitRange admits: the limit gives way if it may, else the request."""
+    most = min(case.container_range.ratio, case.pod_range.ratio)
+    if pair.limit is None or pair.limit <= pair.request * most:
+        return None
+    limit = pair.limit
+    if case.rule.limit is not LimitMode.KEEP:
+        limit = max(int(pair.request * most), _least(pair, case))
+    request = max(pair.request, ceil(limit / most))
+    return Move(request, limit, f"a limit of at most {most:g} times the request", "LimitRange")
+
+
+def together(pair: Pair, case: Case) -> Move | None:
+    """A request is never above its limit, and equal to it in a Guaranteed pod."""
+    limit = pair.limit
+    if limit is None or pair.request == limit or (pair.request < limit and not _stays_guaranteed(case)):
+        return None
+    return Move(limit, limit, "goes with its limit", "limit")
+
+
+def conflict(pair: Pair, case: Case) -> Hold | None:
+    """What could not all be met: better nothing than the half of it."""
+    request, limit, rule, mine, pod = (
+        pair.request,
+        pair.limit,
+        case.rule,
+        case.container_range,
+        case.pod_range,
+    )
+    broken = []
+    if request < rule.least or (rule.most is not None and request > rule.most):
+        broken.append("resourceBounds")
+    if request < mine.min or request + case.others < pod.min:
+        broken.append("the LimitRange's minimum")
+    if mine.max is not None and max(request, limit or 0) > mine.max:
+        broken.append("the LimitRange's maximum")
+    if pod.max is not None and max(request + case.others, (limit or 0) + case.others_limit) > pod.max:
+        broken.append("the LimitRange's maximum for a pod")
+    if limit is not None and case.rule.limit is not LimitMode.KEEP and limit < _least(pair, case):
+        broken.append("what the container is known to need")
+    if not broken:
+        return None
+    return Hold(
+        f"{_pair_text(pair, case)} would be the answer, against {' and '.join(broken)}", "all that is asked"
+    )
+
+
+def admits(pair: Pair, case: Case) -> bool:
+    """Whether a pair meets all that is asked of it."""
+    return conflict(pair, case) is None and ratio(pair, case) is None
+
+
+def _pair_text(pair: Pair, case: Case) -> str:
+    return f"a request of {amount_text(case.resource, pair.request)}, limit {amount_text(case.resource, pair.limit)},"
+
+
+def _least(pair: Pair, case: Case) -> int:
+    """What a limit may not be brought below: what is needed, or what it was if that was less."""
+    if case.limit is not None:
+        return min(case.limit, pair.floor)
+    return 0 if pair.floor == AS_IT_IS else pair.floor
+
+
+def _stays_guaranteed(case: Case) -> bool:
+    return case.rules.keep_qos and case.around.qos == GUARANTEED
+
+
+GUARDS: tuple[LimitGuard, ...] = (
+    follow,
+    guaranteed,
+    needed,
+    admission,
+    limit_quota,
+    ratio,
+    together,
+    conflict,
+)

@@ -1,0 +1,46 @@
+"""Sizes of a DaemonSet: one for each group of like nodes, for what an agent needs grows with its node.
+
+A DaemonSet has one template, so that takes the largest of its groups; pods that are resized in place get their own
+group's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from math import isnan
+
+from trimtab.kube.nodes import Node
+from trimtab.sizing.proposal import Ask, Proposal
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+def node_group(node: Node, label: str = INSTANCE_TYPE) -> str:
+    """The group of a node: what the label says, or else how large it is."""
+    size = node.allocatable
+    return dict(node.labels).get(label) or f"{size.cpu // 1000} cores, {size.memory >> 30} GiB"
+
+
+def by_group(proposals: Mapping[str, Proposal], groups: Mapping[str, str]) -> dict[str, Proposal]:
+    """The largest proposal of each group, from those for each node; a node without a group is a group by itself."""
+    members: defaultdict[str, list[Proposal]] = defaultdict(list)
+    for node, proposal in proposals.items():
+        members[groups.get(node, node)].append(proposal)
+    return {group: largest(found) for group, found in members.items()}
+
+
+def largest(proposals: Iterable[Proposal]) -> Proposal:
+    """The most that any of these asks for, of each resource; one that cannot say does not count."""
+    everyone = tuple(proposals)
+    return Proposal(
+        cpu=_largest(one.cpu for one in everyone),
+        memory=_largest(one.memory for one in everyone),
+        strategy=everyone[0].strategy,
+        facts=everyone[0].facts if len(everyone) == 1 else (),
+    )
+
+
+def _largest(asks: Iterable[Ask]) -> Ask:
+    """The ask with the highest target, whole: its deadband belongs to it."""
+    return max((ask for ask in asks if not isnan(ask.target)), key=lambda ask: ask.target, default=Ask())

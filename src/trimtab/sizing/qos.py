@@ -1,0 +1,37 @@
+"""The QoS class of a pod, as Kubernetes reckons it, and how a container may change without changing it.
+
+Each container keeps its own shape: one whose requests equal its limits in a Guaranteed pod stays so, one that differs
+in a Burstable pod stays different. That suffices for the pod, whatever its other containers do at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trimtab.kube.pods import Resources
+
+GUARANTEED = "Guaranteed"
+BURSTABLE = "Burstable"
+BEST_EFFORT = "BestEffort"
+
+
+def qos_class(containers: Iterable[Resources]) -> str:
+    """The class of a pod with these containers, init containers included."""
+    everyone = tuple(containers)
+    if all(map(is_guaranteed, everyone)):
+        return GUARANTEED
+    return BURSTABLE if any(map(_asks, everyone)) else BEST_EFFORT
+
+
+def is_guaranteed(has: Resources) -> bool:
+    """Limits for both resources, and requests that equal them or are left to them."""
+    return (
+        bool(has.cpu_limit)
+        and bool(has.memory_limit)
+        and has.cpu_request in {None, has.cpu_limit}
+        and has.memory_request in {None, has.memory_limit}
+    )
+
+
+def _asks(has: Resources) -> bool:
+    return bool(has.cpu_request or has.cpu_limit or has.memory_request or has.memory_limit)

@@ -1,0 +1,113 @@
+"""What a policy asks of every recommendation, in millicores, bytes and seconds: read once for each policy.
+
+What users set comes from the OptimizationPolicy. `Caution` holds what is the same for all and set by whoever runs the
+operator; each default names the harm that it guards against.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from trimtab.api.optimizationpolicy import (
+    BesideHpa,
+    Bounds,
+    LimitMode,
+    LimitRule,
+    OptimizationPolicySpec,
+    Steps,
+)
+from trimtab.api.quantity import Quantity
+from trimtab.sizing.recommendation import MIB, ResourceName
+
+
+class Caution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """How careful to be, whatever the policy says."""
+
+    samples: int = 10
+    """Fewer samples than these say nothing."""
+    stale: float = 900.0
+    """Seconds after which the last sample of a running container is too old: the source is away, or lies."""
+    coverage: float = 0.5
+    """Share of the samples that should be there under which a container is not made smaller."""
+    memory_headroom: float = 0.1
+    """What is left above the highest recent memory when it is made smaller."""
+    heap_overhead: float = 0.25
+    """What a process with a heap needs besides, as a share of the heap: code, threads, buffers."""
+    throttled: float = 0.05
+    """Share of throttled periods over which CPU is not made smaller: the usage seen is not the usage wanted."""
+    smallest_cpu: int = 5
+    """Millicores under which a change of CPU is not worth making."""
+    smallest_memory: int = 8 * MIB
+    """Bytes under which a change of memory is not worth making."""
+    pod_cpu: int = 0
+    """Millicores that a pod has at least, shared out over its containers; 25 in VPA."""
+    pod_memory: int = 0
+    """Bytes that a pod has at least, shared out over its containers; 250 MiB in VPA."""
+    oom_factor: float = 1.2
+    """A container that was killed for memory gets this many times what it had,"""
+    oom_least: int = 100 * MIB
+    """and at least so many bytes more."""
+    oom_quiet: float = 86400.0
+    """Seconds without another kill after which an OOM is over."""
+    oom_raises: int = 3
+    """So often a container is given more after a kill and killed again; then it is taken for a leak."""
+
+
+class ResourceRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What holds for one resource."""
+
+    least: int = 1
+    most: int | None = None
+    limit: LimitMode = LimitMode.KEEP
+    multiplier: float = 1.0
+    headroom: int = 0
+    increase: float = 2.0
+    decrease: float = 0.5
+    smallest: int = 0
+
+
+class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """All that a policy asks of the sizes of its containers."""
+
+    cpu: ResourceRules = ResourceRules()
+    memory: ResourceRules = ResourceRules()
+    minimum_change: float = 0.1
+    minimum_history: float = 86400.0
+    keep_qos: bool = True
+    beside_hpa: BesideHpa = BesideHpa.RESCALE
+    caution: Caution = Caution()
+
+    @classmethod
+    def of(cls, spec: OptimizationPolicySpec, caution: Caution | None = None) -> Rules:
+        """Read a policy."""
+        careful = caution or Caution()
+        bounds, changes = spec.resource_bounds, spec.changes
+        return cls(
+            cpu=_resource_rules("cpu", bounds.cpu, spec.limit_rule("cpu"), changes.cpu, careful.smallest_cpu),
+            memory=_resource_rules(
+                "memory", bounds.memory, spec.limit_rule("memory"), changes.memory, careful.smallest_memory
+            ),
+            minimum_change=changes.minimum,
+            minimum_history=spec.metrics_config.minimum_history.seconds,
+            keep_qos=spec.update_strategy.keep_qos_class,
+            beside_hpa=spec.update_strategy.beside_hpa,
+            caution=careful,
+        )
+
+
+def _resource_rules(
+    resource: ResourceName, bounds: Bounds, limit: LimitRule, steps: Steps, smallest: int
+) -> ResourceRules:
+    def units(quantity: Quantity) -> int:
+        return quantity.millicores if resource == "cpu" else quantity.bytes
+
+    return ResourceRules(
+        least=max(units(bounds.min), 1),  # a request of nothing is no request
+        most=None if bounds.max is None else units(bounds.max),
+        limit=limit.mode,
+        multiplier=limit.multiplier or 1.0,
+        headroom=0 if limit.headroom is None else units(limit.headroom),
+        increase=steps.increase,
+        decrease=steps.decrease,
+        smallest=smallest,
+    )

@@ -1,0 +1,26 @@
+"""The lines of an explanation, in the order in which they come up, and why anything is held."""
+
+from __future__ import annotations
+
+from trimtab.sizing.case import Case, Hold
+from trimtab.sizing.recommendation import Factor, amount_text
+
+
+class Trail:
+    """What the guards leave behind."""
+
+    def __init__(self, facts: tuple[Factor, ...]) -> None:
+        self.factors = list(facts)
+        self.holds: list[str] = []
+
+    def step(
+        self, case: Case, name: str, before: int | None, after: int | None, *, why: str, source: str
+    ) -> None:
+        resource = case.resource
+        moved = f"{amount_text(resource, before)} -> {amount_text(resource, after)}"
+        self.factors.append(Factor(f"{resource} {name}", f"{moved}: {why}", source))
+
+    def hold(self, case: Case, hold: Hold) -> None:
+        kept = amount_text(case.resource, case.request)
+        self.factors.append(Factor(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source))
+        self.holds.append(f"{case.resource}: {hold.why}")
