@@ -1,0 +1,331 @@
+"""What the operator can be told, as one model: its fields, their defaults, and what is refused.
+
+The defaults are the careful ones. A secret never stands here: a field names the file that holds it. Left out: where
+the values come from (`layers`), and what happens when they change under way (`live`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from yarl import URL
+
+from trimtab.api.duration import Duration
+from trimtab.api.errors import problem
+from trimtab.api.fields import Bool, Int, Name, NamespaceName, Number, PluginName, Unique, Within
+from trimtab.api.model import Model
+from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
+from trimtab.errors import TrimtabError
+from trimtab.kube.election import Timing
+from trimtab.operator.limits import OrganisationLimits
+from trimtab.operator.promql import problem_of
+from trimtab.store import AddressError
+from trimtab.store.address import backend
+from trimtab.usage.source import SOURCES
+
+
+@dataclass(frozen=True)
+class _Restart:
+    """Marks a field that is read once, at the start."""
+
+
+RESTART: Final = _Restart()
+
+_SECRET = re.compile(r"(?i)(password|passwd|token|secret|api_?key|credential)s?$")
+
+
+def _promql(query: str) -> str:
+    if (wrong := problem_of(query)) is not None:
+        raise problem(wrong)
+    return query
+
+
+def _store_url(url: str) -> str:
+    try:
+        backend(url)
+    except AddressError as error:
+        raise problem(str(error).partition(": ")[2] or str(error)) from None
+    if "://" in url and URL(url).password:
+        raise problem("holds a password; put it into a file and name that: …?passfile=/run/secrets/pgpass")
+    return url
+
+
+def _address(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and host[:1] != "["):
+        raise problem(
+            f'"{address}" is no address to listen on; write it like 0.0.0.0:8080, [::]:8080 or :8080'
+        )
+    return address
+
+
+def _webhook_url(url: str) -> str:
+    given = URL(url)
+    if given.scheme != "https" or not given.host or given.query or given.fragment or given.user:
+        raise problem(f'"{url}" is no address that an API server calls; write it like https://host:9443')
+    return url.rstrip("/")
+
+
+Address = Annotated[str, AfterValidator(_address)]
+PromQL = Annotated[str, Field(max_length=8192), AfterValidator(_promql)]
+Port = Annotated[Int, Field(ge=1, le=65535)]
+
+
+class MetricsSource(Model):
+    """Where usage comes from."""
+
+    provider: PluginName = "prometheus"
+    """The source for policies that name none: prometheus, metrics-server, or the name of a plugin."""
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the provider, in its own spelling; what there is depends on it. A secret is given as the file that
+    holds it: token_file, password_file."""
+
+    @model_validator(mode="after")
+    def _fits_the_provider(self) -> Self:
+        for name in _secrets(self.settings):
+            raise problem(
+                f"a secret must not stand here; give {name}_file, a file that holds it",
+                field=f"settings.{name}",
+            )
+        try:
+            SOURCES.settings_of(self.provider, self.settings)
+        except TrimtabError as error:
+            raise problem(str(error)) from None
+        return self
+
+
+class StoreSettings(Model):
+    """Where what was learned is kept."""
+
+    url: Annotated[str, AfterValidator(_store_url)] = "trimtab.db"
+    """The path of a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE?passfile=FILE. Replicas that shall
+    share what they learn need PostgreSQL."""
+
+
+class PaceLimit(Model):
+    """How many pods are changed, at once and in a minute."""
+
+    at_once: Annotated[Int, Field(ge=1)]
+    """Pods under change at the same time."""
+
+    per_minute: Annotated[Int, Field(ge=1)]
+    """Changes begun in a minute."""
+
+
+class ClusterPace(PaceLimit):
+    """How fast changes are made in the whole cluster."""
+
+    at_once: Annotated[Int, Field(ge=1)] = 50
+    """Pods under change at the same time."""
+
+    per_minute: Annotated[Int, Field(ge=1)] = 120
+    """Changes begun in a minute."""
+
+
+class NamespacePace(PaceLimit):
+    """How fast changes are made in each namespace."""
+
+    at_once: Annotated[Int, Field(ge=1)] = 20
+    """Pods under change at the same time."""
+
+    per_minute: Annotated[Int, Field(ge=1)] = 60
+    """Changes begun in a minute."""
+
+
+class NodePace(PaceLimit):
+    """How fast changes are made on each node."""
+
+    at_once: Annotated[Int, Field(ge=1)] = 3
+    """Pods under change at the same time."""
+
+    per_minute: Annotated[Int, Field(ge=1)] = 10
+    """Changes begun in a minute."""
+
+
+class PaceSettings(Model):
+    """How fast changes are made; taking back what hurts does not wait."""
+
+    cluster: ClusterPace = ClusterPace()
+    """In the whole cluster."""
+
+    namespace: NamespacePace = NamespacePace()
+    """In each namespace."""
+
+    node: NodePace = NodePace()
+    """On each node."""
+
+
+class Guardrail(Model):
+    """A number that must stay low while and after a workload is changed; where it is unknown, no change begins."""
+
+    name: Name
+    """What it is called in a status and an Event, such as error-rate."""
+
+    query: PromQL
+    """PromQL that gives one number, of which more is worse. $namespace, $kind and $workload stand for the workload."""
+
+    max: Number = 0.0
+    """The guardrail holds while the number is at most this. 0 suits a comparison, such as errors > bool 5."""
+
+
+class LeaderElection(Model):
+    """Which of several replicas works."""
+
+    enabled: Bool = True
+    """Whether there is an election. Without one, run a single replica."""
+
+    name: Name = "trimtab-operator"
+    """The name of the Lease."""
+
+    duration: Annotated[Duration, Within("1s", "1h")] = Duration.parse("15s")
+    """How long nobody works after a leader died."""
+
+    renew_deadline: Annotated[Duration, Within("1s", "1h")] = Duration.parse("10s")
+    """How long a leader goes on without a renewal; must be shorter than duration."""
+
+    retry: Annotated[Duration, Within("100ms", "1h")] = Duration.parse("2s")
+    """How often a leader renews and a candidate looks."""
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(self.duration.seconds, self.renew_deadline.seconds, self.retry.seconds)
+
+    @model_validator(mode="after")
+    def _can_be_held(self) -> Self:
+        try:
+            _ = self.timing
+        except ValueError as error:
+            raise problem(str(error)) from None
+        return self
+
+
+class FailurePolicy(StrEnum):
+    """What the API server does with a policy when no webhook answers."""
+
+    FAIL = "Fail"
+    IGNORE = "Ignore"
+
+
+class CertificateFiles(Model):
+    """A certificate that somebody else makes and renews, such as cert-manager; read again when it changes."""
+
+    certificate: Path
+    """The certificate and what leads to its authority, PEM."""
+
+    key: Path
+    """Its key, PEM."""
+
+    authority: Path
+    """The authority that the API server is to trust, PEM."""
+
+
+class Webhook(Model):
+    """The admission webhook for OptimizationPolicies."""
+
+    enabled: Bool = True
+    """Whether policies are checked when they are written, beyond what their CRD checks."""
+
+    address: Address = "0.0.0.0:9443"
+    """Where it listens, over TLS."""
+
+    failure_policy: FailurePolicy = FailurePolicy.FAIL
+    """When no webhook answers: Fail refuses every policy that is written meanwhile, Ignore lets it in unchecked."""
+
+    certificate_files: CertificateFiles | None = None
+    """A certificate by files. When left out, the operator makes its own, keeps it in a Secret that its replicas
+    share, and renews it."""
+
+    secret: Name = "trimtab-webhook"  # noqa: S105 - a name
+    """The Secret that holds the certificate that the operator made."""
+
+    certificate_lasts: Annotated[Duration, Within("1h", "8760h")] = Duration.parse("2160h")
+    """How long a certificate that the operator made is valid; it is renewed when a third of that is left."""
+
+    service: Name = "trimtab-webhook"
+    """The Service by which the API server finds the webhook, in the operator's namespace."""
+
+    url: Annotated[str, AfterValidator(_webhook_url)] | None = None
+    """The address by which the API server finds it when it runs outside the cluster, such as https://10.0.0.5:9443;
+    the Service when left out."""
+
+
+class LogFormat(StrEnum):
+    """Who reads the log."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class Logs(Model):
+    """What is logged, on standard error."""
+
+    format: LogFormat = LogFormat.JSON
+    """json for programs, console for people."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is logged."""
+
+
+class OperatorConfig(Model):
+    """All that the operator can be told."""
+
+    dry_run: Bool = False
+    """Change nothing in the cluster, whatever policies say: recommend only."""
+
+    metrics_source: Annotated[MetricsSource, RESTART] = Field(default_factory=MetricsSource)
+    """Where usage comes from."""
+
+    store: Annotated[StoreSettings, RESTART] = StoreSettings()
+    """Where what was learned is kept."""
+
+    pace: PaceSettings = PaceSettings()
+    """How fast changes are made."""
+
+    maintenance_windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=16)] = ()
+    """When changes may be made, for all policies; a policy's own windows narrow it further. At any time when left
+    out."""
+
+    guardrails: Annotated[tuple[Guardrail, ...], Field(max_length=16), Unique(("name",))] = ()
+    """What is watched after every change, besides restarts, OOM kills, throttling and readiness."""
+
+    default_policy: OptimizationPolicySpec | None = None
+    """The spec of a policy for workloads that no policy selects, which gives way to every policy; they are left alone
+    when left out. What a VerticalPodAutoscaler does not say, such as updateStrategy.canary, comes from here too."""
+
+    limits: OrganisationLimits = OrganisationLimits()
+    """What no policy may go beyond."""
+
+    namespace: Annotated[NamespaceName, RESTART] = "trimtab-system"
+    """The operator's own namespace: of its Lease, its Secret, its Service."""
+
+    leader_election: Annotated[LeaderElection, RESTART] = LeaderElection()
+    """Which of several replicas works."""
+
+    webhook: Annotated[Webhook, RESTART] = Webhook()
+    """The admission webhook."""
+
+    address: Annotated[Address, RESTART] = "0.0.0.0:8080"
+    """Where /metrics, /healthz and /readyz are served."""
+
+    logs: Logs = Logs()
+    """What is logged."""
+
+
+def restart_fields() -> tuple[str, ...]:
+    """The fields of which a change takes effect at the next start only."""
+    return tuple(name for name, field in OperatorConfig.model_fields.items() if RESTART in field.metadata)
+
+
+def host_and_port(address: str) -> tuple[str | None, int]:
+    """Where to listen; None for every address that there is."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]") or None, int(port)
+
+
+def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
+    return (name for name, value in settings.items() if _SECRET.search(name) and isinstance(value, str))

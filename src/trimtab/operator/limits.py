@@ -1,0 +1,80 @@
+"""What an organisation allows its policies, whoever writes them.
+
+The webhook refuses what breaks these limits, so that the author is told at once. A policy can still come to break
+them: the webhook was away, or the limits were tightened later. So reconciling asks the same question of every
+policy before it acts. Pure. Left out: what is wrong with a policy in itself (`trimtab.api`).
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trimtab.api.fields import NamespaceName, Number, PluginName, Unique
+from trimtab.api.model import Model
+from trimtab.api.optimizationpolicy import Bounds, Mode, OptimizationPolicySpec
+from trimtab.api.quantity import Quantity
+
+_SYSTEM = ("kube-system", "kube-public", "kube-node-lease")
+
+
+class OrganisationLimits(Model):
+    """What no policy may go beyond."""
+
+    max_cpu: Quantity | None = None
+    """The most CPU that a policy may let a container have. A policy that states no maximum gets this one; one that
+    states more is refused. No limit when left out."""
+
+    max_memory: Quantity | None = None
+    """The most memory, likewise."""
+
+    max_safety_factor: Annotated[Number, Field(ge=1, le=10)] = 10.0
+    """The largest metricsConfig.safetyFactor of a policy."""
+
+    forbidden_modes: Annotated[tuple[Mode, ...], Unique()] = ()
+    """Modes that no policy may have; [Auto] lets the operator recommend only."""
+
+    forbidden_strategies: Annotated[tuple[PluginName, ...], Unique()] = ()
+    """Strategies that no policy may name."""
+
+    untouched_namespaces: Annotated[tuple[NamespaceName, ...], Unique()] = _SYSTEM
+    """Namespaces in which nothing is ever changed, whatever a policy says. Naming your own replaces the default, so
+    repeat those of the system."""
+
+    def problems(self, spec: OptimizationPolicySpec) -> list[str]:
+        """What a policy asks for and may not have, each in one line that names the field and the fix."""
+        return list(self._problems(spec))
+
+    def _problems(self, spec: OptimizationPolicySpec) -> Iterator[str]:
+        if spec.mode in self.forbidden_modes:
+            allowed = ", ".join(mode for mode in Mode if mode not in self.forbidden_modes)
+            yield f"spec.mode: {spec.mode} is forbidden by your organisation; use {allowed or 'no policy'}"
+        if spec.strategy.name in self.forbidden_strategies:
+            yield f"spec.strategy.name: {spec.strategy.name} is forbidden by your organisation; use another"
+        if spec.metrics_config.safety_factor > self.max_safety_factor:
+            yield (
+                f"spec.metricsConfig.safetyFactor: {spec.metrics_config.safety_factor:g} is above the limit of your "
+                f"organisation; use at most {self.max_safety_factor:g}"
+            )
+        yield from _bound("cpu", spec.resource_bounds.cpu, self.max_cpu)
+        yield from _bound("memory", spec.resource_bounds.memory, self.max_memory)
+
+    def defaults(self, spec: OptimizationPolicySpec) -> dict[str, Quantity]:
+        """Maxima that a policy leaves open and that hold for it all the same, by their path in `spec`."""
+        bounds = spec.resource_bounds
+        found = {"cpu": (bounds.cpu, self.max_cpu), "memory": (bounds.memory, self.max_memory)}
+        return {
+            f"resourceBounds/{resource}/max": most
+            for resource, (stated, most) in found.items()
+            if stated.max is None and most is not None
+        }
+
+
+def _bound(resource: Literal["cpu", "memory"], stated: Bounds, most: Quantity | None) -> Iterator[str]:
+    path = f"spec.resourceBounds.{resource}"
+    if most is None:
+        return
+    if stated.max is not None and stated.max > most:
+        yield f"{path}.max: {stated.max} is above the limit of your organisation; use at most {most}"
+    elif stated.min > most:
+        yield f"{path}.min: {stated.min} is above the limit of your organisation; use at most {most}"

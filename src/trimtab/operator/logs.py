@@ -1,0 +1,59 @@
+"""One way to log for all that runs in the process: JSON for programs, or lines for people, on standard error.
+
+What libraries say through `logging` comes out in the same form. Whoever works on a workload does so `about` it, and
+every line that is written meanwhile, in whatever room, carries its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import AbstractContextManager
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from trimtab.operator.config import LogFormat, Logs
+
+
+def configure(logs: Logs, *, stream: TextIO | None = None) -> None:
+    """Log in this way from now on; calling it again changes the format and level of what follows."""
+    stream = stream or sys.stderr
+    level = logging.getLevelNamesMapping()[logs.level.upper()]
+    common: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*common, *_rendering(logs.format, stream)],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*common, structlog.stdlib.add_logger_name],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(logs.format, stream),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    # What libraries tell of themselves is of use to their authors; their complaints are of use to ours.
+    root.setLevel(max(level, logging.WARNING))
+
+
+def about(*, kind: str, namespace: str, name: str, **more: Any) -> AbstractContextManager[None]:
+    """`with about(kind="Deployment", namespace="shop", name="web"):` names the workload in every line."""
+    return structlog.contextvars.bound_contextvars(workload=f"{kind} {namespace}/{name}", **more)
+
+
+def _rendering(form: LogFormat, stream: TextIO) -> list[Processor]:
+    if form is LogFormat.JSON:
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]

@@ -1,0 +1,78 @@
+"""What the operator counts, in a registry of its own: the names that dashboards and alerts rely on.
+
+The seed's list, and what tells whether recommendations are any good while they are in use. Queues, leases, informers
+and Events count for themselves in `trimtab.kube`, in the registry that all of the process shares; `exposition`
+gives both. Labels are few: a policy, a namespace, a reason, never a workload, of which there are ten thousand.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class Metrics:
+    """All that one operator counts; a second operator in the same process has its own."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+
+        self.workloads_monitored = self._gauge(
+            "workloads_monitored", "Workloads that a policy looks after", "namespace", "policy"
+        )
+        self.workloads_updated = self._gauge(
+            "workloads_updated", "Workloads that run with their recommendation", "namespace", "policy"
+        )
+        self.workloads_skipped = self._gauge(
+            "workloads_skipped", "Workloads left alone, by why", "namespace", "policy", "reason"
+        )
+        self.reconciliation_duration = self._histogram(
+            "reconciliation_duration_seconds", "How long a look at a policy's workloads took", "policy"
+        )
+        self.metrics_collection_duration = self._histogram(
+            "metrics_collection_duration_seconds", "How long reading usage took", "provider"
+        )
+        self.reconciliation_errors = self._counter(
+            "reconciliation_errors_total", "Looks that failed, by the kind of error", "policy", "error_type"
+        )
+        self.recommendations = self._counter("recommendations_total", "Recommendations made", "policy")
+        self.applications = self._counter(
+            "applications_total", "Recommendations put into effect, by how", "policy", "method"
+        )
+
+        self.usage_ratio = self._histogram(
+            "usage_to_recommendation_ratio",
+            "Usage of a container as a share of what is recommended for it: above 1 is too little",
+            "policy",
+            "resource",
+            buckets=_FRACTIONS,
+        )
+        self.oom_kills = self._counter("oom_kills_total", "OOM kills in workloads that we size", "policy")
+        self.reverts = self._counter("reverts_total", "Changes taken back, by why", "policy", "reason")
+
+        self.config_reloads = self._counter(
+            "config_reloads_total", "New configurations, adopted or refused", "result"
+        )
+        self.webhook_reviews = self._counter(
+            "webhook_reviews_total", "Questions of the API server, by webhook and answer", "webhook", "answer"
+        )
+        self.webhook_certificate_expiry = self._gauge(
+            "webhook_certificate_expiry_timestamp_seconds", "When the certificate in use expires"
+        )
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(f"trimtab_{name}", what, labels, registry=self.registry)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"trimtab_{name}", what, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, what: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
+    ) -> Histogram:
+        return Histogram(f"trimtab_{name}", what, labels, registry=self.registry, buckets=buckets)
+
+    def exposition(self) -> bytes:
+        """All that the process counts, as Prometheus reads it."""
+        return generate_latest(self.registry) + generate_latest(REGISTRY)

@@ -1,0 +1,82 @@
+"""/metrics, /healthz and /readyz, asked over HTTP."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.queue import WorkQueue
+from trimtab.operator.health import Health
+from trimtab.operator.listening import listening
+from trimtab.operator.metrics import Metrics
+
+Get = Callable[[str], Awaitable[tuple[int, str]]]
+
+
+async def _nothing(_: str) -> None:
+    """Reconcile nothing."""
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+async def get(health: Health, metrics: Metrics) -> AsyncIterator[Get]:
+    async with (
+        listening(health.application(metrics), "127.0.0.1:0") as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+
+        async def get(path: str) -> tuple[int, str]:
+            async with session.get(path) as answer:
+                return answer.status, await answer.text()
+
+        yield get
+
+
+async def test_what_has_nothing_to_complain_of_is_well(get: Get) -> None:
+    assert await get("/healthz") == (200, "ok\n")
+    assert await get("/readyz") == (200, "ok\n")
+
+
+async def test_what_is_not_ready_says_why_and_lives(get: Get, health: Health) -> None:
+    health.alive["loop"] = lambda: ""
+    health.ready |= {"webhook": lambda: "", "informer pods": lambda: "has not listed yet"}
+    assert await get("/healthz") == (200, "[+] loop\nok\n")
+    status, text = await get("/readyz")
+    assert status == 503
+    assert text.splitlines() == ["[+] loop", "[+] webhook", "[-] informer pods: has not listed yet", "not ok"]
+
+
+async def test_what_is_not_alive_is_not_ready_either(get: Get, health: Health) -> None:
+    health.alive["reconcile"] = lambda: "stuck for 600 s"
+    assert (await get("/healthz"))[0] == 503
+    assert (await get("/readyz"))[0] == 503
+
+
+async def test_prometheus_reads_our_metrics_and_those_of_the_room_below(get: Get, metrics: Metrics) -> None:
+    queue: WorkQueue[str] = WorkQueue("policies", reconcile=_nothing)
+    metrics.workloads_skipped.labels("shop", "shop/default", "HPA").set(3)
+    status, text = await get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    (sample,) = families["trimtab_workloads_skipped"].samples
+    assert (status, sample.value) == (200, 3)
+    assert sample.labels == {"namespace": "shop", "policy": "shop/default", "reason": "HPA"}
+    assert {"queue": queue.name} in [sample.labels for sample in families["trimtab_queue_depth"].samples]
+
+
+async def test_an_address_that_is_taken_is_one_clear_line(health: Health, metrics: Metrics) -> None:
+    async with listening(health.application(metrics), "127.0.0.1:0") as port:
+        with pytest.raises(TrimtabError, match=f"address 127.0.0.1:{port}: cannot be listened on") as refused:
+            async with listening(health.application(metrics), f"127.0.0.1:{port}"):
+                pass
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,90 @@
+"""One way to log, for us and for the libraries that we use."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from trimtab.operator.config import LogFormat, Logs
+from trimtab.operator.logs import about, configure
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_every_line_written_about_a_workload_names_it() -> None:
+    stream = io.StringIO()
+    configure(Logs(), stream=stream)
+    log = structlog.get_logger("any.room")
+    with about(kind="Deployment", namespace="shop", name="web", policy="shop/default"):
+        log.info("resized", cpu="250m")
+    log.info("idle")
+    inside, outside = lines(stream)
+    assert (inside["workload"], inside["policy"], inside["cpu"]) == (
+        "Deployment shop/web",
+        "shop/default",
+        "250m",
+    )
+    assert (inside["event"], inside["level"]) == ("resized", "info")
+    assert inside["timestamp"].endswith("Z")
+    assert "workload" not in outside
+
+
+def test_what_libraries_say_comes_out_in_the_same_form() -> None:
+    stream = io.StringIO()
+    configure(Logs(), stream=stream)
+    with about(kind="Deployment", namespace="shop", name="web"):
+        logging.getLogger("aiohttp.server").error("Error handling %s", "request")
+    (line,) = lines(stream)
+    assert (line["event"], line["level"], line["logger"]) == (
+        "Error handling request",
+        "error",
+        "aiohttp.server",
+    )
+    assert line["workload"] == "Deployment shop/web"
+
+
+def test_an_exception_is_one_line_of_json_with_its_traceback() -> None:
+    stream = io.StringIO()
+    configure(Logs(), stream=stream)
+    try:
+        int("no such size")
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    (line,) = lines(stream)
+    assert "ValueError: invalid literal for int() with base 10: 'no such size'" in line["exception"]
+
+
+def test_the_level_can_be_changed_under_way() -> None:
+    stream = io.StringIO()
+    configure(Logs(level="error"), stream=stream)
+    log = structlog.get_logger()
+    log.info("quiet")
+    configure(Logs(level="debug"), stream=stream)
+    log.debug("loud")
+    assert [line["event"] for line in lines(stream)] == ["loud"]
+
+
+def test_for_people_it_is_a_line_of_text() -> None:
+    stream = io.StringIO()
+    configure(Logs(format=LogFormat.CONSOLE), stream=stream)
+    with about(kind="Deployment", namespace="shop", name="web"):
+        structlog.get_logger().warning("skipped", reason="HPA")
+    assert "skipped" in stream.getvalue()
+    assert "workload='Deployment shop/web'" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()

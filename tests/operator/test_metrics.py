@@ -1,0 +1,100 @@
+"""The names that dashboards and alerts rely on: all there, well formed, and none in the dashboard that is not."""
+
+import importlib
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+from prometheus_client import REGISTRY
+
+from harness import UnavailableError, packages
+from trimtab.operator.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "deploy" / "grafana" / "trimtab.json"
+
+# The rooms below that count for themselves.
+for room in ("events", "informer", "lease", "queue"):
+    importlib.import_module(f"trimtab.kube.{room}")
+
+SEED = {
+    "trimtab_workloads_monitored": ("namespace", "policy"),
+    "trimtab_workloads_updated": ("namespace", "policy"),
+    "trimtab_workloads_skipped": ("namespace", "policy", "reason"),
+    "trimtab_reconciliation_duration_seconds": ("policy",),
+    "trimtab_metrics_collection_duration_seconds": ("provider",),
+    "trimtab_reconciliation_errors_total": ("policy", "error_type"),
+    "trimtab_recommendations_total": ("policy",),
+    "trimtab_applications_total": ("policy", "method"),
+}
+
+
+def exposed() -> set[str]:
+    """The names of the series that a scrape may find."""
+    suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
+    return {
+        family.name + suffix
+        for registry in (Metrics().registry, REGISTRY)
+        for family in registry.collect()
+        for suffix in suffixes.get(family.type, ())
+    }
+
+
+def queries() -> list[str]:
+    dashboard: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+
+
+def test_the_list_of_the_seed_is_there_with_its_labels() -> None:
+    metrics = Metrics()
+    found = {
+        collector._name + ("_total" if collector._type == "counter" else ""): collector._labelnames
+        for collector in vars(metrics).values()
+        if hasattr(collector, "_labelnames")
+    }
+    assert SEED.items() <= found.items()
+
+
+def test_two_operators_in_one_process_do_not_meet() -> None:
+    one, other = Metrics(), Metrics()
+    one.oom_kills.labels("a").inc()
+    assert other.registry.get_sample_value("trimtab_oom_kills_total", {"policy": "a"}) is None
+
+
+@pytest.mark.parametrize("query", queries())
+def test_every_query_of_the_dashboard_is_promql_on_metrics_that_exist(query: str) -> None:
+    promql_parser.parse(query)
+    names = set(re.findall(r"trimtab_\w+", query))
+    assert names
+    assert names <= exposed()
+
+
+def test_every_metric_of_the_operator_is_on_the_dashboard() -> None:
+    shown = {
+        re.sub(r"_bucket$", "", name) for query in queries() for name in re.findall(r"trimtab_\w+", query)
+    }
+    own = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in Metrics().registry.collect()
+    }
+    assert own <= shown
+
+
+def test_prometheus_own_checker_finds_nothing_to_say() -> None:
+    try:
+        packages.install("prometheus")
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    metrics = Metrics()
+    metrics.usage_ratio.labels("shop/default", "cpu").observe(0.8)
+    metrics.applications.labels("shop/default", "InPlace").inc()
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=metrics.exposition(), capture_output=True, check=False
+    )
+    complaints = [line for line in checked.stderr.decode().splitlines() if line.startswith("trimtab_")]
+    assert complaints == []
+    assert checked.returncode in {0, 3}, "3: it has advice, about what Python's own collectors say"
