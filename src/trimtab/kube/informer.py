@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Never, TypeVar
@@ -34,6 +35,7 @@ _EVENTS = Counter("trimtab_informer_events_total", "Watch events taken in", ["re
 _LISTS = Counter("trimtab_informer_lists_total", "Full lists, the first one included", ["resource"])
 _FAILURES = Counter("trimtab_informer_failures_total", "Lists and watches that broke", ["resource", "error"])
 _RECORDS = Gauge("trimtab_informer_records", "Records in the cache", ["resource"])
+_LAG = Gauge("trimtab_informer_lag_seconds", "Since the server was last heard", ["resource"])
 
 _LIST_IS_OVER = b'"k8s.io/initial-events-end":"true"'
 
@@ -92,6 +94,8 @@ class Informer(Generic[R]):
         self._streams_lists = True
         self._synced = asyncio.Event()
         self._name = str(resource)
+        self._heard = time.monotonic()
+        _LAG.labels(self._name).set_function(lambda: time.monotonic() - self._heard)
 
     async def synced(self, timeout: float | None = None) -> None:
         """Wait until the cache has held everything the server had; TimeoutError when that takes too long."""
@@ -159,6 +163,7 @@ class Informer(Generic[R]):
             gather=self._patience.gather,
         ) as chunks:
             async for lines in whole_lines(chunks):
+                self._heard = time.monotonic()
                 batch = self._decoder.decode(lines)
                 for event in batch:
                     if event.type == "BOOKMARK":
@@ -189,6 +194,7 @@ class Informer(Generic[R]):
             fields=scope.fields,
             accept=self._shape.accept_list,
         ):
+            self._heard = time.monotonic()
             page = self._page.decode(raw)
             version = page.metadata.resource_version
             for wire in page.items:
