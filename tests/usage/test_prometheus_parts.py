@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.usage.prometheus.parts import MOST_NAMESPACES, Part, parts_of
@@ -11,6 +11,7 @@ from trimtab.usage.prometheus.promql import one_of, quoted, span
 SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), max_size=150)
 
 
+@settings(deadline=None)
 @given(
     SERIES,
     st.integers(1, 300),
@@ -35,6 +36,7 @@ def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
         assert samples <= most or (part.steps == 1 and len(part.namespaces) == 1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=1), min_size=1, unique=True), st.integers(0, 50), st.integers(1, 50))
 def test_a_part_is_its_halves_down_to_one_namespace_at_one_step(
     namespaces: list[str], first: int, steps: int
@@ -51,6 +53,7 @@ def test_a_part_is_its_halves_down_to_one_namespace_at_one_step(
     assert asked == sorted((name, step) for name in namespaces for step in range(first, first + steps))
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=1), min_size=2, unique=True), st.text())
 def test_a_pattern_of_names_matches_these_names_and_no_other(names: list[str], other: str) -> None:
     pattern = one_of("namespace", names).removeprefix("namespace=~")
