@@ -7,7 +7,7 @@ spare ones run out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ import numpy as np
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.registry import strategy
 from trimtab.sizing.rows import NEW, regrouped
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.strategy import Floats, Indices, Sizes, Strategy
 from trimtab.sizing.witness import Witness, WitnessSettings
 
 K = TypeVar("K", bound=tuple[Any, ...])
@@ -50,8 +50,8 @@ class Fleet(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._rows
 
-    def keys(self) -> Collection[K]:
-        return self._rows.keys()
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._rows)
 
     def include(self, keys: Iterable[K]) -> None:
         """Give a row to each that has none; it knows nothing yet."""
@@ -103,10 +103,9 @@ class Fleet(Generic[K]):
         if new.any():
             self._strategy.observe_oom(float(t[new].max()), rows[new], memory[new])
 
-    def recommend(self, t: float, rows: Indices) -> Sizes:
-        """The sizes of these containers."""
-        sizes = self._strategy.recommend(t)
-        return Sizes(cpu=_of(sizes.cpu, rows), memory=_of(sizes.memory, rows))
+    def recommend(self, t: float) -> Sizes:
+        """The sizes of all, by row."""
+        return self._strategy.recommend(t)
 
     def evidence(self, t: float, rows: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
         """What was seen of these containers; `runs_on` where they run all the time, as a Job's do not."""
@@ -151,7 +150,3 @@ class Fleet(Generic[K]):
         self._strategy, self._witness = regrouped(self._strategy, rows), regrouped(self._witness, rows)
         self._rows = {key: row for row, key in enumerate(self._rows)}
         self._taken = len(self._rows)
-
-
-def _of(bounds: Bounds, rows: Indices) -> Bounds:
-    return Bounds(target=bounds.target[rows], lower=bounds.lower[rows], upper=bounds.upper[rows])

@@ -49,6 +49,10 @@ class Strategy(Rowed[S]):
 
     settings_type: ClassVar[type[Settings]]
 
+    replicas_apart: ClassVar[bool] = False
+    """Whether it wants a sample of each replica of a workload, one after the other at the same time; without, it is
+    shown the replica that used most."""
+
     @abstractmethod
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         """Take in one sample of each container, at `t` seconds: cores and bytes; NaN where there is none."""

@@ -219,6 +219,7 @@ class Vpa(Strategy[VpaSettings]):
 
     name = "vpa"
     settings_type = VpaSettings
+    replicas_apart = True
 
     def __init__(self, containers: int, settings: VpaSettings) -> None:
         super().__init__(containers, settings)

@@ -119,9 +119,10 @@ class Maxima:
         believed = (values >= 0.0) & (values <= most)
         np.maximum(self.peaks[at], values, out=self.peaks[at], where=believed)
 
-    def peak(self, t: float) -> Floats:
-        """The highest sample of each row in the window; NaN where it is empty."""
-        highest: Floats = self.peaks[self.live(t)].max(axis=0, initial=-np.inf)
+    def peak(self, t: float, rows: npt.NDArray[np.intp] | None = None) -> Floats:
+        """The highest sample of each row, or of these, in the window; NaN where it is empty."""
+        peaks = self.peaks if rows is None else self.peaks[:, rows]
+        highest: Floats = peaks[self.live(t)].max(axis=0, initial=-np.inf)
         return np.where(np.isneginf(highest), np.nan, highest)
 
     def arrays(self, prefix: str) -> dict[str, Array]:

@@ -91,8 +91,8 @@ class Witness(Rowed[WitnessSettings]):
     def evidence(self, t: float, containers: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
         """What is known of these containers; `runs_on` where they run all the time, as a Job's do not."""
         own = {name: array[containers].tolist() for name, array in self._arrays.items()}
-        cpu_peaks = self._cpu.peak(t)[containers].tolist()
-        memory_peaks = self._memory.peak(t)[containers].tolist()
+        cpu_peaks = self._cpu.peak(t, containers).tolist()
+        memory_peaks = self._memory.peak(t, containers).tolist()
         return [
             Evidence(
                 samples=own["samples"][place],

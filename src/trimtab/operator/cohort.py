@@ -1,0 +1,174 @@
+"""Containers that are learned of together: a fleet, and up to when it has seen their usage.
+
+Whoever is to be sized later but has a past joins in a cohort of its own, which is shown that past first: a strategy
+takes its samples in the order of time, so nobody's past can be shown to one that knows the present. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from trimtab.kube.pods import Pod
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.fleet import Fleet
+from trimtab.sizing.proposal import Proposal, proposal
+from trimtab.sizing.registry import STRATEGIES
+from trimtab.sizing.strategy import Indices, Sizes
+from trimtab.usage.merge import apart, merged
+from trimtab.usage.owners import Owners, WorkloadContainer
+from trimtab.usage.usage import Usage
+from trimtab.usage.workloads import WorkloadUsage
+
+
+class Sizing(NamedTuple):
+    """A strategy and its settings, as canonical JSON: what containers of one cohort have in common."""
+
+    strategy: str
+    settings: str
+
+    @classmethod
+    def of(cls, strategy: str, settings: Mapping[str, Any]) -> Sizing:
+        return cls(strategy, msgspec.json.encode(dict(settings), order="deterministic").decode())
+
+    def given(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.json.decode(self.settings)
+        return found
+
+
+class Kill(NamedTuple):
+    """A container of a workload that the kernel killed for memory, as its pod tells."""
+
+    container: WorkloadContainer
+    at: float
+    memory: float
+
+
+class Learned(NamedTuple):
+    """What is known of one container."""
+
+    proposal: Proposal
+    evidence: Evidence
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    until: float
+    fleet: bytes
+
+
+class Cohort:
+    """A fleet, and the time up to which it has been shown usage."""
+
+    def __init__(self, sizing: Sizing, *, until: float) -> None:
+        self.sizing = sizing
+        self.until = until
+        self.fleet: Fleet[WorkloadContainer] = Fleet(sizing.strategy, sizing.given(), key=WorkloadContainer)
+        self.absent: dict[WorkloadContainer, float] = {}
+        """Those that are not there at the moment, and since when."""
+        self._apart = STRATEGIES.type_of(sizing.strategy).replicas_apart
+        self._sizes: Sizes | None = None
+
+    def include(self, names: Iterable[WorkloadContainer]) -> None:
+        """Learn of these too, from now on."""
+        self.fleet.include(names)
+        self._sizes = None
+
+    def take_in(self, usage: Usage, owners: Owners, *, running: Collection[WorkloadContainer] | None) -> None:
+        """Learn from all samples of a read that goes on where the last one ended.
+
+        `running` are the containers that should have samples in it; unknown for a past that nobody watched.
+        """
+        of_workloads = (apart if self._apart else merged)(usage, owners)
+        known = np.array([name in self.fleet for name in of_workloads.containers], dtype=bool)
+        rows = np.full(known.size, -1, np.intp)
+        rows[known] = self.fleet.rows(
+            name for name, tracked in zip(of_workloads.containers, known, strict=True) if tracked
+        )
+        due = None if running is None else self.fleet.rows(name for name in running if name in self.fleet)
+        for step in range(usage.steps):
+            t = usage.start + step * usage.step
+            for replica in range(int(of_workloads.replica.max(initial=0)) + 1):
+                self._observe(of_workloads, rows, step=step, replica=replica, t=t, due=due)
+        if running is None:
+            self._observe_past_kills(of_workloads, rows)
+        self.until = usage.start + (usage.steps - 1) * usage.step
+        self._sizes = None
+
+    def take_in_kills(self, kills: Sequence[Kill]) -> None:
+        """Learn of kills; those known already count once."""
+        ours = [kill for kill in kills if kill.container in self.fleet]
+        if ours:
+            self.fleet.observe_oom(
+                np.array([kill.at for kill in ours]),
+                self.fleet.rows(kill.container for kill in ours),
+                np.array([kill.memory for kill in ours]),
+            )
+
+    def learned(self, name: WorkloadContainer, *, now: float, runs_on: bool) -> Learned:
+        """What is known of a container of this cohort."""
+        if self._sizes is None:
+            self._sizes = self.fleet.recommend(now)
+        rows = self.fleet.rows([name])
+        (evidence,) = self.fleet.evidence(now, rows, runs_on=[runs_on])
+        return Learned(proposal(self._sizes, int(rows[0]), strategy=self.sizing.strategy), evidence)
+
+    def state(self) -> bytes:
+        return msgspec.msgpack.encode(_Kept(self.until, self.fleet.state()))
+
+    def restore(self, state: bytes) -> None:
+        """Take over what `state` returned from a cohort of the same sizing; else `ValueError`."""
+        try:
+            kept = msgspec.msgpack.decode(state, type=_Kept)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"state: these bytes are no cohort's: {error}") from None
+        self.fleet.restore(kept.fleet)
+        self.until = kept.until
+        self._sizes = None
+
+    def _observe(
+        self, usage: WorkloadUsage, rows: Indices, *, step: int, replica: int, t: float, due: Indices | None
+    ) -> None:
+        columns = np.flatnonzero(usage.replica == replica)
+        columns = columns[rows[usage.container[columns]] >= 0]
+        if (
+            replica
+            and np.isnan(usage.cpu[step, columns]).all()
+            and np.isnan(usage.memory[step, columns]).all()
+        ):
+            return
+        self.fleet.observe(
+            t,
+            rows[usage.container[columns]],
+            cpu=usage.cpu[step, columns],
+            memory=usage.memory[step, columns],
+            throttled=None if usage.throttled is None else usage.throttled[step, columns],
+            running=None if replica else due,
+        )
+
+    def _observe_past_kills(self, usage: WorkloadUsage, rows: Indices) -> None:
+        """Of a past that nobody watched the source tells; of the present, the pods do, and more exactly."""
+        found = [oom for oom in usage.ooms if rows[oom.container] >= 0]
+        if found:
+            self.fleet.observe_oom(
+                np.array([oom.at for oom in found]),
+                np.array([rows[oom.container] for oom in found], np.intp),
+                np.array([oom.memory for oom in found]),
+            )
+
+
+def kills_of(name: WorkloadContainer, pods: Sequence[Pod]) -> list[Kill]:
+    """The kills of a container that its pods remember, each with the memory that it had."""
+    found = []
+    for pod in pods:
+        for state in pod.states:
+            ended = state.last_exit
+            if state.name != name.container or ended is None or ended.reason != "OOMKilled":
+                continue
+            spec = next((each.resources for each in pod.containers if each.name == state.name), None)
+            limit = state.applied.memory_limit if state.applied else None
+            memory = limit or (spec and (spec.memory_limit or spec.memory_request)) or 0
+            found.append(Kill(name, float(ended.at), float(memory)))
+    return found

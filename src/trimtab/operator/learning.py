@@ -1,0 +1,233 @@
+"""Keeps what strategies know up to date: usage is read step by step, shown to every cohort, and the result kept.
+
+A cohort that is new, or was away, is first shown the past as far as the source knows it, in parts, so that no read is
+large. A read that fails leaves everything as it was: the same step is asked for again at the next turn, and whoever
+asks is told since when nothing was heard (`trouble`).
+
+What was learned is saved in the store now and then. It is never needed: without it the past is read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import structlog
+
+from trimtab.operator.cohort import Cohort, Kill, Learned, Sizing
+from trimtab.operator.metrics import Metrics
+from trimtab.store import StateKey, Store, StoreError
+from trimtab.usage.errors import UsageError
+from trimtab.usage.owners import Owners, WorkloadContainer
+from trimtab.usage.source import Ask, Source
+
+log = structlog.get_logger(__name__)
+
+MOST_COHORTS = 8
+"""With more than these, all of a strategy's containers begin anew, together, from the past that the source knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How usage is read, in seconds."""
+
+    step: float = 60.0
+    """Between two samples of the present,"""
+    past_step: float = 300.0
+    """and of the past."""
+    past: float = 8 * 86400.0
+    """How much of the past is shown to a cohort that is new."""
+    part: float = 6 * 3600.0
+    """How much of it is read at once."""
+    young: float = 3600.0
+    """Who is younger has no past worth reading."""
+    keep: float = 86400.0
+    """How long what was learned of a container is kept when it is gone."""
+    save_every: float = 600.0
+
+
+class Want(NamedTuple):
+    """A container that is to be learned of: how it is sized, and since when it has been there."""
+
+    sizing: Sizing
+    created: float
+
+
+class Learning:
+    """All cohorts of a cluster, learning from one source."""
+
+    def __init__(
+        self, source: Source[Any], store: Store, *, cluster: str, pace: Pace | None = None, metrics: Metrics
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._cluster = cluster
+        self._pace = pace or Pace()
+        self._metrics = metrics
+        self._cohorts: dict[Sizing, list[Cohort]] = {}
+        self._saved_at = float("-inf")
+        self.trouble = ""
+        """Why nothing could be read at the last turn; empty when it could."""
+        self.heard: float | None = None
+        """When usage was last read."""
+
+    @property
+    def source(self) -> Source[Any]:
+        return self._source
+
+    def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
+        return next((cohort for cohort in self._cohorts.get(sizing, ()) if name in cohort.fleet), None)
+
+    def learned(
+        self, name: WorkloadContainer, sizing: Sizing, *, now: float, runs_on: bool
+    ) -> Learned | None:
+        """What is known of a container; None when it is not learned of yet."""
+        cohort = self.cohort_of(name, sizing)
+        return cohort.learned(name, now=now, runs_on=runs_on) if cohort else None
+
+    def note_kills(self, kills: Iterable[Kill]) -> None:
+        """Take in kills at once, not only at the next turn."""
+        found = tuple(kills)
+        if found:
+            for cohort in self._all():
+                cohort.take_in_kills(found)
+
+    async def advance(
+        self,
+        now: float,
+        *,
+        wanted: Mapping[WorkloadContainer, Want],
+        owners: Owners,
+        running: Collection[WorkloadContainer],
+    ) -> None:
+        """Bring every cohort up to the last whole step before now."""
+        await self._assign(now, wanted)
+        try:
+            await self._read(now, owners, running)
+        except UsageError as error:
+            if not self.trouble:
+                log.warning("usage.away", source=self._source.name, error=str(error))
+            self.trouble = str(error)
+        else:
+            if self.trouble:
+                log.info("usage.back", source=self._source.name)
+            self.trouble = ""
+            self.heard = now
+        if now - self._saved_at >= self._pace.save_every:
+            await self.save(now)
+
+    async def save(self, now: float) -> None:
+        """Keep what was learned. A store that is away costs nothing but the past's being read again."""
+        try:
+            for sizing, cohorts in self._cohorts.items():
+                for number, cohort in enumerate(cohorts):
+                    await self._store.states.save(self._key(sizing, number), cohort.state(), timestamp=now)
+        except StoreError as error:
+            log.warning("learning.not_saved", error=str(error))
+        self._saved_at = now
+
+    # Who is learned of, with whom
+
+    async def _assign(self, now: float, wanted: Mapping[WorkloadContainer, Want]) -> None:
+        for sizing in {want.sizing for want in wanted.values()} - self._cohorts.keys():
+            self._cohorts[sizing] = await self._restored(sizing)
+        for sizing, cohorts in self._cohorts.items():
+            ours = {name: want for name, want in wanted.items() if want.sizing == sizing}
+            for cohort in cohorts:
+                self._forget_gone(cohort, ours, now)
+            new = [name for name in ours if not any(name in cohort.fleet for cohort in cohorts)]
+            if new:
+                self._cohorts[sizing] = self._with(cohorts, sizing, new, ours, now)
+
+    def _forget_gone(self, cohort: Cohort, wanted: Collection[WorkloadContainer], now: float) -> None:
+        """Let go of those that have not been wanted for long: a brief absence costs nobody what was learned of it."""
+        absent = {name for name in cohort.fleet if name not in wanted}
+        for name in cohort.absent.keys() - absent:
+            del cohort.absent[name]
+        for name in absent:
+            if now - cohort.absent.setdefault(name, now) > self._pace.keep:
+                cohort.fleet.forget([name])
+                del cohort.absent[name]
+
+    def _with(
+        self,
+        cohorts: list[Cohort],
+        sizing: Sizing,
+        new: list[WorkloadContainer],
+        wanted: Mapping[WorkloadContainer, Want],
+        now: float,
+    ) -> list[Cohort]:
+        """These cohorts and the newcomers: those with a past in a cohort of their own."""
+        old = [name for name in new if now - wanted[name].created > self._pace.young]
+        if cohorts and not (old and self._source.capabilities.history):
+            cohorts[-1].include(new)
+            return cohorts
+        kept = [cohort for cohort in cohorts if len(cohort.fleet)]
+        if len(kept) >= MOST_COHORTS:
+            kept, new = [], list(wanted)
+        begins = now - self._pace.past if self._source.capabilities.history else now - self._pace.step
+        fresh = Cohort(sizing, until=begins // self._pace.past_step * self._pace.past_step)
+        fresh.include(new)
+        return [*kept, fresh]
+
+    async def _restored(self, sizing: Sizing) -> list[Cohort]:
+        found: list[Cohort] = []
+        try:
+            while state := await self._store.states.load(self._key(sizing, len(found))):
+                cohort = Cohort(sizing, until=0.0)
+                cohort.restore(state.data)
+                found.append(cohort)
+        except (StoreError, ValueError) as error:
+            log.warning("learning.not_restored", strategy=sizing.strategy, error=str(error))
+        return found
+
+    def _key(self, sizing: Sizing, number: int) -> StateKey:
+        digest = hashlib.blake2b(sizing.settings.encode(), digest_size=6).hexdigest()
+        return StateKey(self._cluster, sizing.strategy, f"{digest}/{number}")
+
+    def _all(self) -> list[Cohort]:
+        return [cohort for cohorts in self._cohorts.values() for cohort in cohorts]
+
+    # Reading
+
+    async def _read(self, now: float, owners: Owners, running: Collection[WorkloadContainer]) -> None:
+        """Show each cohort what it has not seen; those that stand at the same time share a read."""
+        step = self._pace.step
+        end = (now // step) * step
+        for cohort in self._all():
+            if now - cohort.until > self._pace.past:
+                cohort.until = (now - self._pace.past) // self._pace.past_step * self._pace.past_step
+        while behind := [cohort for cohort in self._all() if cohort.until < end and len(cohort.fleet)]:
+            by_time: dict[float, list[Cohort]] = defaultdict(list)
+            for cohort in behind:
+                by_time[cohort.until].append(cohort)
+            until, cohorts = min(by_time.items())
+            await self._show(until, end, cohorts, owners, running)
+
+    async def _show(
+        self,
+        until: float,
+        end: float,
+        cohorts: list[Cohort],
+        owners: Owners,
+        running: Collection[WorkloadContainer],
+    ) -> None:
+        """One read, of the present step by step or of a part of the past, for cohorts that ended at the same time."""
+        pace = self._pace
+        is_past = end - until > 2 * pace.past_step and self._source.capabilities.history
+        step = pace.past_step if is_past else pace.step
+        if is_past:
+            begin, last = until // step * step + step, min(until + pace.part, end) // step * step
+        elif self._source.capabilities.history:
+            begin, last = until // step * step + step, end
+        else:
+            begin = last = end
+        namespaces = {name.namespace for cohort in cohorts for name in cohort.fleet}
+        ask = Ask(start=begin, end=last + step, step=step, namespaces=tuple(sorted(namespaces)))
+        with self._metrics.metrics_collection_duration.labels(self._source.name).time():
+            usage = await self._source.read(ask)
+        for cohort in cohorts:
+            cohort.take_in(usage, owners, running=None if is_past else running)
