@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from actuation.builders import NOW, SMALL, pod, situation, some_resources, wish, workload
 from trimtab.actuation.boost import boost, raised_cpu
 from trimtab.actuation.deeds import ResizePod, Wait
-from trimtab.actuation.sizes import qos_class
 from trimtab.actuation.step import next_deeds
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.pods import Resources
+from trimtab.sizing.qos import qos_class
 
 RULE = StartupBoost(factor=3, duration=Duration.parse("2m"))
 OWN = {"web": SMALL}

@@ -14,13 +14,26 @@ import msgspec
 from trimtab.actuation.deeds import Deed, Emit, Skip, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import MOST_BYTES, Change, Marks, Phase, Way, write_marks
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, commonest, grows, has_size, joined, safe_memory, said, sizes_of
+from trimtab.actuation.sizes import (
+    Sizes,
+    commonest,
+    grows,
+    has_size,
+    joined,
+    safe_memory,
+    said,
+    same_fields,
+    sizes_of,
+)
 from trimtab.actuation.verdict import health
 from trimtab.actuation.ways import Plan, plan
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod, Resources
 
 MOST_CANARIES = 32
+_ONLY_FIELDS = (
+    "requests and limits can be neither added nor removed in place, and updateStrategy.allowRecreate is false"
+)
 LOOK_AGAIN = 60
 """Seconds until a passing obstacle is looked at again."""
 
@@ -37,6 +50,10 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     after = _safe(situation, before)
     if after == before:
         return []
+    if not wish.strategy.allow_recreate and not is_cron_job:
+        after = {name: same_fields(before[name], wanted) for name, wanted in after.items()}
+        if after == before:
+            return [] if marks.applied else [Skip(_ONLY_FIELDS)]
     if obstacle := next(_obstacles(situation, marks), None):
         return [obstacle]
     chosen = plan(situation, before=before, after=after)
@@ -110,7 +127,7 @@ def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) 
         after=dict(after),
         template=situation.template,
         health=health(live, since=now - window, until=now, evidence=situation.wish.evidence),
-        odd={pod.name: sizes_of(pod.containers) for pod in odd},
+        odd={pod.uid: sizes_of(pod.containers) for pod in odd},
         canaries=first,
         patches_template=chosen.patches_template,
         restarts=chosen.restarts,

@@ -16,7 +16,7 @@ import msgspec
 
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.verdict import Health
-from trimtab.kube.pods import Resources
+from trimtab.kube.pods import Pod, Resources
 
 CHANGE = "trimtab.io/change"
 APPLIED = "trimtab.io/applied"
@@ -49,7 +49,7 @@ class Way(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change under way. `before` is what pods go back to, `odd` those that were of another size before."""
+    """A change under way. `before` is what pods go back to; `odd` those, by uid, that were of another size before."""
 
     id: str
     started: int
@@ -74,8 +74,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blameless: bool = False
     """Whether it is taken back for no fault of its own, and may be tried again at once."""
 
-    def before_of(self, pod: str) -> Sizes:
-        return self.odd.get(pod, self.before)
+    def before_of(self, pod: Pod) -> Sizes:
+        return self.odd.get(pod.uid, self.before)
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):

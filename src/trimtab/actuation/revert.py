@@ -36,8 +36,8 @@ def revert(  # noqa: PLR0911 - one return a step
     if touched:
         words = situation.refusal(touched[0].uid, _before(touched[0], change))
         return [Wait(situation.now + POLL, f"{touched[0].name} cannot be put back: {words}")]
-    back = [pod for pod in situation.live if has_size(pod, change.before_of(pod.name))]
-    if waiting := [pod for pod in back if not is_settled(pod, change.before_of(pod.name))]:
+    back = [pod for pod in situation.live if has_size(pod, change.before_of(pod))]
+    if waiting := [pod for pod in back if not is_settled(pod, change.before_of(pod))]:
         return [Wait(situation.now + POLL, f"{waiting[0].name} has yet to be as it was")]
     return [_finish(situation, marks, change), Emit("Warning", "Reverted", change.reason)]
 
@@ -49,7 +49,7 @@ def rest(times: int) -> int:
 
 def _is_changed(situation: Situation, change: Change, pod: Pod) -> bool:
     """Whether the pod has the size that the change gave it, and not because its template now says so."""
-    if change.way is Way.TEMPLATE or has_size(pod, change.before_of(pod.name)):
+    if change.way is Way.TEMPLATE or has_size(pod, change.before_of(pod)):
         return False
     by_template = situation.template != change.template and is_as_made(pod, situation.template)
     return has_size(pod, change.after) and not by_template
@@ -63,7 +63,7 @@ def _undo(situation: Situation, change: Change, pod: Pod) -> Deed | None:
 
 
 def _before(pod: Pod, change: Change) -> Sizes:
-    before = change.before_of(pod.name)
+    before = change.before_of(pod)
     return {each.name: before[each.name] for each in pod.containers if each.name in before}
 
 

@@ -89,19 +89,22 @@ def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> R
     )
 
 
-def qos_class(resources: Iterable[Resources]) -> str:
-    """The QoS class of a pod with these containers, init containers included, as Kubernetes defines it."""
-    all_of_them = list(resources)
-    if not any(any(_fields(each)) for each in all_of_them):
-        return "BestEffort"
-    guaranteed = all(
-        each.cpu_limit
-        and each.memory_limit
-        and each.cpu_request in (None, each.cpu_limit)
-        and each.memory_request in (None, each.memory_limit)
-        for each in all_of_them
+def same_fields(current: Resources, wanted: Resources) -> Resources:
+    """What can be had of it in place: nothing is added or removed there, and a limit stays above its request."""
+
+    def kept(now: int | None, wish: int | None, least: int | None = None) -> int | None:
+        if now is None:
+            return None
+        return max(now, least or 0) if wish is None else wish
+
+    cpu = kept(current.cpu_request, wanted.cpu_request)
+    memory = kept(current.memory_request, wanted.memory_request)
+    return Resources(
+        cpu,
+        kept(current.cpu_limit, wanted.cpu_limit, cpu),
+        memory,
+        kept(current.memory_limit, wanted.memory_limit, memory),
     )
-    return "Guaranteed" if guaranteed else "Burstable"
 
 
 def written(resources: Resources) -> dict[str, Any]:

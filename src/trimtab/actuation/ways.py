@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from trimtab.actuation.deeds import Skip
 from trimtab.actuation.marks import Way
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, qos_class
+from trimtab.actuation.sizes import Sizes, same_fields
 from trimtab.api.optimizationpolicy import TemplateUpdate
 from trimtab.kube.pods import Container
+from trimtab.sizing.qos import qos_class
 
 # Their templates merge by container. Of other kinds a list may be atomic: to apply one container would remove the rest.
 _MERGED_TEMPLATES = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"}
@@ -101,10 +102,9 @@ def _obstacle(situation: Situation, before: Sizes, after: Sizes) -> str:
     if not situation.wish.resizes_in_place:
         return "this cluster cannot resize pods in place"
     for name, old in before.items():
-        new = after.get(name, old)
-        for what in ("cpu_request", "cpu_limit", "memory_request", "memory_limit"):
-            if getattr(old, what) is not None and getattr(new, what) is None:
-                return f"the {what.replace('_', ' ')} of container {name} cannot be removed in place"
+        if same_fields(old, after[name]) != after[name]:
+            # To remove is refused by the server; what is added there could not be taken back.
+            return f"requests or limits of container {name} can be neither added nor removed in place"
     return ""
 
 

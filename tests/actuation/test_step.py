@@ -1,0 +1,410 @@
+"""The life of a change, step by step: begun, tried, watched, promoted, taken back."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actuation.builders import (
+    LARGE,
+    MIB,
+    NOW,
+    SMALL,
+    begun,
+    evidence,
+    pod,
+    situation,
+    warnings,
+    why,
+    wish,
+    workload,
+    writes,
+)
+from trimtab.actuation.deeds import Deed, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
+from trimtab.actuation.marks import (
+    CHANGE,
+    Applied,
+    Change,
+    Foreign,
+    Marks,
+    Phase,
+    Reverted,
+    Way,
+    read_marks,
+    write_marks,
+)
+from trimtab.actuation.progress import DEFERRED_FOR, IN_PROGRESS_FOR
+from trimtab.actuation.revert import FIRST_REST, LONGEST_REST, rest
+from trimtab.actuation.situation import Sightings
+from trimtab.actuation.sizes import Sizes
+from trimtab.actuation.step import next_deeds
+from trimtab.actuation.verdict import Evidence, Health, judge
+from trimtab.api.optimizationpolicy import TemplateUpdate
+from trimtab.kube.pods import Exit, Pod, Resize, Resources
+
+AFTER = {"web": LARGE}
+FIVE = [pod(f"web-{n}", created=NOW - 1000 + n) for n in range(5)]
+OBSERVATION = 600
+PATIENCE = 1800
+
+
+def change(phase: Phase = Phase.CANARY, **fields: Any) -> Change:
+    """A change of five pods, `web-4` first."""
+    return msgspec.structs.replace(begun(situation(pods=FIVE)), phase=phase, **fields)
+
+
+def marks_of(deeds: list[Deed]) -> Marks:
+    (noted,) = [deed for deed in deeds if isinstance(deed, WriteMarks)]
+    return noted.marks
+
+
+def step(
+    under_way: Change, pods: list[Pod], *, wanted: Any = None, now: int = NOW, **terms: Any
+) -> list[Deed]:
+    sightings = terms.pop("sightings", None)
+    on = workload(marks=Marks(change=under_way), replicas=len(pods), **terms)
+    return next_deeds(situation(wanted or wish(), pods=pods, on=on, now=now, sightings=sightings))
+
+
+def sized(sizes: Sizes, *numbers: int, **facts: Any) -> list[Pod]:
+    """Five pods, of which these have this size."""
+    return [
+        pod(f"web-{n}", created=NOW - 1000 + n, **({"sizes": sizes} | facts if n in numbers else {}))
+        for n in range(5)
+    ]
+
+
+def turned_back(deeds: list[Deed]) -> Change:
+    noted = marks_of(deeds).change
+    assert noted
+    assert noted.phase is Phase.REVERTING
+    assert noted.reason in warnings(deeds)
+    return noted
+
+
+# Begun and tried
+
+
+def test_a_change_is_written_down_before_a_pod_is_touched() -> None:
+    deeds = next_deeds(situation(pods=FIVE))
+    assert [type(deed) for deed in writes(deeds)] == [WriteMarks]
+    begins = change()
+    assert (begins.before, begins.after, begins.template) == ({"web": SMALL}, AFTER, {"web": SMALL})
+
+
+def test_the_youngest_ready_pod_goes_first() -> None:
+    assert change().canaries == ("web-4",)
+    (resize,) = step(change(), FIVE)
+    assert isinstance(resize, ResizePod)
+    assert (resize.pod.name, resize.sizes, resize.urgency) == ("web-4", AFTER, Urgency.UP)
+
+
+def test_the_only_pod_is_its_own_canary() -> None:
+    alone = begun(situation())
+    assert (alone.phase, alone.canaries) == (Phase.PROMOTING, ())
+
+
+def test_after_an_oom_kill_all_pods_get_more_at_once_whatever_else_would_wait() -> None:
+    applied = Applied(id="x", at=NOW - 1, sizes={"web": SMALL}, template={"web": SMALL})
+    unready = [pod(f"web-{n}", ready=n > 0) for n in range(5)]
+    on = workload(marks=Marks(applied=applied), replicas=5)
+    assert begun(situation(wish(urgent=True), pods=unready, on=on)).phase is Phase.PROMOTING
+
+
+def test_pods_of_other_sizes_are_remembered_one_by_one() -> None:
+    other = {"web": Resources(123, None, 99 * MIB, 256 * MIB)}
+    assert begun(situation(pods=sized(other, 2))).odd == {"uid-web-2": other}
+
+
+def test_pods_of_too_many_sizes_are_left_alone() -> None:
+    crowd = [pod(f"web-{n}", sizes={"web": Resources(100 + n, None, MIB, 256 * MIB)}) for n in range(300)]
+    assert "too many different sizes" in why(next_deeds(situation(pods=crowd)))
+
+
+@pytest.mark.parametrize(
+    "text", ["?", "{}", '{"version": 2}', '{"version": 1, "uid": "another", "mark": {}}']
+)
+def test_an_annotation_that_is_not_ours_is_never_acted_on(text: str) -> None:
+    reason = why(next_deeds(situation(pods=FIVE, on=workload(annotations={CHANGE: text}))))
+    assert "remove the annotation trimtab.io/change" in reason
+
+
+def test_a_broken_or_unknown_guardrail_keeps_a_change_from_beginning() -> None:
+    for holds in (False, None):
+        wanted = wish(evidence=evidence(guardrails={"latency": holds}))
+        assert "guardrail latency" in why(next_deeds(situation(wanted)))
+
+
+def test_a_limit_that_cannot_be_removed_in_place_stays_and_the_rest_goes_on() -> None:
+    limited = {"web": Resources(100, 200, 64 * MIB, 256 * MIB)}
+    unlimited = {"web": Resources(300, None, 64 * MIB, 256 * MIB)}
+    case = situation(wish(unlimited), pods=[pod(sizes=limited)], on=workload(template=limited))
+    assert begun(case).after == {"web": Resources(300, 300, 64 * MIB, 256 * MIB)}
+    recreated = situation(wish(unlimited, allow_recreate=True), pods=[pod(sizes=limited)])
+    assert (begun(recreated).way, begun(recreated).after) == (Way.ROLLOUT, unlimited)
+    only = {"web": Resources(100, None, 64 * MIB, 256 * MIB)}
+    assert "allowRecreate" in why(next_deeds(situation(wish(only), pods=[pod(sizes=limited)])))
+
+
+# Watched
+
+
+def test_the_observation_starts_when_the_canaries_have_their_size_in_effect() -> None:
+    asked = sized(AFTER, 4, applied={"web": SMALL})
+    assert "yet to take effect" in why(step(change(), asked))
+    settled = marks_of(step(change(), sized(AFTER, 4))).change
+    assert settled
+    assert (settled.phase, settled.settled) == (Phase.CANARY, NOW)
+
+
+def test_a_canary_that_fares_well_is_promoted_after_the_observation() -> None:
+    watched = change(settled=NOW)
+    assert step(watched, sized(AFTER, 4), now=NOW + 1) == [
+        Wait(NOW + OBSERVATION, "watching how the pods fare")
+    ]
+    promoted = marks_of(step(watched, sized(AFTER, 4), now=NOW + OBSERVATION)).change
+    assert promoted
+    assert promoted.phase is Phase.PROMOTING
+    deeds = step(promoted, sized(AFTER, 4))
+    assert [deed.pod.name for deed in deeds if isinstance(deed, ResizePod)] == [
+        "web-3",
+        "web-2",
+        "web-1",
+        "web-0",
+    ]
+
+
+KILLED = {"web": Exit("OOMKilled", 137, NOW + 5)}
+FELL = {"web": Exit("Error", 1, NOW + 5)}
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"exits": KILLED}, "1 of 1 pods were killed for lack of memory, before it 0 of 5"),
+        ({"exits": FELL}, "1 of 1 pods restarted, before it 0 of 5"),
+        ({"ready": False}, "1 of 1 pods are not ready, before it 0 of 5"),
+    ],
+)
+def test_a_canary_that_fares_worse_is_taken_back_at_once(facts: Any, reason: str) -> None:
+    taken = turned_back(step(change(), sized(AFTER, 4, **facts), now=NOW + 10))
+    assert taken.reason == reason
+    assert not taken.blameless
+
+
+def test_restarts_from_before_the_change_are_not_held_against_it() -> None:
+    before = {"web": Exit("Error", 1, NOW - 5)}
+    assert "yet" not in why(step(change(settled=NOW), sized(AFTER, 4, exits=before), now=NOW + 10))
+
+
+def test_a_restart_that_the_resize_makes_is_no_harm_and_the_next_one_is() -> None:
+    wanted = wish(allow_recreate=True)
+    restarting = [pod(f"web-{n}", created=NOW - 1000, restarts_when_resized=True) for n in range(5)]
+    begins = begun(situation(wanted, pods=restarting))
+    assert begins.restarts
+    canary = sized(AFTER, 4, exits=FELL)
+    noted = marks_of(step(begins, canary, wanted=wanted, now=NOW + 6)).change
+    assert noted
+    assert noted.settled == NOW + 6
+    assert "watching" in why(step(noted, canary, wanted=wanted, now=NOW + 9))
+    again = sized(AFTER, 4, exits={"web": Exit("Error", 1, NOW + 8)})
+    assert "restarted" in turned_back(step(noted, again, wanted=wanted, now=NOW + 9)).reason
+
+
+def test_more_throttling_and_a_broken_guardrail_are_worse() -> None:
+    before = Health(pods=5, throttled=0.1)
+    for known, word in (
+        (Evidence(throttled=0.2), "throttled in 20%"),
+        (Evidence(throttled=0.1, guardrails={"latency": False}), "latency"),
+    ):
+        assert word in judge(before, Health(pods=1, throttled=known.throttled), known).worse
+    assert judge(before, Health(pods=1, throttled=0.14), Evidence(throttled=0.14)).worse == ""
+
+
+def test_without_evidence_a_change_waits_and_is_then_taken_back() -> None:
+    watched = change(settled=NOW)
+    unknown = wish(evidence=evidence(guardrails={"latency": None}))
+    over = NOW + OBSERVATION
+    assert why(step(watched, sized(AFTER, 4), wanted=unknown, now=over)) == "guardrail latency is unknown"
+    given_up = step(watched, sized(AFTER, 4), wanted=unknown, now=over + PATIENCE)
+    assert "for too long" in turned_back(given_up).reason
+
+
+def test_throttling_that_was_never_known_is_not_waited_for() -> None:
+    assert judge(Health(pods=5), Health(pods=1), Evidence()).unknown == ""
+    assert judge(Health(pods=5, throttled=0.1), Health(pods=1), Evidence()).unknown
+
+
+PENDING = "PodResizePending"
+
+
+def test_what_a_node_can_never_give_is_taken_back_at_once() -> None:
+    never = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Infeasible", "capacity: 2"))
+    assert turned_back(step(change(), never)).reason == "web-4 cannot have it: capacity: 2"
+
+
+@pytest.mark.parametrize(
+    ("resize", "patience"),
+    [
+        (Resize(PENDING, "Deferred", "no room"), DEFERRED_FOR),
+        (Resize("PodResizeInProgress", "Error", "below usage"), DEFERRED_FOR),
+        (Resize("PodResizeInProgress", "", ""), IN_PROGRESS_FOR),
+        (None, IN_PROGRESS_FOR),
+    ],
+)
+def test_what_does_not_take_effect_is_waited_for_and_then_taken_back(
+    resize: Resize | None, patience: int
+) -> None:
+    stuck = sized(AFTER, 4, applied={"web": SMALL}, resize=resize)
+    seen = Sightings(unsettled={"uid-web-4": NOW})
+    assert "yet to take effect" in why(step(change(), stuck, now=NOW + patience, sightings=seen))
+    turned_back(step(change(), stuck, now=NOW + patience + 1, sightings=seen))
+
+
+def test_when_all_canaries_are_gone_others_take_their_place() -> None:
+    chosen = marks_of(step(change(), FIVE[:4], now=NOW + 60)).change
+    assert chosen
+    assert (chosen.canaries, chosen.since) == (("web-3",), NOW + 60)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"rolling": True}, "a rollout began meanwhile"),
+        ({"template": {"web": Resources(7, 7, 7, 7)}}, "the sizes in its template were changed meanwhile"),
+    ],
+)
+def test_a_change_that_is_overtaken_is_taken_back_without_blame(facts: Any, reason: str) -> None:
+    taken = turned_back(step(change(), FIVE, **facts))
+    assert (taken.reason, taken.blameless) == (reason, True)
+
+
+# Promoted
+
+
+def test_when_all_pods_have_it_they_are_watched_and_then_it_is_done() -> None:
+    everyone = sized(AFTER, *range(5))
+    watched = marks_of(step(change(Phase.PROMOTING), everyone)).change
+    assert watched
+    assert (watched.phase, watched.settled) == (Phase.VERIFYING, NOW)
+    done = marks_of(step(watched, everyone, now=NOW + OBSERVATION))
+    assert done.applied
+    assert (done.change, done.applied.sizes, done.applied.at) == (None, AFTER, NOW + OBSERVATION)
+
+
+def test_a_pod_that_comes_while_all_are_watched_gets_it_too() -> None:
+    (resize,) = step(change(Phase.VERIFYING, settled=NOW), sized(AFTER, 0, 1, 2, 3))
+    assert isinstance(resize, ResizePod)
+    assert resize.pod.name == "web-4"
+
+
+def test_always_tries_in_place_and_promotes_by_a_rollout() -> None:
+    wanted = wish(allow_recreate=True, template=TemplateUpdate.ALWAYS, take_ownership=True)
+    begins = begun(situation(wanted, pods=FIVE))
+    assert (begins.way, begins.canaries) == (Way.ROLLOUT, ("web-4",))
+    (resize,) = step(begins, FIVE, wanted=wanted)
+    assert isinstance(resize, ResizePod)
+    promoting = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
+    assert step(promoting, sized(AFTER, 4), wanted=wanted) == [PatchTemplate(AFTER, take_ownership=True)]
+    rolling = step(promoting, sized(AFTER, 4), wanted=wanted, template=AFTER, rolling=True)
+    assert "replaced pods" in why(rolling)
+
+
+# Taken back
+
+
+def test_exactly_what_was_is_put_back_on_what_was_touched() -> None:
+    other = {"web": Resources(123, None, 99 * MIB, 256 * MIB)}
+    taken = change(Phase.REVERTING, odd={"uid-web-1": other}, reason="harm")
+    deeds = step(taken, sized(AFTER, 1, 2))
+    assert {deed.pod.name: deed.sizes for deed in deeds if isinstance(deed, ResizePod)} == {
+        "web-1": other,
+        "web-2": {"web": SMALL},
+    }
+    assert all(isinstance(deed, ResizePod) and deed.urgency is Urgency.BACK for deed in deeds)
+
+
+def test_a_template_is_put_back_before_the_pods() -> None:
+    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    begins = begun(situation(wanted, pods=FIVE, on=workload(update="OnDelete", replicas=5)))
+    taken = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="harm")
+    first = step(taken, sized(AFTER, 1, 2), wanted=wanted, template=AFTER, update="OnDelete")
+    assert first == [PatchTemplate({"web": SMALL}, take_ownership=False)]
+    then = step(taken, sized(AFTER, 1, 2), wanted=wanted, update="OnDelete")
+    assert [type(deed) for deed in then] == [EvictPod]
+
+
+def test_pods_that_the_user_gave_that_size_meanwhile_keep_it() -> None:
+    taken = change(Phase.REVERTING, reason="the sizes in its template were changed meanwhile")
+    done = marks_of(step(taken, sized(AFTER, *range(5)), template=AFTER))
+    assert done.reverted
+
+
+def test_after_a_revert_there_is_peace_for_longer_and_longer() -> None:
+    taken = change(Phase.REVERTING, reason="harm")
+    once = marks_of(step(taken, FIVE)).reverted
+    assert once
+    assert (once.why, once.times, once.until) == ("harm", 1, NOW + FIRST_REST)
+    on = workload(marks=Marks(change=taken, reverted=once), replicas=5)
+    twice = marks_of(next_deeds(situation(pods=FIVE, on=on))).reverted
+    assert twice
+    assert (twice.times, twice.until) == (2, NOW + 2 * FIRST_REST)
+    waits = next_deeds(situation(pods=FIVE, on=workload(marks=Marks(reverted=once))))
+    assert waits == [Wait(once.until, "the last change was taken back: harm")]
+
+
+@given(st.integers(1, 10_000))
+def test_the_peace_is_never_longer_than_a_week(times: int) -> None:
+    assert FIRST_REST <= rest(times) <= LONGEST_REST
+
+
+def test_what_is_applied_stays_known_while_the_next_change_is_tried_and_taken_back() -> None:
+    applied = Applied(id="x", at=NOW - 9999, sizes={"web": SMALL}, template={"web": SMALL})
+    first = marks_of(next_deeds(situation(pods=FIVE, on=workload(marks=Marks(applied=applied)))))
+    assert first.applied == applied
+    taken = Marks(change=change(Phase.REVERTING, reason="harm"), applied=applied)
+    done = marks_of(next_deeds(situation(pods=FIVE, on=workload(marks=taken))))
+    assert (done.applied, done.change) == (applied, None)
+
+
+# Tended
+
+
+def applied_to(template: Sizes) -> Marks:
+    return Marks(applied=Applied(id="x", at=NOW, sizes=AFTER, template=dict(template)))
+
+
+def test_a_new_pod_is_brought_to_the_applied_size() -> None:
+    deeds = next_deeds(
+        situation(pods=sized(AFTER, 0, 1, 2, 3), on=workload(marks=applied_to({"web": SMALL})))
+    )
+    assert [deed.pod.name for deed in deeds if isinstance(deed, ResizePod)] == ["web-4"]
+
+
+def test_a_pod_that_somebody_else_resized_is_left_to_them() -> None:
+    other = {"web": Resources(123, None, 99 * MIB, 256 * MIB)}
+    pods = [*sized(AFTER, 0, 1, 2, 3)[:4], pod("web-4", sizes=other)]
+    assert next_deeds(situation(pods=pods, on=workload(marks=applied_to({"web": SMALL})))) == []
+
+
+def test_once_the_template_is_changed_the_old_size_has_no_say() -> None:
+    new = {"web": Resources(200, None, 100 * MIB, 256 * MIB)}
+    pods = [pod(f"web-{n}", sizes=new) for n in range(3)]
+    on = workload(marks=applied_to({"web": SMALL}), template=new)
+    assert "short while ago" in why(next_deeds(situation(pods=pods, on=on)))
+
+
+# Written and read
+
+
+@given(st.sampled_from(Phase), st.text(max_size=50), st.integers(0, 2**40))
+def test_marks_read_as_they_were_written(phase: Phase, reason: str, until: int) -> None:
+    marks = Marks(
+        change=change(phase, reason=reason, odd={"x": {"web": LARGE}}),
+        applied=Applied(id="x", at=until, sizes=AFTER, template={}),
+        reverted=Reverted(id="y", at=1, why=reason, times=3, until=until),
+    )
+    assert read_marks(write_marks(marks, uid="u"), uid="u") == marks
+    assert isinstance(read_marks(write_marks(marks, uid="u"), uid="v"), Foreign)
