@@ -333,6 +333,7 @@ limit_rules = maybe(
     multiplier=st.sampled_from([1, 1.5, 100, 0.9, 101]),
     headroom=quantities,
 )
+steps = maybe(increase=st.sampled_from([0.5, 2, 100, 0]), decrease=st.sampled_from([0, 0.3, 0.9, 1]))
 specs = maybe(
     mode=st.sampled_from(["Auto", "Recommend", "Disabled", "auto", 1]),
     weight=st.integers(-1, 1002),
@@ -349,6 +350,7 @@ specs = maybe(
         rollingWindow=durations,
         percentile=st.sampled_from(["P50", "P90", "P95", "P99", "p90"]),
         safetyFactor=st.sampled_from([1, 1.2, 10, 0.99, 10.5]),
+        minimumHistory=durations,
     ),
     strategy=maybe(
         name=names,
@@ -357,7 +359,13 @@ specs = maybe(
         ),
     ),
     resourceBounds=maybe(cpu=bounds, memory=bounds),
-    updateStrategy=maybe(allowRecreate=st.booleans(), updateRequestsOnly=st.booleans()),
+    updateStrategy=maybe(
+        allowRecreate=st.booleans(),
+        updateRequestsOnly=st.booleans(),
+        keepQosClass=st.booleans(),
+        besideHpa=st.sampled_from(["Rescale", "Hold", "Fight"]),
+    ),
+    changes=maybe(minimum=st.sampled_from([0, 0.1, 1, 1.1]), cpu=steps, memory=steps),
     limitPolicy=maybe(cpu=limit_rules, memory=limit_rules),
     reconciliationInterval=durations,
 )
