@@ -29,6 +29,7 @@ SPARE = 1.25
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
     keys: tuple[Any, ...]
     rows: tuple[int, ...]
+    taken: int
     containers: int
     strategy: bytes
     witness: bytes
@@ -116,6 +117,7 @@ class Fleet(Generic[K]):
         kept = _Kept(
             keys=tuple(self._rows),
             rows=tuple(self._rows.values()),
+            taken=self._taken,
             containers=self._strategy.containers,
             strategy=self._strategy.state(),
             witness=self._witness.state(),
@@ -129,7 +131,9 @@ class Fleet(Generic[K]):
             keys = msgspec.convert(kept.keys, tuple[self._key, ...])  # type: ignore[name-defined]
         except msgspec.MsgspecError as error:
             raise ValueError(f"state: these bytes are no fleet's: {error}") from None
-        if len(keys) != len(kept.rows) or any(not 0 <= row < kept.containers for row in kept.rows):
+        if len(keys) != len(kept.rows) or not (
+            all(0 <= row < kept.taken for row in kept.rows) and kept.taken <= kept.containers
+        ):
             raise ValueError("state: its rows are not in order")
         sizer = type(self._strategy)(kept.containers, self._strategy.settings)
         witness = Witness(kept.containers, self._witness.settings)
@@ -137,7 +141,7 @@ class Fleet(Generic[K]):
         witness.restore(kept.witness)
         self._strategy, self._witness = sizer, witness
         self._rows = dict(zip(keys, kept.rows, strict=True))
-        self._taken = max(kept.rows, default=-1) + 1
+        self._taken = kept.taken
 
     def _whole(self, rows: Indices, values: Floats) -> Floats:
         whole = np.full(self._strategy.containers, np.nan)
