@@ -26,6 +26,7 @@ class Faulty:
     """What happens to the next range queries, one after the other."""
     always: Answer | None = None
     asked: list[dict[str, str]] = field(default_factory=list)
+    methods: set[str] = field(default_factory=set)
     headers: list[dict[str, str]] = field(default_factory=list)
     most_at_a_time: int = 0
     _now: int = 0
@@ -49,6 +50,7 @@ class Faulty:
         if request.path in self.extra:
             return web.json_response(self.extra[request.path])
         form = {key: str(value) for key, value in (await request.post()).items()}
+        self.methods.add(request.method)
         self.headers.append(dict(request.headers))
         path = request.path_qs.removeprefix(self.prefix)
         self._now += 1

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,10 @@ def test_settings_that_cannot_be_are_refused_in_one_line(settings: dict[str, Any
         source("prometheus", **settings)
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_every_setting_is_explained_where_users_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "usage.md").read_text()
+    for name, setting in PrometheusSettings.model_fields.items():
+        assert f"`{name}`" in page
+        assert setting.description

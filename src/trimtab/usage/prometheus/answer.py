@@ -169,7 +169,7 @@ def _named(said: _Said, code: int, retry_after: float = 0.0) -> UsageError:
     line = " ".join(said.error.split()) or f"status {code}"
     if said.error_type == "timeout" or code == 504 or "timed out" in line or "deadline exceeded" in line:
         return SourceSlow(line)
-    if code == 413 or (code in {200, 400, 422, 500} and any(limit in line for limit in _LIMITS)):
+    if code in {413, 414, 431} or (code in {200, 400, 422, 500} and any(limit in line for limit in _LIMITS)):
         return TooMuchAsked(line)
     if code == 429 or code >= 500 or said.error_type in {"canceled", "unavailable", "internal"}:
         return SourceAway(line, retry_after=retry_after)

@@ -28,15 +28,17 @@ class Patience:
     backoff: Backoff
     rng: random.Random
 
-    async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """The answer to one question that cannot be made smaller."""
+    async def ask(
+        self, question: Callable[[], Awaitable[T]], *, unless: tuple[type[UsageError], ...] = ()
+    ) -> T:
+        """The answer to one question that cannot be made smaller; not asked again after a failure named in `unless`."""
         failures = 0
         while True:
             try:
                 return await question()
             except (SourceAway, BadAnswer) as error:
                 failures += 1
-                if failures > self.retries:
+                if failures > self.retries or isinstance(error, unless):
                     raise
                 await asyncio.sleep(self.delay(error, failures))
 
@@ -61,7 +63,7 @@ class Patience:
             async with asyncio.TaskGroup() as group:
                 for part in parts:
                     group.create_task(one(part))
-        except* UsageError as failed:
+        except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
     def _rest(self, part: Part, error: UsageError) -> tuple[Part, ...]:

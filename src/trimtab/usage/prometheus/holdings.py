@@ -5,9 +5,11 @@ It is asked of the server's index and of a few moments of the window, before and
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
-from trimtab.usage.errors import SourceRefused
+from trimtab.usage.errors import SourceRefused, SourceSlow, TooMuchAsked
 from trimtab.usage.prometheus import scheme as names
 from trimtab.usage.prometheus.answer import Grid, Series, highest
 from trimtab.usage.prometheus.asking import Patience
@@ -129,12 +131,22 @@ class Look:
         return await self._patience.ask(lambda: self._server.label_values(label, match, self._grid))
 
     async def _highest(self, promql: str, *, by: str = "") -> dict[str, float]:
-        """The highest that a query gives at a few moments, by the value of a label."""
+        """The highest that a query gives at a few moments, by the value of a label.
+
+        At the last alone where that is too much for the server; nothing where even that is, for all is only counted
+        so that the read can be cut well.
+        """
 
         def read(found: list[Series]) -> dict[str, float]:
             return {series.metric.get(by, ""): highest(series) for series in found}
 
-        return await self._patience.ask(lambda: self._server.range(promql, self._moments, read))
+        too_much = (TooMuchAsked, SourceSlow)
+        for moments in (self._moments, Grid(self._grid.end, self._grid.step, 1)):
+            with suppress(*too_much):
+                return await self._patience.ask(
+                    partial(self._server.range, promql, moments, read), unless=too_much
+                )
+        return {}
 
 
 def _moments(grid: Grid) -> Grid:

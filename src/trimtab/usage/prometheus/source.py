@@ -6,8 +6,10 @@ namespace and time to what it will answer (`parts`, `asking`).
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
+from dataclasses import replace
 from sys import intern
 
 import numpy as np
@@ -60,6 +62,7 @@ class Prometheus(Source[PrometheusSettings]):
             rng=random.Random(),  # noqa: S311 - jitter
         )
         self._wire: Wire | None = None
+        self._finding = asyncio.Lock()
 
     async def __aexit__(self, *_: object) -> None:
         if self._wire is not None:
@@ -71,7 +74,8 @@ class Prometheus(Source[PrometheusSettings]):
         now = time.time()
         try:
             server = await self._server()
-            held = await self._look(server, Grid(now - LATELY, LATELY, 2), None)
+            hasty = replace(self._patience, retries=min(1, self.settings.retries))
+            held = await self._look(server, Grid(now - LATELY, LATELY, 2), None, hasty)
         except UsageError as error:
             said, _, advice = str(error).rpartition("; ")
             return Health(ok=False, detail=said or advice, advice=advice if said else "")
@@ -143,8 +147,14 @@ class Prometheus(Source[PrometheusSettings]):
             )
         )
 
-    async def _look(self, server: Server, grid: Grid, namespaces: tuple[str, ...] | None) -> Holdings:
-        held = await Look(server, self._patience, self.settings, grid).holdings(namespaces)
+    async def _look(
+        self,
+        server: Server,
+        grid: Grid,
+        namespaces: tuple[str, ...] | None,
+        patience: Patience | None = None,
+    ) -> Holdings:
+        held = await Look(server, patience or self._patience, self.settings, grid).holdings(namespaces)
         self.capabilities = Capabilities(
             history=True,
             throttling=self.settings.throttling and held.scheme.throttling,
@@ -154,19 +164,23 @@ class Prometheus(Source[PrometheusSettings]):
 
     async def _server(self) -> Server:
         """The server, found on the first call."""
-        if self._wire is None:
-            settings = self.settings
-            tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
-            connection, path = await way_to(settings, self.client)
-            wire = Wire(
-                connection,
-                path=path,
-                headers={**tenant, **settings.headers},
-                timeout=settings.timeout,
-                most_bytes=settings.bytes_an_answer,
-            )
-            self._wire = await wire.__aenter__()
-        return Server(self._wire)
+        async with self._finding:
+            if self._wire is None:
+                self._wire = await (await self._way()).__aenter__()
+            return Server(self._wire)
+
+    async def _way(self) -> Wire:
+        settings = self.settings
+        connection, path = await way_to(settings, self.client)
+        tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
+        return Wire(
+            connection,
+            path=path,
+            only_get=bool(path),
+            headers={**tenant, **settings.headers},
+            timeout=settings.timeout,
+            most_bytes=settings.bytes_an_answer,
+        )
 
 
 def _grid(ask: Ask) -> Grid:

@@ -34,6 +34,7 @@ class Wire:
         connection: Connection,
         *,
         path: str = "",
+        only_get: bool = False,
         headers: Mapping[str, str],
         timeout: float,
         most_bytes: int,
@@ -41,6 +42,7 @@ class Wire:
         self.address = connection.server + path
         self._connection = connection
         self._path = path
+        self._only_get = only_get
         self._headers = headers
         self._timeout = timeout
         self._most_bytes = most_bytes
@@ -60,8 +62,11 @@ class Wire:
             self._session = None
 
     async def post(self, path: str, form: Mapping[str, str], read: Callable[[bytes], T]) -> T:
-        """What `read` makes of the answer. A form travels in the body, where it may be of any length."""
-        return await self._ask("POST", path, form, read)
+        """What `read` makes of the answer. A form travels in the body, where it may be of any length.
+
+        To the API server's proxy a POST is a deed, for which a reader has no right; so there it is a GET too.
+        """
+        return await self._ask("GET" if self._only_get else "POST", path, form, read)
 
     async def get(self, path: str, query: Mapping[str, str], read: Callable[[bytes], T]) -> T:
         """The same for what cannot be posted: label values."""
