@@ -40,6 +40,17 @@ def test_each_value_of_a_setting_is_tried(usage: str, capsys: pytest.CaptureFixt
     assert careful["cpu_slack"] >= bold["cpu_slack"]
 
 
+def test_a_public_format_is_read_as_it_is_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{60 * step},vm/1,0.0,9.0,{step % 7}\n" for step in range(600))
+    (tmp_path / "vm_cpu_readings-file-1-of-195.csv").write_text(rows)
+    (tmp_path / "vmtable.csv").write_text("vm/1,s,d,0,1,99,3,10,Unknown,4,8\n")
+    for asked in ([], ["--format", "azure"]):
+        assert run(["backtest", str(tmp_path), "--strategy", "vpa", "--output", "json", *asked]) == 0
+        assert json.loads(capsys.readouterr().out)[0]["containers"] == 1
+
+
 def test_csv_has_a_row_a_strategy(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["backtest", usage, "--strategy", "vpa", "--output", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -71,6 +82,7 @@ def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[st
         ),
         (["--demo", "--setting", "vpa.margin=-1"], "strategy vpa: margin"),
         (["none.csv"], "none.csv: there is no such file"),
+        (["none.csv", "--format", "gwa"], "format 'gwa' is not known; there are: trimtab, bitbrains,"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(

@@ -7,10 +7,10 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -18,17 +18,16 @@ from rich.table import Table
 from trimtab.api import Duration, DurationError
 from trimtab.errors import TrimtabError
 from trimtab.lab.backtest import Schedule
-from trimtab.lab.backtest import backtest as replay
-from trimtab.lab.oracle import Oracle
+from trimtab.lab.cores import on_cores
+from trimtab.lab.ray_cluster import HERE, OnRay
 from trimtab.lab.report import Outcome, page
+from trimtab.lab.run import ORACLE, Engine, Run
 from trimtab.lab.sample import sample
-from trimtab.sizing import Strategy
-from trimtab.sizing import strategy as new_strategy
+from trimtab.lab.scores import Scores
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
-ORACLE = "oracle"
 DEFAULT = "trimtab,vpa,krr"
 HEAD = (
     "STRATEGY",
@@ -52,6 +51,9 @@ def backtest(
     update: str = "1h",
     warm_up: str = "24h",
     minimum_change: float = 0.0,
+    form: Annotated[str | None, Parameter(name="--format")] = None,
+    engine: Literal["cores", "ray"] = "cores",
+    ray_address: str = HERE,
     demo: bool = False,
     output: Literal["table", "json", "csv", "html"] = "table",
 ) -> int:
@@ -68,8 +70,8 @@ def backtest(
     Parameters
     ----------
     paths
-        Parquet or CSV files with the columns series, t_seconds, cpu_cores or cpu_fraction, mem_bytes or mem_fraction;
-        or folders that hold one each.
+        Recordings, each a file, an archive or a folder: parquet or CSV with the columns series, t_seconds, cpu_cores or
+        cpu_fraction, mem_bytes or mem_fraction; or the public formats as they are published.
     strategy
         The strategies to compare, with commas between them; all for every one that is installed. The oracle, which
         knows the future, is always shown beside them.
@@ -81,6 +83,13 @@ def backtest(
         How long a strategy only watches a container first; a quarter of its history where that is shorter.
     minimum_change
         The least change of a size that is carried out, as a fraction.
+    form
+        The format of the recordings, where their columns do not tell: trimtab, bitbrains, google2011, google2019,
+        alibaba2018, alibaba2018-machines or azure.
+    engine
+        Where the replays are made: on all cores of this machine, or on a Ray cluster. The result is the same.
+    ray_address
+        The Ray cluster: auto, host:6379 or ray://host:10001; local starts a Ray on this machine.
     demo
         Use a small made-up fleet instead of files.
     output
@@ -96,8 +105,18 @@ def backtest(
     names = STRATEGIES.names() if strategy == "all" else tuple(strategy.split(","))
     choices = [(name, settings) for name in names for settings in _choices(name, setting, schedule)]
     _refuse_unused(setting, names)
-    traces = {"demo": sample()} if demo else {str(path): read(path) for path in paths}
-    results = {source: _compare(trace, choices, schedule) for source, trace in traces.items()}
+    for name, settings in choices:
+        STRATEGIES.settings_of(name, settings)  # refused before anything long is begun
+    console = Console(file=sys.stderr)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        traces = {"demo": sample()} if demo else {str(path): _read(path, form, progress) for path in paths}
+        runs = [Run(source, *choice) for source in traces for choice in [*choices, (ORACLE, {})]]
+        scores = _scores(
+            OnRay(ray_address) if engine == "ray" else on_cores, traces, runs, schedule, progress
+        )
+    results: dict[str, list[Outcome]] = {source: [] for source in traces}
+    for run, one in zip(runs, scores, strict=True):
+        results[run.source].append(Outcome(run.strategy, _told(run.settings, schedule), one))
     _print(results, output)
     return 0
 
@@ -136,21 +155,22 @@ def _refuse_unused(settings: Sequence[str], names: Sequence[str]) -> None:
             )
 
 
-def _compare(
-    trace: Trace, choices: Sequence[tuple[str, Mapping[str, str]]], schedule: Schedule
-) -> list[Outcome]:
-    runs: list[tuple[str, str, Strategy[Any]]] = [
-        (name, _told(settings, schedule), new_strategy(name, trace.containers, **settings))
-        for name, settings in choices
+def _read(path: Path, form: str | None, progress: Progress) -> Trace:
+    task = progress.add_task(f"read {path.name}", total=1.0)
+    return read(path, form=form, progress=lambda share: progress.update(task, completed=share))
+
+
+def _scores(
+    engine: Engine, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, progress: Progress
+) -> list[Scores]:
+    tasks = [
+        progress.add_task(f"{run.strategy} {_told(run.settings, schedule)}", total=traces[run.source].steps)
+        for run in runs
     ]
-    runs.append((ORACLE, "", Oracle(trace, update=schedule.update)))
-    outcomes = []
-    with Progress(console=Console(file=sys.stderr), transient=True) as progress:
-        for name, settings, sizer in runs:
-            task = progress.add_task(f"{name} {settings}", total=trace.steps)
-            scores = replay(trace, sizer, schedule, progress=partial(progress.advance, task))
-            outcomes.append(Outcome(name, settings, scores))
-    return outcomes
+    scores = dict(
+        engine(traces, runs, schedule, advance=lambda number, steps: progress.advance(tasks[number], steps))
+    )
+    return [scores[number] for number in range(len(runs))]
 
 
 def _told(settings: Mapping[str, str], schedule: Schedule) -> str:

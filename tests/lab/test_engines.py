@@ -1,0 +1,72 @@
+"""Wherever replays are made, their results are the same to the last bit."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pytest
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.backtest import Schedule
+from trimtab.lab.cores import on_cores
+from trimtab.lab.ray_cluster import OnRay
+from trimtab.lab.run import ORACLE, Engine, Run
+from trimtab.lab.sample import sample
+from trimtab.lab.scores import Scores
+
+TRACES = {"one": sample(12), "two": sample(8, seed=2)}
+RUNS = [
+    Run(source, *choice)
+    for source in TRACES
+    for choice in (("trimtab", {"cpu_risk": "0.01"}), ("trimtab", {}), ("vpa", {}), (ORACLE, {}))
+]
+SCHEDULE = Schedule(update=6 * 3600.0)
+
+
+def made(engine: Engine, runs: Sequence[Run] = RUNS) -> tuple[list[Scores], Counter[int]]:
+    steps: Counter[int] = Counter()
+    results = dict(engine(TRACES, runs, SCHEDULE, advance=lambda run, more: steps.update({run: more})))
+    return [results[number] for number in range(len(runs))], steps
+
+
+def assert_same(ours: Sequence[Scores], theirs: Sequence[Scores]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.containers == other.containers
+        for field in fields(Scores):
+            if field.name != "containers":
+                np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
+@pytest.fixture(scope="module")
+def here() -> list[Scores]:
+    scores, steps = made(on_cores)
+    assert steps == {number: TRACES[run.source].steps for number, run in enumerate(RUNS)}
+    return scores
+
+
+def test_several_processes_give_what_one_gives(here: list[Scores], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    scores, steps = made(partial(on_cores, little=0))
+    assert_same(scores, here)
+    assert steps == {number: TRACES[run.source].steps for number, run in enumerate(RUNS)}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("default")  # Ray's own
+def test_ray_gives_what_this_machine_gives(here: list[Scores]) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'trimtab[ray]'")
+    few = [number for number, run in enumerate(RUNS) if run.strategy != "vpa"]
+    scores, steps = made(OnRay(cpus=2), [RUNS[number] for number in few])
+    assert_same(scores, [here[number] for number in few])
+    assert steps.total() == sum(TRACES[RUNS[number].source].steps for number in few)
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        TrimtabError, match=r"--engine ray: Ray is not installed: pip install 'trimtab\[ray\]'"
+    ):
+        made(OnRay())
