@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Never, TypeVar
+from typing import Any, Generic, Never, TypeVar
 
 import msgspec
 import structlog
@@ -93,18 +93,33 @@ class Informer(Generic[R]):
         self._version: str | None = None
         self._streams_lists = True
         self._synced = asyncio.Event()
+        self._answered = asyncio.Event()
         self._name = str(resource)
         self._heard = time.monotonic()
         _LAG.labels(self._name).set_function(lambda: time.monotonic() - self._heard)
+        self.trouble: KubeError | None = None
+        """Why the cache may be behind or empty: what broke last, until a connection is made again."""
 
     async def synced(self, timeout: float | None = None) -> None:
         """Wait until the cache has held everything the server had; TimeoutError when that takes too long."""
         async with asyncio.timeout(timeout):
             await self._synced.wait()
 
+    async def answered(self) -> None:
+        """Wait until it is synced or has met its first `trouble`, for what a server need not have or grant."""
+        await self._answered.wait()
+
     @property
     def is_synced(self) -> bool:
         return self._synced.is_set()
+
+    def forget(self) -> None:
+        """Drop everything, as the server no longer has the resource; not while it runs. The next run lists anew."""
+        self._version = None
+        self._synced.clear()
+        self._answered.clear()
+        self.trouble = None
+        self.cache.keep_only(frozenset())
 
     async def run(self) -> Never:
         """Follow the server until cancelled."""
@@ -123,7 +138,12 @@ class Informer(Generic[R]):
             except KubeError as error:
                 failures = failures + 1 if clock() - began < self._patience.silence else 1
                 _FAILURES.labels(self._name, type(error).__name__).inc()
-                log.warning("informer.broke", resource=self._name, error=describe(error), failures=failures)
+                # What is refused may stay so for ever: that is told once.
+                is_news = self.trouble is None or describe(self.trouble) != describe(error)
+                self.trouble = error
+                self._answered.set()
+                say = log.warning if is_news else log.debug
+                say("informer.broke", resource=self._name, error=describe(error), failures=failures)
             if failures:
                 await asyncio.sleep(self._patience.backoff.delay(failures, rng=self._rng))
 
@@ -162,6 +182,7 @@ class Informer(Generic[R]):
             silence=self._patience.silence,
             gather=self._patience.gather,
         ) as chunks:
+            self.trouble = None
             async for lines in whole_lines(chunks):
                 self._heard = time.monotonic()
                 batch = self._decoder.decode(lines)
@@ -171,7 +192,11 @@ class Informer(Generic[R]):
                             self._finish_list(listed)
                             listed = None
                         continue
-                    record = fold(event.object)
+                    try:
+                        record = fold(event.object)
+                    except ValueError as error:
+                        self._ignore(event.object, error)
+                        continue
                     if event.type == "DELETED":
                         cache.remove(record)
                     else:
@@ -198,13 +223,29 @@ class Informer(Generic[R]):
             page = self._page.decode(raw)
             version = page.metadata.resource_version
             for wire in page.items:
-                record = fold(wire)
+                try:
+                    record = fold(wire)
+                except ValueError as error:
+                    self._ignore(wire, error)
+                    continue
                 cache.put(record)
                 listed.add(record.uid)
         self._finish_list(listed)
         self._version = version
+        self.trouble = None
+
+    def _ignore(self, wire: Any, error: ValueError) -> None:
+        """An object that makes no sense (a custom kind may let in anything) must not stop the others."""
+        found: MetadataWire = wire.metadata
+        log.warning(
+            "informer.object_ignored",
+            resource=self._name,
+            object=f"{found.namespace}/{found.name}",
+            reason=describe(error),
+        )
 
     def _finish_list(self, listed: set[str]) -> None:
         self.cache.keep_only(listed)
         _RECORDS.labels(self._name).set(len(self.cache))
         self._synced.set()
+        self._answered.set()

@@ -1,0 +1,172 @@
+"""Workloads of every kind are folded to the same few fields, as the real API server sends them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.records import folded, workload
+from trimtab.kube.client import Client, Object
+from trimtab.kube.pods import Resources
+from trimtab.kube.resources import (
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
+from trimtab.kube.workloads import Workload, WorkloadKey, workloads
+
+ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+TEMPLATE: Object = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "web",
+                "image": "web",
+                "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+                "resizePolicy": [{"resourceName": "memory", "restartPolicy": "RestartContainer"}],
+            }
+        ],
+        "initContainers": [
+            {"name": "log", "image": "log", "restartPolicy": "Always"},
+            {"name": "wait", "image": "wait"},
+        ],
+    },
+}
+ONE_SHOT = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "OnFailure"}}}
+SELECTOR = {"selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
+SPECS: dict[Resource, Object] = {
+    DEPLOYMENTS: {"replicas": 3, "paused": True, **SELECTOR},
+    STATEFUL_SETS: {"replicas": 2, "serviceName": "web", "updateStrategy": {"type": "OnDelete"}, **SELECTOR},
+    DAEMON_SETS: SELECTOR,
+    REPLICA_SETS: {"replicas": 0, **SELECTOR},
+    JOBS: {"parallelism": 4, "suspend": True, **ONE_SHOT},
+    CRON_JOBS: {"schedule": "* * * * *", "suspend": True, "jobTemplate": {"spec": ONE_SHOT}},
+}
+
+
+async def read(client: Client, resource: Resource, namespace: str) -> Workload:
+    shape = workloads(resource)
+    return shape.fold(await client.get(resource, "web", namespace=namespace, into=shape.wire))
+
+
+@pytest.mark.parametrize("resource", SPECS, ids=str)
+async def test_each_kind_tells_who_it_is_and_what_its_pods_are(
+    client: Client, namespace: str, resource: Resource
+) -> None:
+    metadata = {
+        "name": "web",
+        "labels": {"team": "a"},
+        "annotations": {"trimtab.io/hold": "yes", "example.com/other": "no"},
+    }
+    await client.create(resource, {"metadata": metadata, "spec": SPECS[resource]}, namespace=namespace)
+    found = await read(client, resource, namespace)
+    assert found.key == WorkloadKey(resource.kind, namespace, "web")
+    assert dict(found.labels)["team"] == "a"
+    assert found.annotations == (("trimtab.io/hold", "yes"),)
+    assert [(container.name, container.role) for container in found.containers] == [
+        ("web", "main"),
+        ("log", "sidecar"),
+        ("wait", "init"),
+    ]
+    assert found.containers[0].resources == Resources(1500, None, 1 << 30, 2 << 30)
+    assert found.containers[0].restart_on_memory_resize
+    assert found.paused == (resource in (DEPLOYMENTS, JOBS, CRON_JOBS))
+    assert not found.finished
+    expected = {DEPLOYMENTS: 3, STATEFUL_SETS: 2, DAEMON_SETS: 0, REPLICA_SETS: 0, JOBS: 4, CRON_JOBS: 1}
+    assert found.replicas == expected[resource]
+    assert found.update == {
+        DEPLOYMENTS: "RollingUpdate",
+        STATEFUL_SETS: "OnDelete",
+        DAEMON_SETS: "RollingUpdate",
+    }.get(resource, "")
+
+
+@pytest.mark.parametrize(("kind", "finished"), [("Complete", True), ("Failed", True), ("Suspended", False)])
+def test_a_job_that_has_run_to_its_end_is_finished(kind: str, *, finished: bool) -> None:
+    metadata, status = (
+        {"name": "web", "namespace": "shop"},
+        {"conditions": [{"type": kind, "status": "True"}]},
+    )
+    assert folded(workloads(JOBS), {"metadata": metadata, "status": status}).finished == finished
+
+
+@pytest.mark.parametrize(
+    ("resource", "spec", "status", "rolling"),
+    [
+        (DEPLOYMENTS, {"replicas": 3}, {"replicas": 3, "updatedReplicas": 3}, False),
+        (DEPLOYMENTS, {"replicas": 3}, {"replicas": 4, "updatedReplicas": 2}, True),
+        (DEPLOYMENTS, {"replicas": 9}, {"replicas": 3, "updatedReplicas": 3}, False),
+        (
+            STATEFUL_SETS,
+            {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
+            {"replicas": 3, "updatedReplicas": 1, "currentRevision": "a", "updateRevision": "b"},
+            False,
+        ),
+        (
+            STATEFUL_SETS,
+            {"replicas": 3},
+            {"replicas": 3, "updatedReplicas": 1, "currentRevision": "a", "updateRevision": "b"},
+            True,
+        ),
+        (DAEMON_SETS, {}, {"currentNumberScheduled": 4, "updatedNumberScheduled": 3}, True),
+        (
+            DAEMON_SETS,
+            {"updateStrategy": {"type": "OnDelete"}},
+            {"currentNumberScheduled": 4, "updatedNumberScheduled": 3},
+            False,
+        ),
+    ],
+)
+def test_a_rollout_is_under_way_while_pods_of_an_older_template_will_be_replaced(
+    resource: Resource, spec: Object, status: Object, *, rolling: bool
+) -> None:
+    metadata = {"name": "web", "namespace": "shop", "generation": 1}
+    found = folded(workloads(resource), {"metadata": metadata, "spec": spec, "status": status})
+    assert found.rolling == rolling
+
+
+def test_a_rollout_of_argo_is_read_with_its_generation_as_text() -> None:
+    manifest = {
+        "metadata": {"name": "web", "namespace": "shop", "generation": 7},
+        "spec": {"replicas": 2, "strategy": {"canary": {}}, "template": TEMPLATE},
+        "status": {"observedGeneration": "7", "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1},
+    }
+    found = folded(workloads(ROLLOUTS), manifest)
+    assert found.key == WorkloadKey("Rollout.argoproj.io", "shop", "web")
+    assert (found.observed, found.replicas, found.updated, found.ready) == (True, 2, 2, 1)
+    assert found.containers[0].name == "web"
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(("spec", "type", "a")), inner)
+    ),
+    max_leaves=4,
+)
+
+
+@given(template=odd, strategy=odd, selector=odd)
+def test_a_kind_of_somebodys_own_may_spell_its_parts_in_any_way(
+    template: Any, strategy: Any, selector: Any
+) -> None:
+    spec = {"template": template, "updateStrategy": strategy, "selector": selector}
+    found = folded(workloads(ROLLOUTS), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+    assert found.name == "web"
+
+
+def test_workloads_of_one_template_share_their_containers() -> None:
+    shape = workloads(DEPLOYMENTS)
+    first, second = (
+        folded(shape, {"metadata": {"name": name, "namespace": "shop"}, "spec": {"template": TEMPLATE}})
+        for name in ("a", "b")
+    )
+    assert first.containers is second.containers
+    assert len(msgspec.json.encode(workload())) < 1000
