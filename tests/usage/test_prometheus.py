@@ -15,6 +15,7 @@ from trimtab.errors import TrimtabError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import Ask, source
 from trimtab.usage.usage import PodContainer, Usage
+from usage.conformance import conforms
 from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, named
 
 HOUR = 3600.0
@@ -124,6 +125,11 @@ def test_a_namespace_of_any_name_is_read_to_the_letter(server: Recorded, usage: 
     only = asyncio.run(read(server, Ask(start=T0, end=T0 + HOUR, step=60, namespaces=(ODD, "sho.*"))))
     assert only.containers == (PodContainer(ODD, "elsewhere", "app"),)
     assert PodContainer(ODD, "elsewhere", "app") in usage.containers
+
+
+async def test_it_is_what_a_source_must_be(server: Recorded) -> None:
+    async with source("prometheus", url=server.url) as prometheus:
+        await conforms(prometheus, ASK)
 
 
 async def test_cut_in_many_parts_it_is_the_same(server: Recorded, usage: Usage) -> None:

@@ -1,0 +1,79 @@
+"""What every usage source must do, whatever it reads from: a source's own test calls `conforms` with what it made."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trimtab.usage.source import Ask, Source
+from trimtab.usage.usage import MOST_BYTES, MOST_CORES, Usage
+
+
+async def conforms(source: Source[Any], ask: Ask) -> None:
+    """`ask` must be of a time of which the source has samples."""
+    await _says_whether_it_is_well(source)
+    usage = await _reads_the_same_twice(source, ask)
+    _is_on_the_grid(usage, ask)
+    _has_no_number_that_cannot_be(usage)
+    _knows_what_it_says_it_knows(source, usage)
+    await _keeps_to_the_namespaces(source, ask, usage)
+    await _sums_up(source, ask, usage)
+
+
+async def _says_whether_it_is_well(source: Source[Any]) -> None:
+    health = await source.check()
+    assert health.detail
+    assert "\n" not in health.detail + health.advice
+    assert health.ok or health.advice
+
+
+async def _reads_the_same_twice(source: Source[Any], ask: Ask) -> Usage:
+    said: list[float] = []
+    usage, again = await source.read(ask, progress=said.append), await source.read(ask)
+    assert usage.samples > 0
+    assert usage.containers == again.containers
+    np.testing.assert_array_equal(usage.cpu, again.cpu)
+    np.testing.assert_array_equal(usage.memory, again.memory)
+    assert all(0 <= share <= 1 + 1e-9 for share in said)
+    assert said == sorted(said)
+    return usage
+
+
+def _is_on_the_grid(usage: Usage, ask: Ask) -> None:
+    assert (usage.start, usage.step) == (ask.start, ask.step)
+    assert usage.cpu.shape == usage.memory.shape == (ask.steps, len(usage.containers))
+    assert len(set(usage.containers)) == len(usage.containers)
+
+
+def _has_no_number_that_cannot_be(usage: Usage) -> None:
+    for grid, most in ((usage.cpu, MOST_CORES), (usage.memory, MOST_BYTES)):
+        known = grid[~np.isnan(grid)]
+        assert ((known >= 0) & (known <= most)).all()
+    if usage.throttled is not None:
+        shares = usage.throttled[~np.isnan(usage.throttled)]
+        assert ((shares >= 0) & (shares <= 1)).all()
+    if usage.ooms is not None:
+        assert usage.ooms == tuple(sorted(usage.ooms))
+
+
+def _knows_what_it_says_it_knows(source: Source[Any], usage: Usage) -> None:
+    assert (usage.throttled is not None) == source.capabilities.throttling
+    assert (usage.ooms is not None) == source.capabilities.ooms
+
+
+async def _keeps_to_the_namespaces(source: Source[Any], ask: Ask, usage: Usage) -> None:
+    namespace = usage.containers[0].namespace
+    some = await source.read(replace(ask, namespaces=(namespace,)))
+    assert some.containers == tuple(one for one in usage.containers if one.namespace == namespace)
+    none = await source.read(replace(ask, namespaces=("no-such-namespace",)))
+    assert none.containers == ()
+    assert none.cpu.shape == (ask.steps, 0)
+
+
+async def _sums_up(source: Source[Any], ask: Ask, usage: Usage) -> None:
+    cost = await source.cost(ask)
+    assert min(cost.queries, cost.series, cost.samples, cost.bytes) >= 0
+    summary = await source.summary(ask)
+    assert summary.containers == usage.containers
+    np.testing.assert_array_equal(summary.cpu.samples, (~np.isnan(usage.cpu)).sum(axis=0))
+    assert summary.memory.values.shape == (3, len(usage.containers))

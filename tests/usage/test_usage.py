@@ -1,0 +1,62 @@
+"""Samples in a few numbers, and what may be asked."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.errors import TrimtabError
+from trimtab.usage.source import SOURCES, Ask, source
+from trimtab.usage.usage import PodContainer, Usage, plausible, summarise
+
+COLUMNS = st.lists(
+    st.lists(st.one_of(st.just(np.nan), st.floats(0, 1e6)), min_size=5, max_size=5), min_size=1, max_size=4
+)
+
+
+@settings(deadline=None)
+@given(COLUMNS, st.floats(0, 1))
+def test_quantiles_count_only_samples_and_none_have_none(columns: list[list[float]], quantile: float) -> None:
+    grid = np.array(columns).T
+    names = tuple(PodContainer("shop", f"web-{i}", "app") for i in range(len(columns)))
+    summary = summarise(Usage(names, 100.0, 10.0, grid, grid), (quantile, 0.0, 1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a sample
+        expected = np.nanquantile(grid, (quantile, 0.0, 1.0), axis=0)
+    np.testing.assert_allclose(summary.cpu.values, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(summary.cpu.samples, (~np.isnan(grid)).sum(axis=0))
+    for column, first, last in zip(columns, summary.memory.first, summary.memory.last, strict=True):
+        rows = [row for row, value in enumerate(column) if not np.isnan(value)]
+        if rows:
+            assert (first, last) == (100 + 10 * rows[0], 100 + 10 * rows[-1])
+        else:
+            assert np.isnan([first, last]).all()
+
+
+def test_what_no_container_can_use_is_no_sample() -> None:
+    values = np.array([0.0, 5.0, -1e-9, np.inf, -np.inf, np.nan, 11.0])
+    np.testing.assert_array_equal(plausible(values, most=10), [0, 5, *[np.nan] * 5])
+
+
+def test_the_window_up_to_now_lies_on_whole_steps() -> None:
+    ask = Ask.last(3600, now=10_030, step=60, namespaces=["shop"])
+    assert (ask.end, ask.start, ask.steps) == (10_080, 6_480, 60)
+    assert ask.namespaces == ("shop",)
+    assert Ask(start=0, end=0.3, step=0.1).steps == 3
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "line"),
+    [(0, 10, 0, "step: 0 s"), (10, 10, 1, "end: 10 is not after"), (0, 1e9, 1, "give a longer one")],
+)
+def test_a_window_that_cannot_be_is_refused(start: float, end: float, step: float, line: str) -> None:
+    with pytest.raises(TrimtabError, match=line):
+        Ask(start=start, end=end, step=step)
+
+
+def test_sources_come_in_by_name_and_a_name_that_is_not_there_is_refused() -> None:
+    assert "prometheus" in SOURCES.names()
+    with pytest.raises(TrimtabError, match=r"usage source 'prometeus' is not known; there are: .*prometheus"):
+        source("prometeus")
