@@ -13,7 +13,7 @@ import msgspec
 from trimtab.kube.pods import Container, Resources
 from trimtab.sizing.case import Case, Hold
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.limits import Pair, admits
+from trimtab.sizing.limits import Pair, conflict
 from trimtab.sizing.proposal import Proposal
 from trimtab.sizing.qos import is_guaranteed, qos_class
 from trimtab.sizing.recommendation import MIB, Recommendation
@@ -166,7 +166,7 @@ def _still_apart(
         if pair is None or pair.request <= unit:
             continue
         lower = msgspec.structs.replace(pair, request=pair.request - unit)
-        if admits(lower, case):
+        if conflict(lower, case) is None:
             why = "below its limit: the pod does not become Guaranteed"
             trail.step(case, "QoS", pair.request, lower.request, why=why, source="QoS class")
             return (lower, pairs[1]) if place == 0 else (pairs[0], lower)

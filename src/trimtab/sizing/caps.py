@@ -33,7 +33,7 @@ def bounds(amount: int, case: Case) -> Step | None:
     return None
 
 
-def limit_range(amount: int, case: Case) -> Step | Hold | None:
+def admission(amount: int, case: Case) -> Step | Hold | None:
     """What admission would refuse otherwise."""
     least, most = admitted(case)
     if most is not None and most < max(least, 1):
@@ -59,10 +59,11 @@ def admitted(case: Case) -> tuple[int, int | None]:
 
 
 def kept_limit(amount: int, case: Case) -> Step | None:
-    """A request is never above its limit, and a limit that is kept bounds it."""
+    """A request is never above its limit: one that is kept, or one that the namespace gives to containers without."""
     limit, source = case.limit, "limit"
     if limit is None and case.rule.limit not in _LIMITS_FOLLOW:
-        limit, source = case.container_range.default, "LimitRange default"
+        default, source = case.container_range.default, "LimitRange default"
+        limit = None if default is None else max(default, case.request or 0)  # what runs was admitted
     elif case.rule.limit is not LimitMode.KEEP:
         return None
     if limit is None or amount <= limit:

@@ -13,6 +13,7 @@ from math import ceil
 import msgspec
 
 from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.sizing import caps
 from trimtab.sizing.case import AS_IT_IS, Case, Hold
 from trimtab.sizing.change import is_small, round_up
 from trimtab.sizing.qos import GUARANTEED
@@ -48,8 +49,7 @@ def follow(pair: Pair, case: Case) -> Move | None:
         wanted, why = _removed(request, limit, case)
     elif rule.limit is LimitMode.KEEP_RATIO and limit is not None:
         if case.request and request != case.request:
-            wanted = round_up(case.resource, -(-limit * request // case.request))
-            why = "its ratio to the request is kept"
+            wanted, why = -(-limit * request // case.request), "its ratio to the request is kept"
     elif rule.limit is LimitMode.MULTIPLIER:
         wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
     elif rule.limit is LimitMode.HEADROOM:
@@ -58,8 +58,8 @@ def follow(pair: Pair, case: Case) -> Move | None:
         wanted and limit and limit >= request == case.request and is_small(limit, wanted, case)
     ):
         return None
-    if wanted is not None and wanted != request:
-        wanted = round_up(case.resource, wanted)
+    if wanted is not None and wanted != request and case.resource == "memory":
+        wanted = round_up("memory", wanted)  # of CPU the multiple itself is what people expect to see
     return Move(request, wanted, why, f"policy limitPolicy.{case.resource}")
 
 
@@ -97,7 +97,7 @@ def needed(pair: Pair, case: Case) -> Move | None:
 
 def admission(pair: Pair, case: Case) -> Move | Hold | None:
     """Within what the LimitRange admits."""
-    if pair.limit is None or case.rule.limit is LimitMode.KEEP:
+    if pair.limit is None:
         return None
     mine, pod = case.container_range, case.pod_range
     limit = max(pair.limit, mine.min)
@@ -105,11 +105,15 @@ def admission(pair: Pair, case: Case) -> Move | Hold | None:
         limit = min(limit, mine.max)
     if pod.max is not None:
         limit = min(limit, pod.max - case.others_limit)
+    if limit == pair.limit:
+        return None
+    if case.rule.limit is LimitMode.KEEP:
+        return Hold("the limit is kept, and the namespace would not admit it", "LimitRange")
     if limit < 1:
         return Hold(
             "the namespace leaves no limit to this container beside the others of its pod", "LimitRange"
         )
-    return None if limit == pair.limit else Move(pair.request, limit, "what is admitted", "LimitRange")
+    return Move(pair.request, limit, "what is admitted", "LimitRange")
 
 
 def limit_quota(pair: Pair, case: Case) -> Move | Hold | None:
@@ -122,7 +126,9 @@ def limit_quota(pair: Pair, case: Case) -> Move | Hold | None:
     if pair.limit <= most:
         return None
     why = f"{amount_text(case.resource, left)} of quota are left for {around.replicas} replicas"
-    return Move(pair.request, most, why, "ResourceQuota") if most else Hold(why, "ResourceQuota")
+    if case.limit is None and most < pair.request:
+        return Hold(f"a limit is asked for, and {why}", "ResourceQuota")
+    return Move(pair.request, most, why, "ResourceQuota")
 
 
 def ratio(pair: Pair, case: Case) -> Move | None:
@@ -146,39 +152,20 @@ def together(pair: Pair, case: Case) -> Move | None:
 
 
 def conflict(pair: Pair, case: Case) -> Hold | None:
-    """What could not all be met: better nothing than the half of it."""
-    request, limit, rule, mine, pod = (
-        pair.request,
-        pair.limit,
-        case.rule,
-        case.container_range,
-        case.pod_range,
-    )
-    broken = []
-    if request < rule.least or (rule.most is not None and request > rule.most):
-        broken.append("resourceBounds")
-    if request < mine.min or request + case.others < pod.min:
-        broken.append("the LimitRange's minimum")
-    if mine.max is not None and max(request, limit or 0) > mine.max:
-        broken.append("the LimitRange's maximum")
-    if pod.max is not None and max(request + case.others, (limit or 0) + case.others_limit) > pod.max:
-        broken.append("the LimitRange's maximum for a pod")
-    if limit is not None and case.rule.limit is not LimitMode.KEEP and limit < _least(pair, case):
-        broken.append("what the container is known to need")
-    if not broken:
-        return None
-    return Hold(
-        f"{_pair_text(pair, case)} would be the answer, against {' and '.join(broken)}", "all that is asked"
-    )
-
-
-def admits(pair: Pair, case: Case) -> bool:
-    """Whether a pair meets all that is asked of it."""
-    return conflict(pair, case) is None and ratio(pair, case) is None
+    """Whether what came last still pleases what came first: better nothing than the half of what is asked."""
+    for cap in (caps.bounds, caps.admission, caps.kept_limit, caps.node, caps.quota):
+        broken = cap(pair.request, case)
+        if broken is not None:
+            return Hold(f"{_pair_text(pair, case)} would be against: {broken.why}", broken.source)
+    for guard in (needed, admission, limit_quota, ratio):
+        refused = guard(pair, case)
+        if refused is not None:
+            return Hold(f"{_pair_text(pair, case)} would be against: {refused.why}", refused.source)
+    return None
 
 
 def _pair_text(pair: Pair, case: Case) -> str:
-    return f"a request of {amount_text(case.resource, pair.request)}, limit {amount_text(case.resource, pair.limit)},"
+    return f"a request of {amount_text(case.resource, pair.request)}, limit {amount_text(case.resource, pair.limit)}"
 
 
 def _least(pair: Pair, case: Case) -> int:

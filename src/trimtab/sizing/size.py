@@ -44,7 +44,7 @@ CAPS: tuple[tuple[str, Guard], ...] = _named(
     change.rounding,
     caps.pod_floor,
     caps.bounds,
-    caps.limit_range,
+    caps.admission,
     caps.kept_limit,
     caps.node,
     caps.quota,

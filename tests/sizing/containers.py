@@ -1,0 +1,262 @@
+"""Containers to size: usual ones in one word, and any that there could be."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from hypothesis import strategies as st
+
+from trimtab.api.optimizationpolicy import BesideHpa, LimitMode, OptimizationPolicySpec
+from trimtab.kube.nodes import Room
+from trimtab.kube.pods import Container, Resources, Role
+from trimtab.sizing.around import both, recommend
+from trimtab.sizing.case import Case
+from trimtab.sizing.evidence import Evidence, Heap, Kill
+from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.qos import BURSTABLE, GUARANTEED, qos_class
+from trimtab.sizing.recommendation import MIB, Recommendation, ResourceName
+from trimtab.sizing.rules import ResourceRules, Rules
+from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget
+
+GIB = 1024 * MIB
+DAY = 86400.0
+NOW = 30 * DAY
+
+RESOURCES: tuple[ResourceName, ResourceName] = ("cpu", "memory")
+
+HAS = Resources(1000, 2000, GIB, 2 * GIB)
+WELL_KNOWN = Evidence(samples=2000, first=NOW - 14 * DAY, last=NOW, memory_peak=200 * MIB)
+FREE = Rules(
+    cpu=ResourceRules(increase=100, decrease=0.9),
+    memory=ResourceRules(increase=100, decrease=0.9),
+    minimum_change=0.0,
+)
+"""Rules that ask for nothing, so that a test adds the one that it is about."""
+
+
+def rules(**spec: Any) -> Rules:
+    return Rules.of(OptimizationPolicySpec.model_validate(spec))
+
+
+def proposing(cpu: float = math.nan, memory: float = math.nan) -> Proposal:
+    return Proposal(cpu=Ask(cpu), memory=Ask(memory), strategy="test")
+
+
+def sized(
+    cpu: float = math.nan,
+    memory: float = math.nan,
+    *,
+    has: Resources = HAS,
+    evidence: Evidence = WELL_KNOWN,
+    asked: Rules = FREE,
+    around: Surroundings | None = None,
+    role: Any = "main",
+) -> Recommendation:
+    """What a container is recommended for which a strategy asks so many millicores and bytes."""
+    return recommend(
+        Container("app", role, has),
+        proposal=proposing(cpu, memory),
+        evidence=evidence,
+        rules=asked,
+        around=around or Surroundings(qos=qos_class([has])),
+        now=NOW,
+    )
+
+
+def cases(
+    *,
+    has: Resources = HAS,
+    proposal: Proposal | None = None,
+    evidence: Evidence = WELL_KNOWN,
+    asked: Rules = FREE,
+    around: Surroundings | None = None,
+    role: Any = "main",
+) -> tuple[Case, Case]:
+    """CPU and memory of a container as guards see them."""
+    return both(
+        Container("app", role, has),
+        proposal=proposal or proposing(),
+        evidence=evidence,
+        rules=asked,
+        around=around or Surroundings(qos=qos_class([has])),
+        now=NOW,
+    )
+
+
+def names(recommendation: Recommendation) -> list[str]:
+    return [factor.name for factor in recommendation.explanation]
+
+
+# Anything that there could be: pools of parts, the plain ones first so that a failure comes down to them. Amounts are
+# drawn around sizes that meet each other, so that guards do.
+
+_POOL = 300
+_chance = random.Random(15)
+P = TypeVar("P")
+
+
+def _pool(plain: P, wild: Callable[[], P]) -> st.SearchStrategy[P]:
+    return st.sampled_from([plain, *(wild() for _ in range(_POOL))])
+
+
+def _amount(resource: ResourceName) -> int:
+    if resource == "cpu":
+        return _chance.randint(1, 8000)
+    return _chance.randint(1, 4096) * MIB if _chance.random() < 0.7 else _chance.randint(1, 4 * GIB)
+
+
+def _perhaps(value: P) -> P | None:
+    return _chance.choice([value, None])
+
+
+def _pair(resource: ResourceName) -> tuple[int | None, int | None]:
+    """A request that is not above its limit; either may be missing, and now and then they are one."""
+    limit = _perhaps(_amount(resource))
+    request = _chance.choice([_amount(resource), _amount(resource), limit, None, 0])
+    return (request if limit is None or request is None else min(request, limit)), limit
+
+
+def _resources() -> Resources:
+    return Resources(*_pair("cpu"), *_pair("memory"))
+
+
+def _ask(resource: ResourceName) -> Ask:
+    target = float(_amount(resource))
+    if _chance.random() < 0.15:
+        return Ask(_chance.choice([math.nan, math.inf, -1.0, 0.0]))
+    return _chance.choice(
+        [Ask(target), Ask(target, target * _chance.uniform(0.3, 1), target * _chance.uniform(1, 3))]
+    )
+
+
+def _evidence() -> Evidence:
+    return Evidence(
+        samples=_chance.choice([5, 2000, 2000, 2000]),
+        first=_chance.choice([NOW - 14 * DAY, NOW - 14 * DAY, NOW - 3600]),
+        last=_chance.choice([NOW, NOW, NOW, NOW - 7200]),
+        coverage=_chance.choice([1.0, 1.0, 0.2]),
+        cpu_peak=_perhaps(_amount("cpu")),
+        memory_peak=_chance.choice([_amount("memory"), _amount("memory"), None, 0]),
+        cpu_start=_perhaps(_amount("cpu")),
+        memory_start=_perhaps(_amount("memory")),
+        throttled=_chance.choice([None, 0.0, 0.3]),
+        kills=tuple(
+            sorted(
+                Kill(NOW - _chance.uniform(0, 3 * DAY), _amount("memory"))
+                for _ in range(_chance.choice([0, 0, 0, 1, 2, 5]))
+            )
+        ),
+        heap=_chance.choice([None, None, Heap(_amount("memory"), "-Xmx in args")]),
+        sawtooth=_chance.random() < 0.2,
+    )
+
+
+def _resource_rules(resource: ResourceName) -> ResourceRules:
+    least = _amount(resource) // 8 + 1
+    return ResourceRules(
+        least=least,
+        most=_perhaps(least + _amount(resource)),
+        limit=_chance.choice(list(LimitMode)),
+        multiplier=_chance.choice([1.0, 1.1, 3.0]),
+        headroom=_amount(resource),
+        increase=_chance.choice([0.01, 2.0, 10.0]),
+        decrease=_chance.choice([0.0, 0.3, 0.9]),
+        smallest=_chance.choice([0, 5]),
+    )
+
+
+def _rules() -> Rules:
+    return Rules(
+        cpu=_resource_rules("cpu"),
+        memory=_resource_rules("memory"),
+        minimum_change=_chance.choice([0.0, 0.1, 0.5]),
+        beside_hpa=_chance.choice(list(BesideHpa)),
+    )
+
+
+def _range(resource: ResourceName) -> Range:
+    least = _chance.choice([0, _amount(resource)])
+    most = _perhaps(least + _amount(resource))
+    default = None if most is None else _perhaps(_chance.randint(least, most))
+    return Range(min=least, max=most, default=default, ratio=_chance.choice([math.inf, 1.0, 2.0, 4.5]))
+
+
+def _surroundings() -> Surroundings:
+    return Surroundings(
+        replicas=_chance.randint(1, 20),
+        containers=_chance.randint(1, 4),
+        others=_resources(),
+        staying=_resources(),
+        ranges=_chance.choice(
+            [
+                Ranges(),
+                Ranges(container_cpu=_range("cpu"), container_memory=_range("memory")),
+                Ranges(container_cpu=_range("cpu"), pod_cpu=_range("cpu"), pod_memory=_range("memory")),
+            ]
+        ),
+        quota=_chance.choice([Resources(), _resources()]),
+        node=_perhaps(Room(cpu=_amount("cpu"), memory=_amount("memory"), pods=1)),
+        autoscalers=tuple(
+            UtilisationTarget(
+                name="web",
+                resource=_chance.choice(RESOURCES),
+                target=_chance.uniform(0.1, 1.5),
+                highest=_perhaps(_chance.uniform(0, 2)),
+            )
+            for _ in range(_chance.choice([0, 0, 1, 2]))
+        ),
+    )
+
+
+any_resources = _pool(HAS, _resources)
+any_proposal = _pool(
+    proposing(500, 500 * MIB),
+    lambda: Proposal(cpu=_ask("cpu"), memory=_ask("memory"), strategy="test"),
+)
+any_evidence = _pool(WELL_KNOWN, _evidence)
+any_rules = _pool(FREE, _rules)
+any_surroundings = _pool(Surroundings(), _surroundings)
+any_role: st.SearchStrategy[Role] = st.sampled_from(["main", "init", "sidecar"])
+
+
+@st.composite
+def any_pod(draw: st.DrawFn) -> tuple[Container, ...]:
+    """A pod of any containers, the first of which stays; a third of them Guaranteed."""
+    count, guaranteed = draw(st.integers(1, 3)), draw(st.integers(0, 2)) == 2
+    pod = []
+    for place in range(count):
+        has, role = draw(any_resources), draw(any_role) if place else "main"
+        if guaranteed:
+            cpu, memory = has.cpu_limit or 100, has.memory_limit or MIB
+            has = Resources(cpu, cpu, memory, memory)
+        pod.append(Container(f"c{place}", role, has))
+    return tuple(pod)
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A recommendation with all that went into it."""
+
+    found: Recommendation
+    has: Resources
+    rules: Rules
+    around: Surroundings
+    evidence: Evidence
+
+
+@st.composite
+def recommendations(draw: st.DrawFn) -> Made:
+    """Any container, recommended under any policy, evidence and surroundings."""
+    has, asked, evidence = draw(any_resources), draw(any_rules), draw(any_evidence)
+    qos = qos_class([has])
+    if qos == GUARANTEED and draw(st.booleans()):
+        qos = BURSTABLE  # for another container of its pod is
+    around = msgspec.structs.replace(draw(any_surroundings), qos=qos)
+    container = Container("app", draw(any_role), has)
+    found = recommend(
+        container, proposal=draw(any_proposal), evidence=evidence, rules=asked, around=around, now=NOW
+    )
+    return Made(found, has, asked, around, evidence)

@@ -1,0 +1,375 @@
+"""What holds for every recommendation, whatever the container, the policy, the evidence and the surroundings.
+
+The first part are the correctness properties of the OptiPod design that are decided here, under their names there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sizing.containers import (
+    FREE,
+    GIB,
+    NOW,
+    RESOURCES,
+    WELL_KNOWN,
+    Made,
+    any_evidence,
+    any_pod,
+    any_proposal,
+    any_resources,
+    any_rules,
+    any_surroundings,
+    recommendations,
+    rules,
+)
+from trimtab.api.optimizationpolicy import BesideHpa, LimitMode, MetricsConfig
+from trimtab.kube.pods import Container, Resources
+from trimtab.sizing import strategy
+from trimtab.sizing.around import recommend, recommend_pod
+from trimtab.sizing.evidence import Evidence, Kill
+from trimtab.sizing.proposal import Ask, Proposal, percentile_facts, percentile_settings, proposal
+from trimtab.sizing.qos import qos_class
+from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendation, amount_text
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.surroundings import Surroundings, UtilisationTarget, beside
+
+examples = settings(max_examples=200, deadline=None)
+
+
+def request(of: Resources, resource: str) -> int | None:
+    """What counts as a request: the limit where only that is given, none where it is nothing."""
+    found = getattr(of, f"{resource}_request")
+    return (getattr(of, f"{resource}_limit") if found is None else found) or None
+
+
+def limit(of: Resources, resource: str) -> int | None:
+    found: int | None = getattr(of, f"{resource}_limit")
+    return found
+
+
+def is_held(recommendation: Recommendation, resource: str) -> bool:
+    return any(factor.name == f"{resource} held" for factor in recommendation.explanation)
+
+
+@examples
+@given(made=recommendations())
+def test_property_3_updates_preserve_limits(made: Made) -> None:
+    found, has, asked = made.found, made.has, made.rules
+    for resource in RESOURCES:
+        if getattr(asked, resource).limit is LimitMode.KEEP:
+            assert limit(found.resources, resource) == limit(has, resource)
+
+
+@examples
+@given(made=recommendations())
+def test_property_4_bounds_enforcement(made: Made) -> None:
+    found, asked = made.found, made.rules
+    for resource in RESOURCES:
+        if is_held(found, resource):
+            continue
+        rule, amount = getattr(asked, resource), request(found.resources, resource)
+        assert amount is not None
+        assert rule.least <= amount
+        assert rule.most is None or amount <= rule.most
+
+
+@examples
+@given(made=recommendations())
+def test_property_5_memory_decrease_safety(made: Made) -> None:
+    """No limit comes below what was used lately; a request only where the policy or the namespace says so."""
+    found, has, asked, around, evidence = made.found, made.has, made.rules, made.around, made.evidence
+    had, has_now = limit(has, "memory"), limit(found.resources, "memory")
+    needed = max(
+        evidence.memory_peak or 0, evidence.memory_start or 0, evidence.heap.most if evidence.heap else 0
+    )
+    if had is not None and has_now is not None:
+        assert has_now >= min(had, needed)
+    asked_for, asks_for = request(has, "memory"), request(found.resources, "memory")
+    if asked_for is not None and asks_for is not None and asks_for < min(asked_for, needed) - MIB:
+        top = [asked.memory.most, around.ranges.container_memory.max]
+        assert any(most is not None and asked_for > most for most in top) or around.ranges.pod_memory.max
+
+
+@examples
+@given(has=any_resources, made=any_proposal, asked=any_rules, around=any_surroundings)
+def test_property_7_missing_metrics_prevent_changes(
+    has: Resources, made: Proposal, asked: Rules, around: Surroundings
+) -> None:
+    found = recommend(
+        Container("app", "main", has), proposal=made, evidence=Evidence(), rules=asked, around=around, now=NOW
+    )
+    assert found.resources == has
+    assert found.held is not None
+    assert "cpu" in found.held
+    assert "memory" in found.held
+
+
+@examples
+@given(made=recommendations())
+def test_property_10_recommendation_format_completeness(made: Made) -> None:
+    found = made.found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Recommendation) == found
+    assert 0 < len(found.text) <= LONGEST_TEXT
+    assert all(factor.name and factor.detail and factor.source for factor in found.explanation)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    usage=st.lists(st.floats(0.05, 4), min_size=10, max_size=30),
+    percentile=st.sampled_from(["P50", "P90", "P95", "P99"]),
+    factor=st.floats(1, 3),
+)
+def test_property_14_strategy_application(usage: list[float], percentile: str, factor: float) -> None:
+    config = MetricsConfig.model_validate(
+        {"percentile": percentile, "safetyFactor": factor, "rollingWindow": "24h"}
+    )
+    sizer = strategy("percentile", containers=1, **percentile_settings(config))
+    for place, cores in enumerate(usage):
+        sizer.observe(place * 60.0, np.array([cores]), np.array([cores * GIB]))
+    asked = proposal(
+        sizer.recommend(len(usage) * 60.0), 0, strategy="percentile", facts=percentile_facts(config)
+    )
+    found = recommend(
+        Container("app", "main", Resources(1, None, 1, None)),
+        proposal=msgspec.structs.replace(
+            asked,
+            cpu=msgspec.structs.replace(asked.cpu, lower=math.nan),
+            memory=msgspec.structs.replace(asked.memory, lower=math.nan),
+        ),
+        evidence=WELL_KNOWN,
+        rules=msgspec.structs.replace(
+            FREE,
+            cpu=msgspec.structs.replace(FREE.cpu, increase=1e9),
+            memory=msgspec.structs.replace(FREE.memory, increase=1e12),
+        ),
+        around=Surroundings(qos="Burstable"),
+        now=NOW,
+    )
+    ordered = sorted(usage)
+    exact = ordered[math.ceil(int(percentile[1:]) / 100 * len(ordered)) - 1] * factor
+    cpu, memory = found.resources.cpu_request, found.resources.memory_request
+    assert cpu is not None
+    assert memory is not None
+    assert exact * 1000 * 0.985 <= cpu <= exact * 1000 * 1.07 + 1  # the strategy's buckets, and our rounding
+    assert exact * GIB * 0.985 <= memory <= exact * GIB * 1.02 + MIB
+    assert found.explanation[0] == Factor(
+        "percentile", f"{percentile} of 24h0m0s, times {factor:g}", "policy metricsConfig"
+    )
+
+
+@examples
+@given(made=recommendations())
+def test_property_24_skip_reason_recording(made: Made) -> None:
+    found, has = made.found, made.has
+    if found.held is not None:
+        assert found.held
+        assert found.resources == has
+    elif found.resources == has:
+        assert not any(is_held(found, resource) for resource in RESOURCES)
+
+
+@examples
+@given(made=recommendations())
+def test_a_request_is_never_above_its_limit(made: Made) -> None:
+    found = made.found.resources
+    for resource in RESOURCES:
+        asked, most = request(found, resource), limit(found, resource)
+        assert asked is None or most is None or asked <= most
+
+
+@examples
+@given(made=recommendations())
+def test_the_lines_of_an_explanation_lead_to_its_numbers(made: Made) -> None:
+    found, has = made.found, made.has
+    for resource in RESOURCES:
+        if is_held(found, resource):
+            continue
+        for value, limits in ((request, False), (limit, True)):
+            lines = [
+                moved
+                for factor in found.explanation
+                if factor.name.startswith(f"{resource} ")
+                and factor.name.startswith(f"{resource} limit ") is limits
+                and (moved := re.match(r"(\S+) -> (\S+):", factor.detail))
+            ]
+            assert all(before[2] == after[1] for before, after in pairwise(lines))
+            ends = amount_text(resource, value(found.resources, resource))
+            assert ends == (lines[-1][2] if lines else amount_text(resource, value(has, resource)))
+
+
+@examples
+@given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
+def test_the_qos_class_of_a_pod_never_changes(
+    data: st.DataObject, pod: tuple[Container, ...], asked: Rules, around: Surroundings
+) -> None:
+    found = recommend_pod(
+        pod,
+        proposals={one.name: data.draw(any_proposal) for one in pod},
+        evidence={one.name: data.draw(any_evidence) for one in pod},
+        rules=asked,
+        around=around,
+        now=NOW,
+    )
+    before = qos_class(one.resources for one in pod)
+    assert qos_class(one.resources for one in found) == before
+
+
+@examples
+@given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
+def test_a_pod_grows_only_into_what_its_namespace_has_left(
+    data: st.DataObject, pod: tuple[Container, ...], asked: Rules, around: Surroundings
+) -> None:
+    found = recommend_pod(
+        pod,
+        proposals={one.name: data.draw(any_proposal) for one in pod},
+        evidence={one.name: data.draw(any_evidence) for one in pod},
+        rules=asked,
+        around=around,
+        now=NOW,
+    )
+    for field in ("cpu_request", "memory_request", "cpu_limit", "memory_limit"):
+        left = getattr(around.quota, field)
+        grown = sum(
+            max((getattr(after.resources, field) or 0) - (_counted(before.resources, field) or 0), 0)
+            for before, after in zip(pod, found, strict=True)
+        )
+        assert left is None or grown * around.replicas <= max(left, 0)
+    after = [Container(one.name, one.role, new.resources) for one, new in zip(pod, found, strict=True)]
+    for resource in RESOURCES:
+        most = getattr(around.ranges, f"pod_{resource}").max
+        together = getattr(beside(after, ""), f"{resource}_request")
+        assert most is None or together <= max(most, getattr(beside(pod, ""), f"{resource}_request") or 0)
+
+
+def _counted(has: Resources, field: str) -> int | None:
+    """A request that is left to its limit counts as that much already."""
+    resource, part = field.split("_")
+    return request(has, resource) if part == "request" else getattr(has, field)
+
+
+@examples
+@given(made=recommendations())
+def test_what_is_recommended_is_admitted_by_the_limit_range(made: Made) -> None:
+    found, has, around = made.found, made.has, made.around
+    for resource in RESOURCES:
+        if is_held(found, resource) or getattr(found.resources, f"{resource}_request") == getattr(
+            has, f"{resource}_request"
+        ):
+            continue
+        demands = getattr(around.ranges, f"container_{resource}")
+        asked, most = request(found.resources, resource), limit(found.resources, resource)
+        assert asked is not None
+        assert asked >= demands.min
+        assert demands.max is None or max(asked, most or 0) <= demands.max
+        assert most is None or most <= asked * demands.ratio or most == limit(has, resource)
+
+
+@examples
+@given(
+    requests=st.lists(st.integers(1, 8000), min_size=1, max_size=4),
+    wanted=st.lists(st.integers(1, 8000), min_size=4, max_size=4),
+    usage=st.lists(st.integers(1, 8000), min_size=4, max_size=4),
+    target=st.floats(0.2, 1.0),
+)
+def test_utilisation_never_rises_above_an_autoscalers_target(
+    requests: list[int], wanted: list[int], usage: list[int], target: float
+) -> None:
+    used = [min(use, 2 * asked) for use, asked in zip(usage, requests, strict=False)]
+    before = sum(used) / sum(requests)
+    pod = [Container(f"c{place}", "main", Resources(asked)) for place, asked in enumerate(requests)]
+    found = recommend_pod(
+        pod,
+        proposals={
+            one.name: Proposal(cpu=Ask(float(asked)), strategy="test")
+            for one, asked in zip(pod, wanted, strict=False)
+        },
+        evidence={one.name: WELL_KNOWN for one in pod},
+        rules=FREE,
+        around=Surroundings(
+            autoscalers=(UtilisationTarget(name="web", resource="cpu", target=target, highest=before),)
+        ),
+        now=NOW,
+    )
+    after = sum(used) / sum(one.resources.cpu_request or 0 for one in found)
+    assert after <= max(target, before) * (1 + 1e-9)
+
+
+@examples
+@given(has=any_resources, made=any_proposal, around=any_surroundings)
+def test_holding_beside_an_autoscaler_leaves_its_resource_alone(
+    has: Resources, made: Proposal, around: Surroundings
+) -> None:
+    found = recommend(
+        Container("app", "main", has),
+        proposal=made,
+        evidence=WELL_KNOWN,
+        rules=msgspec.structs.replace(FREE, beside_hpa=BesideHpa.HOLD),
+        around=around,
+        now=NOW,
+    )
+    for scaler in around.autoscalers:
+        assert request(found.resources, scaler.resource) == request(has, scaler.resource)
+
+
+@examples
+@given(start=st.integers(16, 2048), most=st.none() | st.integers(64, 65536), hours=st.integers(10, 40))
+def test_a_leak_is_fed_a_few_times_and_then_held(start: int, most: int | None, hours: int) -> None:
+    """A container that fills whatever it gets and is killed within the hour, for as long as that."""
+    bounds = {} if most is None else {"max": f"{most}Mi"}
+    assume(most is None or start <= most)
+    asked = rules(
+        updateStrategy={"updateRequestsOnly": False}, resourceBounds={"memory": {"min": "16Mi", **bounds}}
+    )
+    has, deaths, sizes = Resources(100, None, start * MIB, start * MIB), [], [start * MIB]
+    held: str | None = None
+    for hour in range(hours):
+        now = NOW + hour * 3600
+        deaths.append(Kill(now - 60, has.memory_limit or 0))
+        found = recommend(
+            Container("leak", "main", has),
+            proposal=Proposal(strategy="test"),
+            evidence=Evidence(
+                samples=2000, first=0, last=now, memory_peak=has.memory_limit, kills=tuple(deaths)
+            ),
+            rules=asked,
+            around=Surroundings(qos="Burstable"),
+            now=now,
+        )
+        has, held = found.resources, found.held
+        sizes.append(has.memory_limit or 0)
+    raises = sum(after > before for before, after in pairwise(sizes))
+    assert raises <= asked.caution.oom_raises
+    assert held is not None
+    assert most is None or sizes[-1] <= most * MIB
+    assert "killed" in held
+
+
+@examples
+@given(has=any_resources, made=any_proposal, asked=any_rules, around=any_surroundings)
+def test_what_was_recommended_is_not_changed_again(
+    has: Resources, made: Proposal, asked: Rules, around: Surroundings
+) -> None:
+    """With the same evidence sizes come to rest: what is applied does not set off another change for ever."""
+    around = msgspec.structs.replace(around, qos=qos_class([has]), autoscalers=())
+    seen = [has]
+    for _ in range(60):
+        found = recommend(
+            Container("app", "main", seen[-1]),
+            proposal=made,
+            evidence=WELL_KNOWN,
+            rules=asked,
+            around=around,
+            now=NOW,
+        )
+        if found.resources == seen[-1]:
+            return
+        assert found.resources not in seen
+        seen.append(found.resources)

@@ -1,0 +1,452 @@
+"""Each guard does the one thing that it is there for."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sizing.containers import DAY, FREE, GIB, NOW, WELL_KNOWN, cases, names, rules, sized
+from trimtab.api.optimizationpolicy import BesideHpa, LimitMode
+from trimtab.kube.nodes import Room
+from trimtab.kube.pods import Container, Resources
+from trimtab.sizing import caps, change, floors, limits
+from trimtab.sizing.around import recommend_pod
+from trimtab.sizing.case import Hold, Step
+from trimtab.sizing.change import round_up
+from trimtab.sizing.evidence import Evidence, Heap, Kill
+from trimtab.sizing.gate import gate
+from trimtab.sizing.limits import Pair
+from trimtab.sizing.oom import after_kills, in_a_row
+from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.recommendation import MIB, Factor, Recommendation
+from trimtab.sizing.rules import ResourceRules, Rules
+from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget
+
+with_ = msgspec.structs.replace
+
+
+def limit_rules(mode: LimitMode, **more: float) -> Rules:
+    """Rules by which both limits follow in this way."""
+    return with_(
+        FREE,
+        cpu=with_(FREE.cpu, limit=mode, **more),
+        memory=with_(FREE.memory, limit=mode, **more),
+    )
+
+
+# The gate
+
+
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [
+        (with_(WELL_KNOWN, samples=9), "9 samples, 10 are needed"),
+        (with_(WELL_KNOWN, last=NOW - 3600), "the last sample is 60 min old"),
+        (with_(WELL_KNOWN, memory_peak=0), "no process runs in 0 bytes"),
+        (with_(WELL_KNOWN, cpu_peak=10**6), "more than any node has"),
+    ],
+    ids=["too few", "stale", "nothing", "impossible"],
+)
+def test_the_gate_lets_no_bad_evidence_through(evidence: Evidence, why: str) -> None:
+    around = Surroundings(qos="Burstable", node=Room(cpu=64_000, memory=256 * GIB, pods=1))
+    hold = gate(
+        cases(proposal=Proposal(cpu=Ask(500.0), strategy="test"), evidence=evidence, around=around)[0]
+    )
+    assert hold is not None
+    assert why in hold.why
+
+
+@pytest.mark.parametrize("target", [math.nan, math.inf, -math.inf, -1.0, 1e12])
+def test_the_gate_believes_no_impossible_target(target: float) -> None:
+    assert gate(cases(proposal=Proposal(cpu=Ask(target), strategy="test"))[0]) is not None
+
+
+def test_a_job_that_ran_yesterday_is_not_stale() -> None:
+    evidence = with_(WELL_KNOWN, last=NOW - DAY, runs_on=False)
+    assert sized(500, 500 * MIB, evidence=evidence).held is None
+
+
+def test_without_data_for_one_resource_the_other_is_sized() -> None:
+    found = sized(cpu=500)
+    assert found.resources == Resources(500, 2000, GIB, 2 * GIB)
+    assert found.held is None
+    assert "memory held" in names(found)
+
+
+# Floors
+
+
+def test_a_short_history_may_raise_but_not_lower() -> None:
+    young = with_(WELL_KNOWN, first=NOW - 3600)
+    assert sized(500, evidence=young).resources.cpu_request == 1000
+    assert sized(1800, evidence=young).resources.cpu_request == 1800
+
+
+def test_gaps_may_hide_peaks() -> None:
+    assert sized(500, evidence=with_(WELL_KNOWN, coverage=0.4)).resources.cpu_request == 1000
+
+
+def test_a_throttled_container_keeps_its_cpu_and_its_limit() -> None:
+    throttled = with_(WELL_KNOWN, throttled=0.3)
+    found = sized(500, evidence=throttled, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=1.0))
+    assert (found.resources.cpu_request, found.resources.cpu_limit) == (1000, 2000)
+    assert "cpu throttling" in names(found)
+
+
+def test_memory_shrinks_no_further_than_its_recent_peak_and_headroom() -> None:
+    found = sized(memory=100 * MIB, evidence=with_(WELL_KNOWN, memory_peak=500 * MIB))
+    assert found.resources.memory_request == 550 * MIB
+    assert (
+        sized(memory=100 * MIB, evidence=with_(WELL_KNOWN, memory_peak=None)).resources.memory_request == GIB
+    )
+
+
+def test_a_limit_shrinks_no_further_than_the_peak_either() -> None:
+    evidence = with_(WELL_KNOWN, memory_peak=1536 * MIB)
+    found = sized(memory=GIB, evidence=evidence, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=1.0))
+    assert found.resources.memory_limit == math.ceil(1536 * MIB * 1.1)
+
+
+def test_memory_covers_the_start_and_cpu_does_so_for_init_containers_only() -> None:
+    start = with_(WELL_KNOWN, memory_start=600 * MIB, cpu_start=800)
+    assert sized(memory=100 * MIB, evidence=start).resources.memory_request == 660 * MIB
+    assert sized(cpu=100, evidence=start).resources.cpu_request == 100
+    assert sized(cpu=100, evidence=start, role="init").resources.cpu_request == 800
+
+
+def test_a_heap_needs_its_bound_and_what_stands_besides() -> None:
+    java = with_(WELL_KNOWN, heap=Heap(600 * MIB, "-Xmx in args"))
+    found = sized(memory=100 * MIB, evidence=java)
+    assert found.resources.memory_request == 750 * MIB
+    assert found.explanation[-1].source == "-Xmx in args"
+    small = floors.heap(cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1])
+    assert small is not None
+    assert small.amount == 128 * MIB
+
+
+def test_a_sawtooth_of_unknown_bound_keeps_a_quarter_above_its_peak() -> None:
+    found = sized(memory=100 * MIB, evidence=with_(WELL_KNOWN, sawtooth=True, memory_peak=400 * MIB))
+    assert found.resources.memory_request == 500 * MIB
+
+
+def test_an_init_container_shrinks_only_as_far_as_that_saves_anything() -> None:
+    around = Surroundings(qos="Burstable", staying=Resources(600, 0, 0, 0))
+    assert sized(cpu=100, role="init", around=around).resources.cpu_request == 600
+    below = Surroundings(qos="Burstable", staying=Resources(1500, 0, 0, 0))
+    assert sized(cpu=100, role="init", around=below).resources.cpu_request == 1000
+    assert sized(cpu=100, role="sidecar", around=around).resources.cpu_request == 100
+
+
+def autoscaled(highest: float | None, container: str | None = None) -> Surroundings:
+    scaler = UtilisationTarget(name="web", resource="cpu", target=0.8, highest=highest, container=container)
+    return Surroundings(qos="Burstable", autoscalers=(scaler,))
+
+
+def test_beside_an_autoscaler_a_request_shrinks_until_the_target_is_met() -> None:
+    assert sized(cpu=100, around=autoscaled(0.4)).resources.cpu_request == 500
+    assert sized(cpu=100, around=autoscaled(0.8)).resources.cpu_request == 1000
+    assert sized(cpu=100, around=autoscaled(None)).resources.cpu_request == 1000
+    assert sized(cpu=100, around=autoscaled(0.4, container="sidecar")).resources.cpu_request == 100
+
+
+def test_an_autoscaler_on_another_resource_is_harmless() -> None:
+    assert sized(memory=500 * MIB, around=autoscaled(0.9)).resources.memory_request == 500 * MIB
+
+
+def test_a_policy_may_hold_what_an_autoscaler_looks_at() -> None:
+    found = sized(100, 500 * MIB, asked=with_(FREE, beside_hpa=BesideHpa.HOLD), around=autoscaled(0.1))
+    assert found.resources == Resources(1000, 2000, 500 * MIB, 2 * GIB)
+    assert "cpu held" in names(found)
+
+
+def test_bounds_do_not_bring_a_request_below_what_its_autoscaler_allows() -> None:
+    asked = with_(FREE, cpu=with_(FREE.cpu, most=300))
+    found = sized(cpu=100, asked=asked, around=autoscaled(0.4))
+    assert found.resources.cpu_request == 1000
+    assert found.held is not None
+
+
+# Changes
+
+
+def test_a_plausible_request_is_left_alone() -> None:
+    case, _ = cases(proposal=Proposal(cpu=Ask(700.0, 500.0, 1200.0), strategy="test"))
+    assert change.deadband(700, case) == Step(
+        1000, "lies between 500m and 1200m: not worth a change", "strategy"
+    )
+
+
+def test_small_changes_are_left_undone_by_share_and_by_amount() -> None:
+    case, _ = cases(asked=with_(FREE, minimum_change=0.1))
+    assert change.smallest_change(901, case) is not None
+    assert change.smallest_change(900, case) is None
+    tiny, _ = cases(asked=with_(FREE, cpu=with_(FREE.cpu, smallest=5)), has=Resources(10))
+    assert change.smallest_change(6, tiny) is not None
+    assert change.smallest_change(5, tiny) is None
+
+
+def test_one_step_goes_so_far_and_shrinking_is_slower() -> None:
+    asked = rules()
+    assert asked.memory.decrease < asked.memory.increase
+    cpu, memory = cases(asked=asked)
+    assert change.largest_step(1, cpu) == Step(500, "at most 50% less at once", "policy changes.cpu")
+    assert change.largest_step(9000, cpu) == Step(3000, "at most 200% more at once", "policy changes.cpu")
+    shrunk = change.largest_step(1, memory)
+    assert shrunk is not None
+    assert shrunk.amount == math.ceil(GIB * 0.7)
+
+
+@given(amount=st.integers(1, 10**6))
+def test_rounding_never_goes_below_the_need_nor_far_above(amount: int) -> None:
+    rounded = round_up("cpu", amount)
+    assert amount <= rounded <= amount * 1.05
+    assert rounded == amount or amount >= 100
+    assert round_up("cpu", rounded) == rounded
+    assert amount <= round_up("memory", amount) < amount + MIB
+
+
+def test_rounded_numbers_can_be_read() -> None:
+    assert [round_up("cpu", amount) for amount in (7, 99, 101, 201, 999, 1001, 2345, 12345)] == [
+        7, 99, 105, 210, 1000, 1050, 2400, 12500,
+    ]  # fmt: skip
+    assert round_up("memory", 100 * MIB + 1) == 101 * MIB
+
+
+# OOM kills
+
+
+def kills(*with_memory: int) -> tuple[Kill, ...]:
+    return tuple(
+        Kill(NOW - 60 * (len(with_memory) - place), memory) for place, memory in enumerate(with_memory)
+    )
+
+
+def test_a_kill_raises_memory_above_what_there_was() -> None:
+    case = cases(evidence=with_(WELL_KNOWN, kills=kills(GIB)))[1]
+    assert after_kills(GIB, case) == Step(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
+    small = cases(evidence=with_(WELL_KNOWN, kills=kills(64 * MIB)))[1]
+    assert after_kills(MIB, small) == Step(164 * MIB, "killed with 64Mi", "OOM kills")
+
+
+def test_a_kill_needs_no_other_data() -> None:
+    found = sized(
+        evidence=Evidence(kills=kills(2 * GIB)), asked=limit_rules(LimitMode.KEEP_RATIO), memory=math.nan
+    )
+    assert found.resources.memory_request == round_up("memory", math.ceil(2 * GIB * 1.2))
+    assert found.resources.cpu_request == 1000
+
+
+def test_a_kill_at_a_limit_that_is_kept_says_so() -> None:
+    found = sized(memory=2 * GIB, evidence=with_(WELL_KNOWN, kills=kills(2 * GIB)))
+    assert found.resources.memory_request == 2 * GIB
+    assert any("let limits follow" in factor.detail for factor in found.explanation)
+
+
+def test_killed_again_and_again_with_more_is_a_leak() -> None:
+    ceiling = with_(FREE, memory=with_(FREE.memory, most=64 * GIB))
+    leak = cases(evidence=with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB)), asked=ceiling)[1]
+    held = after_kills(GIB, leak)
+    assert isinstance(held, Hold)
+    assert "leak" in held.why
+    loop = cases(evidence=with_(WELL_KNOWN, kills=kills(GIB, GIB, GIB, GIB, GIB)), asked=ceiling)[1]
+    assert isinstance(after_kills(GIB, loop), Step)
+
+
+def test_without_a_ceiling_memory_is_raised_once() -> None:
+    twice = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB))
+    held = after_kills(GIB, cases(evidence=twice)[1])
+    assert isinstance(held, Hold)
+    assert "resourceBounds.memory.max" in held.why
+    node = Surroundings(node=Room(cpu=64_000, memory=256 * GIB, pods=1))
+    assert isinstance(after_kills(GIB, cases(evidence=twice, around=node)[1]), Step)
+
+
+def test_an_old_kill_is_over() -> None:
+    old, new = Kill(NOW - 3 * DAY, GIB), Kill(NOW - 60, GIB)
+    assert in_a_row((old, new), NOW, DAY) == (new,)
+    assert in_a_row((old,), NOW, DAY) == ()
+
+
+# Caps
+
+
+def test_a_pod_has_a_floor_that_its_containers_share() -> None:
+    asked = with_(FREE, caution=with_(FREE.caution, pod_cpu=25))
+    case, _ = cases(asked=asked, around=Surroundings(containers=2))
+    assert caps.pod_floor(1, case) == Step(13, "a pod has at least 25m", "operator")
+
+
+def test_a_pod_is_no_larger_than_the_largest_node_beside_its_other_containers() -> None:
+    around = Surroundings(
+        qos="Burstable", node=Room(cpu=4000, memory=8 * GIB, pods=1), others=Resources(1500, 0, 0, 0)
+    )
+    assert sized(cpu=9000, has=Resources(1000), around=around).resources.cpu_request == 2500
+    assert sized(cpu=9000, has=Resources(3000), around=around).resources.cpu_request == 3000
+
+
+def test_growth_stops_at_what_is_left_of_the_quota() -> None:
+    around = Surroundings(qos="Burstable", quota=Resources(500, None, None, None), replicas=5)
+    found = sized(cpu=1500, around=around)
+    assert found.resources.cpu_request == 1100
+    assert found.explanation[-2].source == "ResourceQuota"
+    assert sized(cpu=500, around=around).resources.cpu_request == 500
+
+
+def test_a_limit_range_bounds_containers_and_pods() -> None:
+    mine = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(min=200, max=2000)))
+    assert sized(cpu=50, around=mine).resources.cpu_request == 200
+    assert sized(cpu=9000, around=mine, has=Resources(1000)).resources.cpu_request == 2000
+    pod = Surroundings(
+        qos="Burstable", ranges=Ranges(pod_cpu=Range(max=3000)), others=Resources(1200, 0, 0, 0)
+    )
+    assert sized(cpu=9000, around=pod, has=Resources(1000)).resources.cpu_request == 1800
+
+
+def test_what_cannot_all_be_met_is_held() -> None:
+    asked = with_(FREE, cpu=ResourceRules(least=500))
+    around = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(max=300)))
+    found = sized(cpu=100, has=Resources(200), asked=asked, around=around)
+    assert found.resources.cpu_request == 200
+    assert found.held is not None
+    assert "at least 500m" in found.held
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "has", "expected"),
+    [
+        (LimitMode.KEEP, {}, Resources(1000, 2000), Resources(500, 2000)),
+        (LimitMode.KEEP_RATIO, {}, Resources(1000, 2000), Resources(500, 1000)),
+        (LimitMode.KEEP_RATIO, {}, Resources(1000, None), Resources(500, None)),
+        (LimitMode.KEEP_RATIO, {}, Resources(None, 1000), Resources(500, 500)),
+        (LimitMode.MULTIPLIER, {"multiplier": 1.5}, Resources(1000, None), Resources(500, 750)),
+        (LimitMode.HEADROOM, {"headroom": 100}, Resources(1000, 2000), Resources(500, 600)),
+        (LimitMode.REMOVE, {}, Resources(1000, 2000), Resources(500, None)),
+    ],
+)
+def test_limits_follow_as_the_policy_says(
+    mode: LimitMode, more: dict[str, float], has: Resources, expected: Resources
+) -> None:
+    assert sized(cpu=500, has=has, asked=limit_rules(mode, **more)).resources == expected
+
+
+def test_a_request_stops_at_a_limit_that_is_kept() -> None:
+    assert sized(cpu=5000).resources == Resources(2000, 2000, GIB, 2 * GIB)
+
+
+def test_a_limit_that_the_namespace_would_bring_back_is_not_removed() -> None:
+    asked = limit_rules(LimitMode.REMOVE)
+    for around in (
+        Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(default=3000))),
+        Surroundings(qos="Burstable", quota=Resources(None, 10_000, None, None)),
+    ):
+        assert sized(cpu=500, asked=asked, around=around).resources.cpu_limit == 2000
+
+
+def test_a_limit_is_no_more_above_its_request_than_the_namespace_admits() -> None:
+    around = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(ratio=3.0)))
+    assert sized(cpu=500, around=around).resources.cpu_request == 667
+    follows = sized(cpu=500, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=5.0), around=around)
+    assert (follows.resources.cpu_request, follows.resources.cpu_limit) == (500, 1500)
+
+
+def test_a_limit_that_differs_little_is_left_alone() -> None:
+    asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=2.1), minimum_change=0.1)
+    assert limits.follow(Pair(1000, 2000), cases(asked=asked)[0]) is None
+
+
+# QoS classes
+
+GUARANTEED = Resources(1000, 1000, GIB, GIB)
+
+
+def test_a_guaranteed_pod_keeps_its_requests_where_limits_are_kept() -> None:
+    found = sized(500, 500 * MIB, has=GUARANTEED)
+    assert found.resources == GUARANTEED
+    assert found.held is not None
+    assert "Guaranteed" in found.held
+
+
+@pytest.mark.parametrize("mode", [LimitMode.KEEP_RATIO, LimitMode.REMOVE, LimitMode.MULTIPLIER])
+def test_a_guaranteed_pod_stays_guaranteed_however_its_limits_follow(mode: LimitMode) -> None:
+    found = sized(500, 500 * MIB, has=GUARANTEED, asked=limit_rules(mode, multiplier=2.0))
+    assert found.resources == Resources(500, 500, 500 * MIB, 500 * MIB)
+
+
+def test_a_best_effort_pod_gets_no_requests_unless_asked() -> None:
+    found = sized(500, 500 * MIB, has=Resources())
+    assert found.resources == Resources()
+    assert "BestEffort" in str(found.held)
+    asked = with_(FREE, keep_qos=False)
+    assert sized(500, 500 * MIB, has=Resources(), asked=asked).resources == Resources(
+        500, None, 500 * MIB, None
+    )
+
+
+def test_a_container_without_requests_in_a_burstable_pod_gets_them() -> None:
+    found = sized(500, 500 * MIB, has=Resources(), around=Surroundings(qos="Burstable"))
+    assert found.resources == Resources(500, None, 500 * MIB, None)
+
+
+def test_a_burstable_pod_does_not_become_guaranteed() -> None:
+    found = sized(5000, 5 * GIB)
+    assert found.resources == Resources(1999, 2000, 2 * GIB, 2 * GIB)
+    assert names(found)[-1] == "cpu QoS"
+
+
+# The pod
+
+
+def test_the_containers_of_a_pod_share_what_is_left() -> None:
+    pod = [Container("a", "main", Resources(1000)), Container("b", "sidecar", Resources(1000))]
+    asks = {one.name: Proposal(cpu=Ask(2000.0), strategy="test") for one in pod}
+    found = recommend_pod(
+        pod,
+        proposals=asks,
+        evidence=dict.fromkeys(asks, WELL_KNOWN),
+        rules=FREE,
+        around=Surroundings(quota=Resources(1500, None, None, None)),
+        now=NOW,
+    )
+    assert [one.resources.cpu_request for one in found] == [2000, 1500]
+
+
+def test_a_container_of_which_nothing_is_known_is_held() -> None:
+    (found,) = recommend_pod(
+        [Container("a", "main", Resources(1000))],
+        proposals={},
+        evidence={},
+        rules=FREE,
+        around=Surroundings(),
+        now=NOW,
+    )
+    assert found.held == "cpu: 0 samples, 10 are needed; memory: 0 samples, 10 are needed"
+
+
+# The text
+
+
+def test_an_explanation_reads_from_the_strategy_to_the_answer() -> None:
+    found = sized(237.3, evidence=with_(WELL_KNOWN, throttled=0.0), asked=rules(), around=autoscaled(0.3))
+    assert found.text.splitlines()[:3] == [
+        "cpu strategy: 1000m -> 238m: target [strategy test]",
+        "cpu utilisation: 238m -> 375m: keeps its utilisation at or below 80% [HPA web]",
+        "cpu largest step: 375m -> 500m: at most 50% less at once [policy changes.cpu]",
+    ]
+
+
+@given(details=st.lists(st.text(max_size=900), max_size=60), held=st.none() | st.text(max_size=5000))
+def test_a_text_fits_the_status_and_keeps_both_ends(details: list[str], held: str | None) -> None:
+    factors = tuple(Factor(f"f{place}", detail, "test") for place, detail in enumerate(details))
+    text = Recommendation("app", Resources(), factors, held).text
+    assert len(text) <= 4096
+    if factors:
+        assert text.startswith("f0: ")
+    if held is not None:
+        assert "held: " in text
