@@ -1,0 +1,121 @@
+"""A certificate of our own making, and what can be asked of one. Pure: the time is passed in.
+
+Each certificate has an authority of its own, whose key is thrown away once it has signed: there is nothing that could
+sign another, and nothing to guard but the serving key. An API server that trusts the old and the new authority at once
+(`Pair.authority` holds both) notices nothing of a renewal.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_SKEW = timedelta(minutes=10)
+"""So far may the API server's clock be behind ours."""
+
+_RENEWED_AT = 1 / 3
+"""A certificate is renewed when this share of its time is left: weeks in which a failure can be noticed."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A serving certificate, its key, and the authorities that the API server is to trust; all PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    authority: bytes
+
+    @property
+    def expires(self) -> datetime:
+        return _leaf(self).not_valid_after_utc
+
+    def serves(self, names: Sequence[str], *, now: datetime) -> bool:
+        """Whether it is for all of these names, and good for a while yet."""
+        leaf = _leaf(self)
+        stated = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        lasts = leaf.not_valid_after_utc - leaf.not_valid_before_utc
+        return set(map(_name, names)) <= set(stated) and now < leaf.not_valid_after_utc - lasts * _RENEWED_AT
+
+    def after(self, before: Pair | None, *, now: datetime) -> Pair:
+        """This one, with the authority of the one before trusted too for as long as that is in use."""
+        if before is None or before.expires <= now:
+            return self
+        latest = x509.load_pem_x509_certificates(before.authority)[0]
+        return replace(self, authority=self.authority + latest.public_bytes(serialization.Encoding.PEM))
+
+
+def made(names: Sequence[str], *, now: datetime, lasts: timedelta) -> Pair:
+    """A new certificate for these names (of hosts, or addresses), and its authority."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"trimtab webhook authority {now:%Y-%m-%dT%H:%M:%S}")]
+    )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trimtab webhook")])
+
+    def begun(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(issuer)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _SKEW)
+            .not_valid_after(now + lasts)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        )
+
+    authority = (
+        begun(issuer, authority_key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    leaf = (
+        begun(subject, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return Pair(
+        certificate=leaf.public_bytes(pem),
+        key=key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        authority=authority.public_bytes(pem),
+    )
+
+
+def _leaf(pair: Pair) -> x509.Certificate:
+    return x509.load_pem_x509_certificates(pair.certificate)[0]
+
+
+def _name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

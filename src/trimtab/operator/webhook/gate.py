@@ -1,0 +1,102 @@
+"""The webhook of one process: listens, and keeps its certificate, its registration and each other in step.
+
+At every look: the certificate that holds now, then the API server's trust in it, and only then is it shown. One that
+replaces another is shown a look later, when every API server has heard whom to trust; until then the old one, which
+is trusted too, goes on. Every replica does this for itself and ends up with the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Never, Protocol
+
+import structlog
+from aiohttp import web
+
+from trimtab.kube.auth.tls import KeyPair
+from trimtab.kube.client import Client
+from trimtab.kube.errors import KubeError, describe
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.listening import listening
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.webhook.certificate import Pair
+from trimtab.operator.webhook.given import GivenCertificate
+from trimtab.operator.webhook.registration import Registration
+from trimtab.operator.webhook.shared import SharedCertificate
+
+log = structlog.get_logger(__name__)
+
+_INTERVAL = 30.0
+
+
+class Certificate(Protocol):
+    """Where the certificate comes from."""
+
+    async def current(self) -> Pair: ...
+
+
+class Gate:
+    """A webhook at its address; `listening` while the block lasts, and `run` as a task in it."""
+
+    def __init__(
+        self,
+        client: Client,
+        config: OperatorConfig,
+        *,
+        now: Callable[[], datetime],
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._address = config.webhook.address
+        self._metrics = metrics or Metrics()
+        self._registration = Registration(client, config.webhook, config.namespace)
+        self._certificate: Certificate
+        if config.webhook.certificate_files:
+            self._certificate = GivenCertificate(config.webhook.certificate_files)
+        else:
+            self._certificate = SharedCertificate(
+                client,
+                namespace=config.namespace,
+                secret=config.webhook.secret,
+                names=self._registration.names,
+                lasts=timedelta(seconds=config.webhook.certificate_lasts.seconds),
+                now=now,
+            )
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._shown: Pair | None = None
+        self._trouble = "has no certificate yet"
+
+    def trouble(self) -> str:
+        """Why it cannot answer; empty when it can. A check of `health`."""
+        return "" if self._shown else self._trouble
+
+    @asynccontextmanager
+    async def listening(self, application: web.Application) -> AsyncIterator[int]:
+        """Listen, over TLS."""
+        async with listening(application, self._address, tls=self._tls) as port:
+            yield port
+
+    async def run(self, *, interval: float = _INTERVAL) -> Never:
+        """Look again and again until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except KubeError as error:
+                self._trouble = describe(error)
+                log.warning("webhook.not_kept", error=self._trouble)
+            await asyncio.sleep(interval if self._shown else min(interval, 1.0))
+
+    async def look(self) -> None:
+        """Once: certificate, trust, show."""
+        pair = await self._certificate.current()
+        usable = KeyPair.read(pair.certificate, pair.key, where=("webhook certificate", "webhook key"))
+        was_trusted = await self._registration.publish(pair.authority)
+        if pair != self._shown and (was_trusted or self._shown is None):
+            usable.show_in(self._tls)
+            self._shown = pair
+            self._metrics.webhook_certificate_expiry.set(usable.expires.timestamp())
+            log.info("webhook.certificate_shown", expires=usable.expires.isoformat())

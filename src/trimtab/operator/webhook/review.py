@@ -1,0 +1,96 @@
+"""AdmissionReview v1, the language in which an API server asks whether an object may come in. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from trimtab.kube.client import Object
+
+_WARNING_LENGTH = 256
+"""What is longer, the API server cuts."""
+
+
+class Request(msgspec.Struct, rename="camel", frozen=True):
+    """What the API server asks."""
+
+    uid: str
+    operation: str = ""
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+
+    @property
+    def changes_spec(self) -> bool:
+        """What came in once is not refused when something else of it changes: a finalizer, a label."""
+        then, now = self.old_object or {}, self.object or {}
+        return self.operation != "UPDATE" or _weighed(then) != _weighed(now)
+
+
+class _Review(msgspec.Struct, frozen=True):
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What we say: in, unless there are problems; and in as the patch has it."""
+
+    problems: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    patch: Sequence[Object] = ()
+
+    @property
+    def admits(self) -> bool:
+        return not self.problems
+
+
+def request_of(body: bytes) -> Request:
+    """The question in a body; msgspec's own errors where there is none."""
+    return msgspec.json.decode(body, type=_Review).request
+
+
+def reply(request: Request, answer: Answer) -> bytes:
+    """The answer as the API server reads it."""
+    response: Object = {"uid": request.uid, "allowed": answer.admits}
+    if answer.warnings:
+        response["warnings"] = [_cut(warning) for warning in answer.warnings]
+    if answer.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(answer.patch)).decode()
+    if answer.problems:
+        response["status"] = {
+            "code": 422,
+            "reason": "Invalid",
+            "message": "; ".join(answer.problems),
+            # With these, kubectl says it as it says what the CRD refuses: a line a field.
+            "details": _named(request) | {"causes": [_cause(problem) for problem in answer.problems]},
+        }
+    return msgspec.json.encode(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    )
+
+
+def _named(request: Request) -> Object:
+    stated = request.object or {}
+    return {
+        "name": (stated.get("metadata") or {}).get("name", ""),
+        "group": str(stated.get("apiVersion", "")).partition("/")[0],
+        "kind": stated.get("kind", ""),
+    }
+
+
+def _cause(problem: str) -> Object:
+    field, _, message = problem.partition(": ")
+    return {"field": field, "message": message, "reason": "FieldValueInvalid"}
+
+
+def _cut(warning: str) -> str:
+    return warning if len(warning) <= _WARNING_LENGTH else warning[: _WARNING_LENGTH - 1] + "…"
+
+
+def _weighed(policy: Object) -> tuple[Any, Any]:
+    """The parts of a policy that are judged."""
+    return policy.get("spec"), (policy.get("metadata") or {}).get("annotations")

@@ -1,0 +1,75 @@
+"""Certificates of our own making: believed by a verifier that is not ours, renewed in time, old beside new."""
+
+import ssl
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from trimtab.operator.webhook.certificate import Pair, made
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+NAMES = ("trimtab-webhook.trimtab-system.svc", "127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return made(NAMES, now=NOW, lasts=90 * DAY)
+
+
+def test_openssl_believes_it_for_its_names_and_for_no_other(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "ca").write_bytes(pair.authority)
+    (tmp_path / "leaf").write_bytes(pair.certificate)
+
+    def verify(*options: str) -> bool:
+        command = [
+            "openssl",
+            "verify",
+            "-x509_strict",
+            "-purpose",
+            "sslserver",
+            "-CAfile",
+            str(tmp_path / "ca"),
+        ]
+        return (
+            subprocess.run(
+                [*command, *options, str(tmp_path / "leaf")], capture_output=True, check=False
+            ).returncode
+            == 0
+        )
+
+    assert verify("-verify_hostname", NAMES[0])
+    assert verify("-verify_ip", NAMES[1])
+    assert not verify("-verify_hostname", "elsewhere.svc")
+
+
+def test_it_is_renewed_when_a_third_of_its_time_is_left(pair: Pair) -> None:
+    assert pair.serves(NAMES, now=NOW + 59 * DAY)
+    assert not pair.serves(NAMES, now=NOW + 61 * DAY)
+    assert pair.expires > NOW + 61 * DAY
+
+
+def test_it_is_renewed_when_the_webhook_is_called_by_another_name(pair: Pair) -> None:
+    assert pair.serves(NAMES[:1], now=NOW)
+    assert not pair.serves(("other.svc",), now=NOW)
+
+
+def test_the_old_authority_is_trusted_beside_the_new_one_and_no_longer_than_it_matters(pair: Pair) -> None:
+    second = made(NAMES, now=NOW + 60 * DAY, lasts=90 * DAY).after(pair, now=NOW + 60 * DAY)
+    assert len(x509.load_pem_x509_certificates(second.authority)) == 2
+    assert pair.authority in second.authority
+    third = made(NAMES, now=NOW + 120 * DAY, lasts=90 * DAY).after(second, now=NOW + 120 * DAY)
+    assert len(x509.load_pem_x509_certificates(third.authority)) == 2
+    assert pair.authority not in third.authority
+    late = made(NAMES, now=NOW + 99 * DAY, lasts=90 * DAY).after(pair, now=NOW + 99 * DAY)
+    assert len(x509.load_pem_x509_certificates(late.authority)) == 1
+
+
+def test_the_authoritys_key_is_kept_nowhere_and_ours_is_never_shown(pair: Pair) -> None:
+    assert pair.key.count(b"PRIVATE KEY") == 2
+    assert b"PRIVATE KEY" not in pair.authority + pair.certificate
+    assert "PRIVATE KEY" not in repr(pair)
+    ssl.create_default_context(cadata=pair.authority.decode())

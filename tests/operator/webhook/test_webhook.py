@@ -1,0 +1,301 @@
+"""The webhook, asked by the real API server: what kubectl is told, and how its certificate comes and goes."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from harness import process
+from harness.certificates import LOOPBACK, Authority, Pair
+from harness.cluster import Cluster, KubectlError
+from trimtab.kube.client import Client
+from trimtab.kube.informer import Informer
+from trimtab.kube.policies import Policy, policies
+from trimtab.kube.resources import OPTIMIZATION_POLICIES
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.webhook.gate import Gate
+from trimtab.operator.webhook.registration import MUTATING, NAME, VALIDATING
+from trimtab.operator.webhook.rules import GUARDRAIL
+from trimtab.operator.webhook.server import Admission
+from trimtab.operator.webhook.shared import SECRETS
+
+UNKNOWN_STRATEGY = {"strategy": {"name": "crystal-ball"}}
+LIMITS = {"maxCpu": "4", "maxMemory": "8Gi", "forbiddenStrategies": ["krr"]}
+
+
+def manifest(name: str, spec: dict[str, Any] | None = None, *, guardrail: str | None = None) -> str:
+    annotations = {"annotations": {GUARDRAIL: guardrail}} if guardrail else {}
+    kind = {"apiVersion": "trimtab.io/v1alpha1", "kind": "OptimizationPolicy"}
+    return yaml.safe_dump({**kind, "metadata": {"name": name, **annotations}, "spec": spec or {}})
+
+
+class Replica:
+    """One operator's webhook on a port of its own, with a clock that can be set."""
+
+    def __init__(
+        self, client: Client, cluster: Cluster, namespace: str, *, port: int, **webhook: Any
+    ) -> None:
+        self._cluster = cluster
+        self.namespace = namespace
+        self.port = port
+        place = {"address": f"127.0.0.1:{port}", "url": f"https://127.0.0.1:{port}"}
+        self.config = OperatorConfig.model_validate(
+            {"namespace": namespace, "limits": LIMITS, "webhook": place | webhook}
+        )
+        self.present: Callable[[], list[Policy]] = list
+        self.now = datetime.now(UTC)
+        self.metrics = Metrics()
+        self.gate = Gate(client, self.config, now=lambda: self.now, metrics=self.metrics)
+        self.admission = Admission(config=lambda: self.config, policies=self._policies, metrics=self.metrics)
+
+    def _policies(self) -> list[Policy]:
+        return self.present()
+
+    async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """In a thread: the API server asks us before it answers."""
+        return await asyncio.to_thread(self._cluster.kubectl, "-n", self.namespace, *arguments, stdin=stdin)
+
+    async def apply(self, text: str, *options: str) -> str:
+        return await self.kubectl("apply", "-f", "-", *options, stdin=text)
+
+    async def refusal(self, text: str, *options: str) -> str:
+        with pytest.raises(KubectlError) as refused:
+            await self.apply(text, *options)
+        return str(refused.value)
+
+    async def until(self, condition: Callable[[str], bool], text: str) -> None:
+        """The API server hears of a new registration in its own time."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    answer = await self.apply(text, "--dry-run=server")
+                except KubectlError as error:
+                    answer = str(error)
+                if condition(answer):
+                    return
+
+    async def until_asked(self) -> None:
+        await self.until(lambda answer: "is invalid" in answer, manifest("probe", UNKNOWN_STRATEGY))
+
+    def shown(self) -> str:
+        """The certificate that a connection is shown."""
+        return ssl.get_server_certificate(("127.0.0.1", self.port)).strip()
+
+
+@pytest.fixture
+async def replica_of(
+    client: Client, cluster: Cluster, kinds: None, namespace: str
+) -> AsyncIterator[Callable[..., Replica]]:
+    """Makes replicas, which are not listening yet; at the end the API server knows of none."""
+
+    def make(*, port: int | None = None, **webhook: Any) -> Replica:
+        return Replica(client, cluster, namespace, port=port or process.free_port(), **webhook)
+
+    yield make
+    for resource in (VALIDATING, MUTATING):
+        await client.delete(resource, NAME)
+
+
+@pytest.fixture
+async def replica(replica_of: Callable[..., Replica], client: Client) -> AsyncIterator[Replica]:
+    """One that is asked, and knows the policies that are there."""
+    one = replica_of()
+    informer = Informer(client, OPTIMIZATION_POLICIES, policies())
+    one.present = lambda: list(informer.cache)
+    async with one.gate.listening(one.admission.application()):
+        following = asyncio.create_task(informer.run())
+        keeping = asyncio.create_task(one.gate.run())
+        await informer.synced(60)
+        await one.until_asked()
+        yield one
+        for task in (following, keeping):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_what_is_wrong_is_refused_with_the_field_and_the_fix(replica: Replica) -> None:
+    told = await replica.refusal(manifest("web", UNKNOWN_STRATEGY))
+    assert (
+        "The OptimizationPolicy \"web\" is invalid: spec.strategy.name: strategy 'crystal-ball' is not known"
+        in told
+    )
+    both = {"metricsConfig": {"provider": "abacus"}, "strategy": {"name": "krr"}}
+    told = await replica.refusal(manifest("web", both, guardrail="sum(rate(errors))"))
+    assert "spec.metricsConfig.provider: usage source 'abacus' is not known" in told
+    assert "spec.strategy.name: krr is forbidden by your organisation" in told
+    assert "is no PromQL" in told
+    told = await replica.refusal(manifest("web", {"resourceBounds": {"cpu": {"max": "8"}}}))
+    assert "spec.resourceBounds.cpu.max: 8 is above the limit of your organisation; use at most 4" in told
+    told = await replica.refusal(manifest("web", {"resourceBounds": {"cpu": {"min": "2", "max": "1"}}}))
+    assert "must not exceed max" in told, "the CRD says so before we are asked"
+    assert "NotFound" in await asyncio.to_thread(_missing, replica)
+
+
+def _missing(replica: Replica) -> str:
+    with pytest.raises(KubectlError) as absent:
+        replica._cluster.kubectl("-n", replica.namespace, "get", "optimizationpolicy", "web")
+    return str(absent.value)
+
+
+async def test_what_is_right_comes_in_with_the_maxima_of_the_organisation(replica: Replica) -> None:
+    bounds = {"resourceBounds": {"memory": {"max": "1Gi"}}}
+    assert "created" in await replica.apply(manifest("web", {"mode": "Auto", **bounds}))
+    kept = json.loads(await replica.kubectl("get", "optimizationpolicy", "web", "-o", "json"))["spec"]
+    assert kept["resourceBounds"]["cpu"]["max"] == "4"
+    assert kept["resourceBounds"]["memory"]["max"] == "1Gi"
+    reviews = "trimtab_webhook_reviews_total"
+    asked = {"webhook": "validate", "answer": "admitted"}
+    assert (replica.metrics.registry.get_sample_value(reviews, asked) or 0) >= 1
+
+
+async def test_a_rival_of_equal_weight_is_a_warning(replica: Replica) -> None:
+    await replica.apply(manifest("one", {"weight": 137}))
+    async with asyncio.timeout(60):
+        while "one" not in [policy.name for policy in replica.present()]:
+            await asyncio.sleep(0.02)
+    told = await replica.refusal(manifest("two", {"weight": 137}), "--warnings-as-errors", "--dry-run=server")
+    assert f"Warning: spec.weight: 137 is the weight of {replica.namespace}/one too" in told
+    assert "created" in await replica.apply(manifest("two", {"weight": 137}))
+
+
+async def test_what_is_in_can_still_be_labelled_and_deleted_when_limits_are_tightened(
+    replica: Replica,
+) -> None:
+    await replica.apply(manifest("web", {"mode": "Auto", "strategy": {"name": "vpa"}}))
+    tight = {"forbiddenModes": ["Auto"], "forbiddenStrategies": ["vpa"]}
+    replica.config = replica.config.model_copy(
+        update={"limits": OperatorConfig.model_validate({"limits": tight}).limits}
+    )
+    assert "labeled" in await replica.kubectl("label", "optimizationpolicy", "web", "team=shop")
+    patch = ("patch", "optimizationpolicy", "web", "--type=merge", "-p", '{"spec":{"weight":7}}')
+    with pytest.raises(KubectlError, match=r"spec\.mode: Auto is forbidden"):
+        await replica.kubectl(*patch)
+    assert "deleted" in await replica.kubectl("delete", "optimizationpolicy", "web")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"request": {}}', b"\xff"])
+async def test_what_is_no_question_gets_no_answer(replica: Replica, body: bytes) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"https://127.0.0.1:{replica.port}/validate", data=body, ssl=False) as answer,
+    ):
+        assert answer.status == 400
+        assert "no AdmissionReview" in await answer.text()
+
+
+async def test_a_failure_of_ours_is_not_taken_for_an_answer(replica: Replica) -> None:
+    def broken() -> list[Policy]:
+        raise RuntimeError("a bug")
+
+    replica.present = broken
+    told = await replica.refusal(manifest("web"))
+    assert "failed calling webhook" in told, "and failurePolicy decides"
+
+
+async def test_when_nobody_answers_it_fails_closed_or_open_as_set(replica_of: Callable[..., Replica]) -> None:
+    closed = replica_of()
+    async with closed.gate.listening(closed.admission.application()):
+        await closed.gate.look()
+        await closed.until_asked()
+    told = await closed.refusal(manifest("web"))
+    assert "failed calling webhook" in told
+    opened = replica_of(port=closed.port, failurePolicy="Ignore")
+    await opened.gate.look()  # tells the API server, and listens to nobody
+    await opened.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
+    assert "created" in await opened.apply(manifest("web", UNKNOWN_STRATEGY))
+
+
+async def test_replicas_share_one_certificate_whoever_comes_first(
+    replica_of: Callable[..., Replica], client: Client
+) -> None:
+    replicas = [replica_of() for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        for one in replicas:
+            await stack.enter_async_context(one.gate.listening(one.admission.application()))
+        assert {one.gate.trouble() for one in replicas} == {"has no certificate yet"}
+        # Each calls itself by its own address here; what is shared is the certificate, which is for 127.0.0.1.
+        await asyncio.gather(*(one.gate.look() for one in replicas))
+        shown = {await asyncio.to_thread(one.shown) for one in replicas}
+        assert len(shown) == 1
+        assert {one.gate.trouble() for one in replicas} == {""}
+        secret = await client.get(SECRETS, "trimtab-webhook", namespace=replicas[0].namespace)
+        assert secret["type"] == "kubernetes.io/tls"
+
+
+async def test_a_renewal_is_noticed_by_nobody(replica_of: Callable[..., Replica], client: Client) -> None:
+    first, second = replica_of(), replica_of()
+    real = first.now
+    for one in (first, second):
+        one.now = real - timedelta(days=61)  # of 90 that it is good for
+    async with AsyncExitStack() as stack:
+        for one in (first, second):
+            await stack.enter_async_context(one.gate.listening(one.admission.application()))
+        await second.gate.look()
+        await first.gate.look()
+        await first.until_asked()
+        old = await asyncio.to_thread(first.shown)
+        for one in (first, second):
+            one.now = real
+        await first.gate.look()
+        assert await asyncio.to_thread(first.shown) == old, "until every API server trusts the new one"
+        assert "is invalid" in await first.refusal(manifest("web", UNKNOWN_STRATEGY))
+        await first.gate.look()
+        new = await asyncio.to_thread(first.shown)
+        assert new != old
+        assert "is invalid" in await first.refusal(manifest("web", UNKNOWN_STRATEGY))
+        await second.gate.look()  # points the API server at itself; it still shows the old one
+        assert await asyncio.to_thread(second.shown) == old
+        await second.gate.look()
+        assert await asyncio.to_thread(second.shown) == new
+    expiry = first.metrics.registry.get_sample_value("trimtab_webhook_certificate_expiry_timestamp_seconds")
+    assert expiry is not None
+    assert expiry > (real + timedelta(days=89)).timestamp()
+
+
+async def test_a_secret_that_holds_no_certificate_is_filled_anew(
+    replica_of: Callable[..., Replica], client: Client
+) -> None:
+    one = replica_of()
+    broken = {"tls.crt": "", "tls.key": "bm8=", "ca.crt": "bm8="}
+    secret = {"metadata": {"name": "trimtab-webhook"}, "type": "kubernetes.io/tls", "data": broken}
+    await client.create(SECRETS, secret, namespace=one.namespace)
+    await one.gate.look()
+    assert one.gate.trouble() == ""
+
+
+async def test_a_certificate_by_files_is_read_again_when_it_changes(
+    replica_of: Callable[..., Replica], tmp_path: Path
+) -> None:
+    place = {name: tmp_path / name for name in ("certificate", "key", "authority")}
+
+    def put(authority: Authority, pair: Pair) -> None:
+        place["certificate"].write_bytes(pair.cert.read_bytes())
+        place["key"].write_bytes(pair.key.read_bytes())
+        place["authority"].write_bytes(authority.cert.read_bytes())
+
+    authority = Authority(tmp_path / "made", "theirs")
+    put(authority, authority.issue("first", hosts=LOOPBACK))
+    one = replica_of(certificateFiles={name: str(path) for name, path in place.items()})
+    async with one.gate.listening(one.admission.application()):
+        await one.gate.look()
+        await one.until_asked()
+        first = await asyncio.to_thread(one.shown)
+        put(authority, authority.issue("second", hosts=LOOPBACK))
+        await one.gate.look()
+        assert await asyncio.to_thread(one.shown) != first
+        place["key"].write_text("half a key")
+        keeping = asyncio.create_task(one.gate.run(interval=0.01))
+        await one.until_asked()  # what worked goes on
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
