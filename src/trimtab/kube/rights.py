@@ -1,14 +1,14 @@
 """What each of our processes may do in a cluster, and whether the server lets it.
 
-The lists are the one source of what is asked for: `trimtab doctor` checks them, and each process's manifest is to grant
-exactly them.
+The lists are the one source of what is asked for: `trimtab doctor` checks them, and each process's manifest grants
+exactly them, which a test of the manifests holds them to.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trimtab.api import GROUP
@@ -16,6 +16,9 @@ from trimtab.kube.client import Client
 from trimtab.kube.resources import ACCESS_REVIEWS
 
 Process = Literal["scan", "operator", "agent"]
+
+HOME = "trimtab-system"
+"""The namespace that our manifests put us in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +28,20 @@ class Right:
     group: str
     resource: str
     verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """Only on objects of these names; on all when empty."""
+    home: bool = False
+    """Only in our own namespace."""
 
     def __str__(self) -> str:
         name = f"{self.resource}.{self.group}" if self.group else self.resource
-        return f"{', '.join(self.verbs)} {name}"
+        where = f" in {HOME}" if self.home else ""
+        which = f" {', '.join(self.names)}" if self.names else ""
+        return f"{', '.join(self.verbs)} {name}{which}{where}"
 
 
 _READ = ("get", "list", "watch")
+_ADMISSION = "admissionregistration.k8s.io"
 
 _WORKLOADS = (
     Right("apps", "deployments", _READ),
@@ -68,7 +78,14 @@ RIGHTS: dict[Process, tuple[Right, ...]] = {
         Right(GROUP, "optimizationpolicies", _READ),
         Right(GROUP, "optimizationpolicies/status", ("patch",)),
         Right("events.k8s.io", "events", ("create", "patch")),
-        Right("coordination.k8s.io", "leases", ("get", "create", "update")),
+        Right("autoscaling.k8s.io", "verticalpodautoscalers", _READ),
+        Right("autoscaling.k8s.io", "verticalpodautoscalers/status", ("patch",)),
+        Right("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
+        Right("coordination.k8s.io", "leases", ("get", "create", "update"), home=True),
+        # Its webhook: the certificate, and that the API server trusts it.
+        Right("", "secrets", ("get", "create", "update"), home=True),
+        Right(_ADMISSION, "validatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
+        Right(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
     ),
     "agent": (
         Right("", "pods", _READ),
@@ -86,16 +103,13 @@ async def missing_rights(
     client: Client, rights: Iterable[Right], *, namespace: str | None = None
 ) -> tuple[Right, ...]:
     """What of these the server would refuse us, in a namespace or everywhere."""
-    asked = [Right(right.group, right.resource, (verb,)) for right in rights for verb in right.verbs]
+    asked = [replace(right, verbs=(verb,)) for right in rights for verb in right.verbs]
     allowed = await asyncio.gather(*(_is_allowed(client, right, namespace) for right in asked))
-    refused = [right for right, is_allowed in zip(asked, allowed, strict=True) if not is_allowed]
-    names = dict.fromkeys((right.group, right.resource) for right in refused)
-    return tuple(
-        Right(
-            group, resource, tuple(r.verbs[0] for r in refused if (r.group, r.resource) == (group, resource))
-        )
-        for group, resource in names
-    )
+    refused: dict[Right, list[str]] = {}
+    for right, is_allowed in zip(asked, allowed, strict=True):
+        if not is_allowed:
+            refused.setdefault(replace(right, verbs=()), []).append(right.verbs[0])
+    return tuple(replace(right, verbs=tuple(verbs)) for right, verbs in refused.items())
 
 
 async def _is_allowed(client: Client, right: Right, namespace: str | None) -> bool:
@@ -105,7 +119,8 @@ async def _is_allowed(client: Client, right: Right, namespace: str | None) -> bo
         "resource": resource,
         "subresource": subresource,
         "verb": right.verbs[0],
-        "namespace": namespace or "",
+        "name": right.names[0] if right.names else "",
+        "namespace": HOME if right.home else namespace or "",
     }
     review = await client.review(ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
     return bool(review["status"]["allowed"])

@@ -1,0 +1,133 @@
+"""The manifests in deploy/: what the real API server takes, and exactly the rights that the code asks for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cluster import Cluster
+from trimtab import __version__
+from trimtab.cli import run
+from trimtab.kube.rights import HOME, RIGHTS
+from trimtab.operator.config import OperatorConfig, host_and_port
+from trimtab.operator.layers import configuration
+from trimtab.operator.webhook import registration
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+Granted = set[tuple[str, str, str, tuple[str, ...]]]
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return [*yaml.safe_load_all((DEPLOY / "operator" / name).read_text())]
+
+
+def of_kind(name: str, kind: str) -> dict[str, Any]:
+    (found,) = [document for document in documents(name) if document["kind"] == kind]
+    return found
+
+
+def granted(role: dict[str, Any]) -> Granted:
+    return {
+        (group, resource, verb, tuple(rule.get("resourceNames", ())))
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def asked(*, home: bool) -> Granted:
+    return {
+        (right.group, right.resource, verb, right.names)
+        for right in RIGHTS["operator"]
+        for verb in right.verbs
+        if right.home is home
+    }
+
+
+@pytest.fixture(scope="module")
+def deployed(cluster: Cluster) -> Iterator[None]:
+    """All of deploy/ in the cluster; the webhooks, which nobody answers there, are taken away at once."""
+    cluster.kubectl("apply", "--server-side", "-k", str(DEPLOY))
+    cluster.kubectl("delete", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
+    yield
+    for name in ("account.yaml", "namespace.yaml"):
+        cluster.kubectl("delete", "--wait=false", "-f", str(DEPLOY / "operator" / name))
+
+
+def test_the_roles_grant_exactly_what_the_code_asks_for() -> None:
+    assert granted(of_kind("account.yaml", "ClusterRole")) == asked(home=False)
+    assert granted(of_kind("account.yaml", "Role")) == asked(home=True)
+    assert "*" not in {word for rule in granted(of_kind("account.yaml", "ClusterRole")) for word in rule[:3]}
+
+
+def test_everything_is_in_the_namespace_that_the_code_takes_for_home() -> None:
+    assert of_kind("namespace.yaml", "Namespace")["metadata"]["name"] == HOME == OperatorConfig().namespace
+    for path in (DEPLOY / "operator").glob("*.yaml"):
+        for document in documents(path.name):
+            assert document["metadata"].get("namespace", HOME) == HOME
+
+
+def test_the_kustomization_names_every_file() -> None:
+    named = set(yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"])
+    there = {
+        str(path.relative_to(DEPLOY))
+        for folder in ("crds", "operator")
+        for path in (DEPLOY / folder).iterdir()
+    }
+    assert named == there
+
+
+def test_the_image_is_of_this_version() -> None:
+    (image,) = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["images"]
+    assert image["newTag"] == __version__
+
+
+def test_the_webhooks_are_what_the_operator_applies() -> None:
+    service = OperatorConfig().webhook.service
+    for resource in (registration.VALIDATING, registration.MUTATING):
+        reached = registration.by_service(resource, service=service, namespace=HOME)
+        assert of_kind("webhooks.yaml", resource.kind) == registration.configuration(resource, client=reached)
+
+
+def test_ports_and_paths_are_those_of_the_configuration() -> None:
+    config = configuration(
+        text=of_kind("config.yaml", "ConfigMap")["data"]["config.yaml"], origin="config.yaml", environment={}
+    )
+    (container,) = of_kind("deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {
+        "metrics": host_and_port(config.address)[1],
+        "webhook": host_and_port(config.webhook.address)[1],
+    }
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert str(Path(config.store.url).parent) in mounts
+
+
+def test_the_account_has_all_rights_that_doctor_looks_for(
+    cluster: Cluster, deployed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-operator"
+    (tmp_path / "operator").write_text(yaml.safe_dump(kubeconfig))
+    run(["doctor", "--kubeconfig", str(tmp_path / "operator"), "--process", "operator", "--output", "json"])
+    (rights,) = [
+        one for one in yaml.safe_load(capsys.readouterr().out) if one["check"] == "rights of operator"
+    ]
+    assert rights["state"] == "ok", rights["found"]
+
+
+def test_its_pod_is_let_in_where_only_restricted_pods_are(cluster: Cluster, deployed: None) -> None:
+    template = of_kind("deployment.yaml", "Deployment")["spec"]["template"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe", "namespace": HOME, "labels": template["metadata"]["labels"]},
+        "spec": template["spec"],
+    }
+    created = cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+    assert "pod/probe created" in created
