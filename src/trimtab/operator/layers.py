@@ -106,11 +106,12 @@ def _spelt(variable: str, steps: Sequence[str]) -> Path:
             hint = f"; did you mean {PREFIX}{meant}?" if near else "; remove it"
             raise ConfigurationError(f"{variable}: there is no such setting{hint}")
         path.append((field.alias if field else None) or step)
-        model = _model_in(field.annotation) if field else None
+        model = model_in(field.annotation) if field else None
     return tuple(path)
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds, one or several of them; None when it holds none."""
     options = (annotation, *get_args(annotation))
     return next((kind for kind in options if isinstance(kind, type) and issubclass(kind, Model)), None)
 
