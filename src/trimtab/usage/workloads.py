@@ -5,7 +5,6 @@ It is made from usage of pods by `merge`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -73,19 +72,24 @@ class WorkloadUsage:
         """Let somebody learn from all of it, in the order of time; of a step, from one replica after the other."""
         ooms = iter(self.ooms)
         oom = next(ooms, None)
+        replicas = [
+            np.flatnonzero(self.replica == nth) for nth in range(int(self.replica.max(initial=0)) + 1)
+        ]
         for row in range(len(self.cpu)):
             t = self.start + row * self.step
             while oom is not None and oom.at <= t:
                 observer.observe_oom(oom.at, np.array([oom.container], np.intp), np.array([oom.memory]))
                 oom = next(ooms, None)
-            for cpu, memory in self._observations(row):
-                observer.observe(t, cpu, memory)
+            for nth, columns in enumerate(replicas):
+                cpu, memory = (
+                    self._observed(self.cpu[row], columns),
+                    self._observed(self.memory[row], columns),
+                )
+                if nth == 0 or not (np.isnan(cpu) & np.isnan(memory)).all():
+                    observer.observe(t, cpu, memory)
 
-    def _observations(self, row: int) -> Iterator[tuple[Floats, Floats]]:
-        for replica in range(int(self.replica.max(initial=0)) + 1):
-            of_it = self.replica == replica
-            cpu, memory = (np.full(len(self.containers), np.nan) for _ in range(2))
-            cpu[self.container[of_it]] = self.cpu[row, of_it]
-            memory[self.container[of_it]] = self.memory[row, of_it]
-            if replica == 0 or not (np.isnan(cpu) & np.isnan(memory)).all():
-                yield cpu, memory
+    def _observed(self, row: Floats, columns: Indices) -> Floats:
+        """A value for each container, from these columns."""
+        values = np.full(len(self.containers), np.nan)
+        values[self.container[columns]] = row[columns]
+        return values
