@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sizing.containers import (
+    DAY,
     FREE,
     GIB,
     NOW,
@@ -121,35 +122,51 @@ def test_property_10_recommendation_format_completeness(made: Made) -> None:
     assert all(factor.name and factor.detail and factor.source for factor in found.explanation)
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    usage=st.lists(st.floats(0.05, 4), min_size=10, max_size=30),
-    percentile=st.sampled_from(["P50", "P90", "P95", "P99"]),
-    factor=st.floats(1, 3),
-)
-def test_property_14_strategy_application(usage: list[float], percentile: str, factor: float) -> None:
+some_usage = st.lists(st.floats(0.05, 4), min_size=10, max_size=30)
+
+
+def proposed(percentile: str, factor: float, *spans: tuple[float, list[float]]) -> Proposal:
+    """What a policy with this metricsConfig makes of usage that was sampled each minute from such times on."""
     config = MetricsConfig.model_validate(
         {"percentile": percentile, "safetyFactor": factor, "rollingWindow": "24h"}
     )
     sizer = strategy("percentile", containers=1, **percentile_settings(config))
-    for place, cores in enumerate(usage):
-        sizer.observe(place * 60.0, np.array([cores]), np.array([cores * GIB]))
-    asked = proposal(
-        sizer.recommend(len(usage) * 60.0), 0, strategy="percentile", facts=percentile_facts(config)
-    )
+    t = 0.0
+    for start, usage in spans:
+        for place, cores in enumerate(usage):
+            t = start + place * 60.0
+            sizer.observe(t, np.array([cores]), np.array([cores * GIB]))
+    return proposal(sizer.recommend(t), 0, strategy="percentile", facts=percentile_facts(config))
+
+
+@settings(max_examples=100, deadline=None)
+@given(usage=some_usage, before=some_usage)
+def test_property_12_rolling_window_aggregation(usage: list[float], before: list[float]) -> None:
+    """What lies further back than the window and its last slice does not count."""
+    assert proposed("P90", 1.2, (0.0, before), (2 * DAY, usage)) == proposed("P90", 1.2, (2 * DAY, usage))
+
+
+@settings(max_examples=100, deadline=None)
+@given(usage=some_usage)
+def test_property_13_percentile_computation(usage: list[float]) -> None:
+    p50, p90, p99 = (proposed(percentile, 1.0, (0.0, usage)) for percentile in ("P50", "P90", "P99"))
+    assert p50.cpu.target <= p90.cpu.target <= p99.cpu.target
+    assert p50.memory.target <= p90.memory.target <= p99.memory.target
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    usage=some_usage,
+    percentile=st.sampled_from(["P50", "P90", "P95", "P99"]),
+    factor=st.floats(1, 3),
+)
+def test_property_14_strategy_application(usage: list[float], percentile: str, factor: float) -> None:
+    asked = proposed(percentile, factor, (0.0, usage))
     found = recommend(
-        Container("app", "main", Resources(1, None, 1, None)),
-        proposal=msgspec.structs.replace(
-            asked,
-            cpu=msgspec.structs.replace(asked.cpu, lower=math.nan),
-            memory=msgspec.structs.replace(asked.memory, lower=math.nan),
-        ),
+        Container("app", "main", Resources()),
+        proposal=asked,
         evidence=WELL_KNOWN,
-        rules=msgspec.structs.replace(
-            FREE,
-            cpu=msgspec.structs.replace(FREE.cpu, increase=1e9),
-            memory=msgspec.structs.replace(FREE.memory, increase=1e12),
-        ),
+        rules=FREE,
         around=Surroundings(qos="Burstable"),
         now=NOW,
     )
