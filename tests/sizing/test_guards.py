@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.containers import DAY, FREE, GIB, NOW, WELL_KNOWN, cases, names, rules, sized
+from sizing.containers import DAY, FREE, GIB, HAS, NOW, WELL_KNOWN, cases, names, rules, sized
 from trimtab.api.optimizationpolicy import BesideHpa, LimitMode
 from trimtab.kube.nodes import Room
 from trimtab.kube.pods import Container, Resources
 from trimtab.sizing import caps, change, floors, limits
-from trimtab.sizing.around import recommend_pod
+from trimtab.sizing.around import recommend, recommend_pod
 from trimtab.sizing.case import Hold, Step
 from trimtab.sizing.change import round_up
 from trimtab.sizing.evidence import Evidence, Heap, Kill
@@ -24,6 +25,7 @@ from trimtab.sizing.oom import after_kills, in_a_row
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.recommendation import MIB, Factor, Recommendation
 from trimtab.sizing.rules import ResourceRules, Rules
+from trimtab.sizing.size import DEADBAND, FINAL, FLOORS, WORTH
 from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget
 
 with_ = msgspec.structs.replace
@@ -450,3 +452,22 @@ def test_a_text_fits_the_status_and_keeps_both_ends(details: list[str], held: st
         assert text.startswith("f0: ")
     if held is not None:
         assert "held: " in text
+
+
+def test_the_example_in_the_documentation_is_what_comes_out() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text()
+    found = recommend(
+        Container("web", "main", HAS),
+        proposal=Proposal(cpu=Ask(237.3), memory=Ask(300.0 * MIB), strategy="trimtab"),
+        evidence=with_(WELL_KNOWN, memory_peak=int(560.3 * MIB), heap=Heap(600 * MIB, "-Xmx in args")),
+        rules=rules(updateStrategy={"updateRequestsOnly": False}),
+        around=autoscaled(0.3),
+        now=NOW,
+    )
+    assert f"```text\n{found.text}\n```" in page
+
+
+def test_every_guard_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text()
+    tables = [*FLOORS.values(), DEADBAND, WORTH, *FINAL.values()]
+    assert [name for table in tables for name, _ in table if name not in page] == []
