@@ -1,10 +1,13 @@
 """What the operator can be told: by file, environment and flags, and what it says to what cannot be."""
 
+import math
+
 import pytest
 
+from trimtab.actuation.pace import Pace
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import Mode
-from trimtab.operator.config import OperatorConfig, host_and_port, restart_fields
+from trimtab.operator.config import Guardrail, OperatorConfig, host_and_port, restart_fields
 from trimtab.operator.layers import ConfigurationError, configuration
 
 FILE = "/etc/trimtab/config.yaml"
@@ -159,3 +162,12 @@ def test_an_address_is_a_host_and_a_port(address: str, place: tuple[str | None, 
 def test_durations_are_written_as_in_policies() -> None:
     config = configuration(text="leaderElection: {duration: 1m}", environment={})
     assert config.leader_election.duration == Duration.parse("60s")
+
+
+def test_the_default_pace_is_that_of_actuation() -> None:
+    assert OperatorConfig().pace.limits == Pace()
+
+
+def test_a_guardrail_without_a_number_is_unknown_and_not_broken() -> None:
+    guardrail = Guardrail(name="errors", query="errors", max=0.5)
+    assert [guardrail.holds(number) for number in (0.5, 0.6, None, math.nan)] == [True, False, None, None]

@@ -4,6 +4,7 @@ The defaults are the careful ones. A secret never stands here: a field names the
 the values come from (`layers`), and what happens when they change under way (`live`).
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 from yarl import URL
 
+from trimtab.actuation.pace import Limit, Pace
 from trimtab.api.duration import Duration
 from trimtab.api.errors import problem
 from trimtab.api.fields import Bool, Int, Name, NamespaceName, Number, PluginName, Unique, Within
@@ -116,6 +118,10 @@ class PaceLimit(Model):
     per_minute: Annotated[Int, Field(ge=1)]
     """Changes begun in a minute."""
 
+    @property
+    def limit(self) -> Limit:
+        return Limit(at_once=self.at_once, per_minute=self.per_minute)
+
 
 class ClusterPace(PaceLimit):
     """How fast changes are made in the whole cluster."""
@@ -159,6 +165,10 @@ class PaceSettings(Model):
     node: NodePace = NodePace()
     """On each node."""
 
+    @property
+    def limits(self) -> Pace:
+        return Pace(cluster=self.cluster.limit, namespace=self.namespace.limit, node=self.node.limit)
+
 
 class Guardrail(Model):
     """A number that must stay low while and after a workload is changed; where it is unknown, no change begins."""
@@ -171,6 +181,10 @@ class Guardrail(Model):
 
     max: Number = 0.0
     """The guardrail holds while the number is at most this. 0 suits a comparison, such as errors > bool 5."""
+
+    def holds(self, number: float | None) -> bool | None:
+        """Whether it holds; None where that is unknown, because there is no number, or none that means one."""
+        return None if number is None or math.isnan(number) else number <= self.max
 
 
 class LeaderElection(Model):
