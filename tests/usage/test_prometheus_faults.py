@@ -222,18 +222,21 @@ async def test_headers_tenant_and_a_token_that_changes_are_sent(
     assert all(headers["Authorization"] == "Bearer second" for headers in faulty.headers)
 
 
+def service(name: str, **labels: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "monitoring", "labels": labels},
+        "spec": {"ports": [{"name": "http", "port": 8080}]},
+    }
+
+
 async def test_a_server_found_in_the_cluster_is_read_through_the_api_server(
     recorded: Recorded, right: Usage, tmp_path: Path
 ) -> None:
-    labels = {"app.kubernetes.io/name": "mimir", "app.kubernetes.io/component": "query-frontend"}
-    service = {
-        "metadata": {"name": "mimir", "namespace": "monitoring", "labels": labels},
-        "spec": {"ports": [{"name": "http", "port": 8080}]},
-    }
-    prefix = "/api/v1/namespaces/monitoring/services/http:mimir:8080/proxy/prometheus"
-    async with Faulty(
-        recorded.url, prefix, {"/api/v1/services": {"metadata": {}, "items": [service]}}
-    ) as api:
+    mimir = {"app.kubernetes.io/name": "mimir", "app.kubernetes.io/component": "query-frontend"}
+    services = [service("thanos", app="thanos-query"), service("mimir", **mimir)]  # of which one answers
+    proxied = "/api/v1/namespaces/monitoring/services/http:mimir:8080/proxy/prometheus"
+    listed = {"/api/v1/services": {"metadata": {}, "items": services}}
+    async with Faulty(recorded.url, proxied, listed) as api:
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(
             "{apiVersion: v1, kind: Config, current-context: c, users: [],"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from dataclasses import replace
 from sys import intern
 
@@ -23,10 +24,10 @@ from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
 from trimtab.usage.prometheus.holdings import Holdings, Look
 from trimtab.usage.prometheus.parts import Part, parts_of
-from trimtab.usage.prometheus.scheme import Kind, Labels, Question, Window
+from trimtab.usage.prometheus.scheme import MEMORY, Kind, Labels, Question, Window
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
-from trimtab.usage.prometheus.way import way_to
+from trimtab.usage.prometheus.way import Way, ways_to
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.trace import Floats
@@ -71,11 +72,11 @@ class Prometheus(Source[PrometheusSettings]):
 
     async def check(self) -> Health:
         """Whether it answers, and has samples of containers of the last ten minutes."""
-        now = time.time()
+        grid = Grid(time.time() - LATELY, LATELY, 2)
         try:
-            server = await self._server()
+            server = await self._server(grid)
             hasty = replace(self._patience, retries=min(1, self.settings.retries))
-            held = await self._look(server, Grid(now - LATELY, LATELY, 2), None, hasty)
+            held = await self._look(server, grid, None, hasty)
         except UsageError as error:
             said, _, advice = str(error).rpartition("; ")
             return Health(ok=False, detail=said or advice, advice=advice if said else "")
@@ -90,7 +91,8 @@ class Prometheus(Source[PrometheusSettings]):
 
     async def cost(self, ask: Ask) -> Cost:
         """By the containers that are there at a few moments of the window: pods that come and go add to it."""
-        held = await self._look(await self._server(), _grid(ask), ask.namespaces)
+        grid = _grid(ask)
+        held = await self._look(await self._server(grid), grid, ask.namespaces)
         queries = len(self._parts(held, ask)) * len(self._questions(held, ask))
         # Kills are rare: what they add is in the queries, not in the samples.
         kinds = len({question.kind for question in self._questions(held, ask)} - {"oom"})
@@ -100,7 +102,8 @@ class Prometheus(Source[PrometheusSettings]):
 
     async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
         """See `Source.read`."""
-        server, grid = await self._server(), _grid(ask)
+        grid = _grid(ask)
+        server = await self._server(grid)
         held = await self._look(server, grid, ask.namespaces)
         questions, parts = self._questions(held, ask), self._parts(held, ask)
         columns = {
@@ -162,16 +165,26 @@ class Prometheus(Source[PrometheusSettings]):
         )
         return held
 
-    async def _server(self) -> Server:
-        """The server, found on the first call."""
+    async def _server(self, grid: Grid) -> Server:
+        """The server; found on the first call, by what it has for the time that is asked for then."""
         async with self._finding:
             if self._wire is None:
-                self._wire = await (await self._way()).__aenter__()
+                self._wire = await self._best(await ways_to(self.settings, self.client), grid)
             return Server(self._wire)
 
-    async def _way(self) -> Wire:
+    async def _best(self, ways: list[Way], grid: Grid) -> Wire:
+        """The first that has anything of containers; where none has, the first, so that it is said what it lacks."""
+        for way in ways if len(ways) > 1 else ():
+            wire = await self._wire_of(way).__aenter__()
+            with suppress(UsageError):
+                if await Server(wire).label_names(MEMORY, grid):
+                    return wire
+            await wire.__aexit__()
+        return await self._wire_of(ways[0]).__aenter__()
+
+    def _wire_of(self, way: Way) -> Wire:
         settings = self.settings
-        connection, path = await way_to(settings, self.client)
+        connection, path = way
         tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
         return Wire(
             connection,

@@ -1,4 +1,4 @@
-"""The way to a PromQL server: at the address given, or to the best that a cluster's Services offer.
+"""The ways to a PromQL server: at the address given, or to those that a cluster's Services offer, the best first.
 
 From inside a cluster a Service is reached directly. From outside the API server passes requests on, with our own
 credentials for it; it passes on none for the server behind it.
@@ -19,31 +19,34 @@ from trimtab.usage.discovery import find_promql_servers
 from trimtab.usage.errors import SourceAway, SourceRefused
 from trimtab.usage.prometheus.settings import PrometheusSettings
 
+Way = tuple[Connection, str]
+"""A connection, and the path on it under which /api/v1 is."""
 
-async def way_to(settings: PrometheusSettings, client: Client | None) -> tuple[Connection, str]:
-    """A connection, and the path on it under which /api/v1 is."""
+
+async def ways_to(settings: PrometheusSettings, client: Client | None) -> list[Way]:
+    """All that there are, and at least one."""
     try:
         if settings.url:
-            return _direct(settings.url, settings), ""
+            return [(_direct(settings.url, settings), "")]
         return await _found(settings, client)
     except KubeError as error:
         kind = SourceAway if error.transient else SourceRefused
         raise kind(describe(error)) from error
 
 
-async def _found(settings: PrometheusSettings, client: Client | None) -> tuple[Connection, str]:
+async def _found(settings: PrometheusSettings, client: Client | None) -> list[Way]:
     found = await find_promql_servers(client) if client else []
     if client is None or not found:
         raise SourceRefused(
             "no Prometheus, Thanos, Mimir or VictoriaMetrics found by the labels of a Service; set url"
         )
     if settings.reach == "direct" or (settings.reach == "auto" and "KUBERNETES_SERVICE_HOST" in os.environ):
-        return _direct(found[0].url, settings), ""
+        return [(_direct(server.url, settings), "") for server in found]
     if settings.token_file or settings.username or settings.cert_file:
         raise SourceRefused(
             f"{found[0].url}: the API server's proxy passes no credentials on; set url to reach it directly"
         )
-    return client.connection, found[0].proxied
+    return [(client.connection, server.proxied) for server in found]
 
 
 def _direct(url: str, settings: PrometheusSettings) -> Connection:

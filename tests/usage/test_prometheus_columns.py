@@ -1,0 +1,49 @@
+"""Samples on their way to a grid: laid twice they are the same, and of a run only what is whole is kept."""
+
+import numpy as np
+import pytest
+
+from trimtab.usage.prometheus.columns import Columns, events
+from trimtab.usage.usage import Oom, PodContainer
+
+WEB, DB = PodContainer("shop", "web", "app"), PodContainer("shop", "db", "app")
+NAN = np.nan
+
+
+def columns(**samples: list[float]) -> Columns:
+    found = Columns(len(next(iter(samples.values()))), most=100)
+    for name, values in samples.items():
+        found[WEB if name == "web" else DB][:] = values
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        pytest.param([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], id="the grid's edges are no run's"),
+        pytest.param([NAN, 2, 3, 4, NAN], [NAN, NAN, 3, NAN, NAN], id="both edges"),
+        pytest.param([1, 2, NAN, 4, 5], [1, NAN, NAN, NAN, 5], id="a gap"),
+        pytest.param([NAN, 2, 3, NAN, NAN], [NAN, 2, 3, NAN, NAN], id="a job that ran for a moment"),
+        pytest.param([NAN] * 5, [NAN] * 5, id="nothing"),
+    ],
+)
+def test_the_edges_of_a_run_are_dropped_unless_they_are_all_of_it(
+    given: list[float], kept: list[float]
+) -> None:
+    found = columns(web=given)
+    found.without_edges(1)
+    np.testing.assert_array_equal(found[WEB], kept)
+
+
+def test_samples_laid_twice_or_twice_on_a_step_are_one() -> None:
+    found = Columns(3, most=100)
+    for _ in range(2):
+        found.lay(WEB, np.array([2, 0, 0]), np.array([7.0, 1.0, 3.0]))
+    found.lay(DB, np.array([1]), np.array([101.0]))
+    np.testing.assert_array_equal(found.grid([DB, WEB]), [[NAN, 3], [NAN, NAN], [NAN, 7]])
+
+
+def test_a_kill_is_told_once_while_it_is_in_the_window() -> None:
+    seen = columns(web=[NAN, 1, 1, NAN, NAN, NAN, 1, 1], db=[NAN] * 8)
+    assert events(seen, start=100.0, step=10.0, window=20.0) == (Oom(110.0, WEB), Oom(160.0, WEB))
+    assert events(seen, start=100.0, step=10.0, window=40.0) == (Oom(110.0, WEB),)
