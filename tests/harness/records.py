@@ -1,5 +1,6 @@
 """Records as informers make them, by way of the JSON that a server would send, for tests that need no server."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -15,6 +16,11 @@ _POLICIES = policies()
 def folded(shape: Shape[R], manifest: dict[str, Any]) -> R:
     """What an informer of this shape would keep of an object."""
     return shape.fold(msgspec.json.decode(msgspec.json.encode(manifest), type=shape.wire))
+
+
+@cache
+def _workloads(resource: Resource) -> Shape[Workload]:
+    return workloads(resource)
 
 
 def workload(
@@ -38,7 +44,7 @@ def workload(
         },
         "spec": {"template": {"spec": {"containers": containers}}},
     }
-    return folded(workloads(resource), manifest)
+    return folded(_workloads(resource), manifest)
 
 
 def policy(

@@ -17,58 +17,49 @@ HOME = "trimtab-system"
 NAMESPACES = ("shop", "bank", "kube-system", HOME)
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
 
-some_labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"))
+some_labels = st.sampled_from(
+    [dict(zip("ab", values, strict=False)) for values in ("", "x", "y", "xy", "yy")]
+)
 names = st.sampled_from(NAMESPACES)
 
 
-@st.composite
-def selectors(draw: st.DrawFn) -> dict[str, Any]:
-    requirement = st.one_of(
-        st.builds(
-            lambda key, operator, values: {"key": key, "operator": operator, "values": values},
-            st.sampled_from("ab"),
-            st.sampled_from(("In", "NotIn")),
-            st.lists(st.sampled_from("xyz"), min_size=1, max_size=3),
-        ),
-        st.builds(
-            lambda key, operator: {"key": key, "operator": operator},
-            st.sampled_from("ab"),
-            st.sampled_from(("Exists", "DoesNotExist")),
-        ),
-    )
-    return {
-        "matchLabels": draw(some_labels),
-        "matchExpressions": draw(st.lists(requirement, max_size=2)),
-    }
+LABEL_SELECTORS: tuple[dict[str, Any], ...] = (
+    {},
+    {"matchLabels": {"a": "x"}},
+    {"matchLabels": {"a": "x", "b": "y"}},
+    *(
+        {"matchLabels": more, "matchExpressions": [{"key": "a", "operator": operator, "values": values}]}
+        for operator, values in product(("In", "NotIn"), (["x"], ["x", "y"], ["z"]))
+        for more in ({}, {"b": "y"})
+    ),
+    {"matchExpressions": [{"key": "b", "operator": "Exists"}]},
+    {"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]},
+)
+NAME_LISTS = ({"allow": ["shop"]}, {"allow": ["bank", "shop"], "deny": ["shop"]}, {"deny": ["kube-system"]})
+TYPES = (
+    {"include": ["Deployment"]},
+    {"include": ["Rollout.argoproj.io", "CronJob"]},
+    {"exclude": ["Deployment", "DaemonSet"]},
+)
 
 
-@st.composite
-def some_policies(draw: st.DrawFn) -> Policy:
-    kinds = draw(st.permutations(("Deployment", "StatefulSet", "Rollout.argoproj.io")))
-    cut = draw(st.integers(0, 3))
-    selector = draw(
-        st.fixed_dictionaries(
-            {},
-            optional={
-                "namespaceSelector": selectors(),
-                "workloadSelector": selectors(),
-                "namespaces": st.fixed_dictionaries(
-                    {}, optional={"allow": st.lists(names, unique=True), "deny": st.lists(names, unique=True)}
-                ),
-                "workloadTypes": st.sampled_from(({"include": kinds[:cut]}, {"exclude": kinds[cut:]})),
-            },
-        )
-    )
-    return policy(
-        draw(st.sampled_from(("p", "q", "r"))),
-        namespace=draw(names),
-        weight=draw(st.sampled_from((1, 100, 1000))),
-        mode=draw(st.sampled_from(("Auto", "Recommend", "Disabled"))),
-        selector=selector,
-    )
-
-
-policy_lists = st.lists(some_policies(), max_size=8, unique_by=lambda found: found.key)
+some_policies = st.builds(
+    policy,
+    st.sampled_from(("p", "q", "r")),
+    namespace=names,
+    weight=st.sampled_from((1, 100, 1000)),
+    mode=st.sampled_from(("Auto", "Recommend", "Disabled")),
+    selector=st.fixed_dictionaries(
+        {},
+        optional={
+            "namespaceSelector": st.sampled_from(LABEL_SELECTORS),
+            "workloadSelector": st.sampled_from(LABEL_SELECTORS),
+            "namespaces": st.sampled_from(NAME_LISTS),
+            "workloadTypes": st.sampled_from(TYPES),
+        },
+    ),
+)
+policy_lists = st.lists(some_policies, max_size=5, unique_by=lambda found: found.key)
 namespace_labels = st.fixed_dictionaries(
     dict.fromkeys(NAMESPACES, some_labels.map(lambda d: tuple(sorted(d.items()))))
 )
@@ -135,7 +126,7 @@ def test_the_heaviest_wins_and_of_equals_the_first_by_name_in_whatever_order_the
 
 
 @settings(max_examples=100)
-@given(policies=policy_lists, workloads=st.lists(some_workloads, max_size=6), labels=namespace_labels)
+@given(policies=policy_lists, workloads=st.lists(some_workloads, max_size=4), labels=namespace_labels)
 def test_winner_and_loser_both_know_of_their_overlap(
     policies: list[Policy], workloads: list[Workload], labels: dict[str, Labels]
 ) -> None:
