@@ -151,6 +151,13 @@ class _Status(msgspec.Struct, rename="camel", frozen=True, gc=False):
     update_revision: str = ""
 
 
+_SELECTORS = msgspec.json.Decoder(_Selector)
+_UPDATES = msgspec.json.Decoder(_Update)
+_PARTITIONS = msgspec.json.Decoder(_RollingUpdate)
+_TEMPLATES = msgspec.json.Decoder(_Template)
+_CONDITIONS = msgspec.json.Decoder(list[_Condition])
+
+
 class _WorkloadWire(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
     spec: _Spec = _Spec()
@@ -166,7 +173,11 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
     def fold(wire: _WorkloadWire) -> Workload:
         found, spec = wire.metadata, wire.spec
         template = spec.job_template.spec.template if spec.job_template else spec.template
-        update = _read(spec.strategy if resource.kind == "Deployment" else spec.update_strategy, _Update)
+        update = _read(
+            _UPDATES,
+            spec.strategy if resource.kind == "Deployment" else spec.update_strategy,
+            otherwise=_Update(),
+        )
         wanted, updated, ready = _pods(resource, wire)
         return Workload(
             resource=resource,
@@ -180,7 +191,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             owner=shared.owner(found.owner_references),
             labels=shared.labels(found.labels),
             annotations=shared.our_annotations(found.annotations),
-            containers=containers.fold(_read(template, _Template).spec),
+            containers=containers.fold(_read(_TEMPLATES, template, otherwise=_Template()).spec),
             selector=selectors[bytes(spec.selector)],
             replicas=wanted,
             updated=updated,
@@ -195,12 +206,12 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
     return Shape(wire=_WorkloadWire, fold=fold)
 
 
-def _read(raw: msgspec.Raw, kind: type[T]) -> T:
+def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, *, otherwise: T) -> T:
     """A part that a kind of somebody's own may spell in its own way: then it says nothing to us."""
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return decoder.decode(raw)
     except msgspec.ValidationError:
-        return kind()
+        return otherwise
 
 
 def _pods(resource: Resource, wire: _WorkloadWire) -> tuple[int, int, int]:
@@ -223,7 +234,7 @@ def _or_one(count: int | None) -> int:
 def _has_ended(conditions: msgspec.Raw) -> bool:
     return any(
         condition.status == "True" and condition.type in {"Complete", "Failed"}
-        for condition in _read(conditions, list[_Condition])
+        for condition in _read(_CONDITIONS, conditions, otherwise=[])
     )
 
 
@@ -240,7 +251,7 @@ def _rolling(resource: Resource, wire: _WorkloadWire, update: _Update) -> bool:
         case "Deployment":
             return status.replicas > status.updated_replicas
         case "StatefulSet" if update.type != "OnDelete" and status.current_revision != status.update_revision:
-            partition = _read(update.rolling_update, _RollingUpdate).partition
+            partition = _read(_PARTITIONS, update.rolling_update, otherwise=_RollingUpdate()).partition
             return status.updated_replicas < status.replicas - partition
         case "DaemonSet" if update.type != "OnDelete":
             return status.updated_number_scheduled < status.current_number_scheduled
@@ -249,7 +260,7 @@ def _rolling(resource: Resource, wire: _WorkloadWire, update: _Update) -> bool:
 
 def _selector(raw: bytes) -> str:
     """A label selector as a request spells it."""
-    selector = _read(msgspec.Raw(raw), _Selector)
+    selector = _read(_SELECTORS, raw, otherwise=_Selector())
     terms = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
     for expression in selector.match_expressions:
         key, values = expression.key, f"({','.join(expression.values)})"
