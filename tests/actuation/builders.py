@@ -40,6 +40,7 @@ def pod(
     exits: Mapping[str, Exit] | None = None,
     phase: str = "Running",
     restarts_when_resized: bool = False,
+    version: int = 1,
 ) -> Pod:
     sizes = sizes or {"web": SMALL}
     effective = applied or sizes
@@ -47,7 +48,7 @@ def pod(
         namespace=NAMESPACE,
         name=name,
         uid=f"uid-{name}",
-        version=1,
+        version=version,
         node=node,
         phase=phase,
         qos="Burstable",

@@ -4,6 +4,7 @@ The machine below lets a world go wrong in any order; at its end the trouble sto
 have the old size, the new one or, after harm, the old one again, with marks that say so.
 """
 
+from itertools import product
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,7 @@ OLD = {"web": resources(100, 64), "proxy": resources(50, 32)}
 NEW = {"web": resources(250, 128)}
 POISON = {"web": resources(250, 16)}
 STEP = 30
+REPLACED_BY = {"Rollout": "RollingUpdate", "Recreate": "OnDelete"}
 CANARY = Canary(percent=30, observation=Duration.of_seconds(4 * STEP), patience=Duration.of_seconds(8 * STEP))
 
 
@@ -63,12 +65,15 @@ class Machine(RuleBasedStateMachine):
     world: World
     actuator: Actuator
 
-    @initialize(replicas=st.integers(1, 5), poisoned=st.booleans())
-    def start(self, replicas: int, poisoned: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
-        self.world = World(template=OLD, replicas=replicas)
+    @initialize(
+        replicas=st.integers(1, 5), poisoned=st.booleans(), way=st.sampled_from(["InPlace", *REPLACED_BY])
+    )
+    def start(self, *, replicas: int, poisoned: bool, way: str = "InPlace") -> None:
+        update = REPLACED_BY.get(way, "RollingUpdate")
+        self.world = World(template=OLD, replicas=replicas, update=update)
         self.poisoned = poisoned
+        self.terms = {"resizes_in_place": False, "allow_recreate": True} if way in REPLACED_BY else {}
         self.world.needed_memory = 48 * MIB
-        self.changes_of_others = 0
         self.restart()
 
     def restart(self) -> None:
@@ -80,7 +85,7 @@ class Machine(RuleBasedStateMachine):
             run(
                 self.actuator.reconcile(
                     KEY,
-                    wish(wanted, need={"web": 0, "proxy": 0}, canary=CANARY, min_interval=Duration(0)),
+                    wish(wanted, need={"web": 0}, canary=CANARY, min_interval=Duration(0), **self.terms),
                     now=self.world.now,
                 )
             )
@@ -116,6 +121,11 @@ class Machine(RuleBasedStateMachine):
         self.world.remove_pod()
         self.world.add_pod()
 
+    @rule(number=st.integers(0, 6), reason=st.sampled_from(["Deferred", "Infeasible"]))
+    def fill_a_node(self, number: int, reason: str) -> None:
+        pods = list(self.world.pods_by_name.values())
+        pods[number % len(pods)].stubborn = reason
+
     @rule()
     def deploy_another_version(self) -> None:
         self.world.roll()
@@ -134,6 +144,8 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.meddle = lambda _: None
+        for live in self.world.pods_by_name.values():
+            live.stubborn = ""
         for _ in range(60):
             self.reconcile()
             self.world.pass_time(STEP)
@@ -149,11 +161,11 @@ class Machine(RuleBasedStateMachine):
             assert not self.poisoned
             assert self.world.sizes == {tuple((OLD | NEW).items())}
             assert marks.applied.sizes == OLD | NEW
+            assert self.world.template == (OLD | NEW if self.terms else OLD)
         else:
             assert marks.reverted is not None
             assert self.world.sizes == {old}
-        if self.poisoned:
-            assert "killed for lack of memory" in str(self.world.events)
+            assert self.world.template == OLD
 
 
 TestAnyTrouble = Machine.TestCase
@@ -163,21 +175,22 @@ TestAnyTrouble.settings = settings(
 
 
 def test_a_process_killed_at_every_single_moment_of_a_change_leaves_the_next_one_to_finish_it() -> None:
-    for poisoned in (False, True):
+    for poisoned, way in product((False, True), ("InPlace", *REPLACED_BY)):
         moment = 0
         while True:
             moment += 1
             machine = Machine()
-            machine.start(replicas=4, poisoned=poisoned)
+            machine.start(replicas=4, poisoned=poisoned, way=way)
             machine.world.meddle = trouble = Trouble("killed", moment)
             for _ in range(60):
                 machine.reconcile()
                 machine.world.pass_time(STEP)
             machine.teardown()
-            assert machine.world.marks.change is None
+            if poisoned:
+                assert "killed for lack of memory" in str(machine.world.events)
             if trouble.moment > 0:
                 break
-        assert moment > 10
+        assert moment > 6
 
 
 def test_reverting_goes_on_after_a_crash() -> None:

@@ -10,8 +10,10 @@ from harness import images
 from harness.cluster import Cluster
 from harness.process import wait_for
 from trimtab.actuation.actuator import Report
+from trimtab.actuation.progress import DEFERRED_FOR
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
+from trimtab.api.quantity import millicores
 from trimtab.kube.client import FIELD_MANAGER
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import WorkloadKey
@@ -66,6 +68,15 @@ class Deployed:
     def now(self) -> dict[str, Any]:
         return self.cluster.call("GET", f"{self.path}/web")
 
+    def resizes(self) -> set[str]:
+        """Why resizes are not in effect."""
+        return {
+            each.get("reason", "")
+            for pod in self.pods()
+            for each in pod["status"]["conditions"]
+            if each["type"].startswith("PodResize") and each["status"] == "True"
+        }
+
     def requests(self) -> set[str]:
         return {pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in self.pods()}
 
@@ -81,8 +92,15 @@ def _container_id(pod: dict[str, Any]) -> str:
 
 
 def _memory_limit(container: str) -> int:
-    """What the kernel enforces, by either version of cgroups."""
-    names = ("memory.limit_in_bytes", "memory.max")
+    return _cgroup(container, "memory.limit_in_bytes", "memory.max")
+
+
+def _memory_used(container: str) -> int:
+    return _cgroup(container, "memory.usage_in_bytes", "memory.current")
+
+
+def _cgroup(container: str, *names: str) -> int:
+    """What the kernel says, by either version of cgroups."""
     found = [
         file
         for top in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))
@@ -130,7 +148,7 @@ async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_sho
     assert template["requests"]["cpu"] == "100m"
 
 
-async def test_what_is_too_large_for_the_node_is_noticed_and_taken_back(
+async def test_what_no_node_could_ever_hold_is_refused_and_taken_back_in_the_servers_words(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
@@ -138,9 +156,49 @@ async def test_what_is_too_large_for_the_node_is_noticed_and_taken_back(
     report = await driver.until(web.key, wish({"worker": huge}, need=NEED, canary=BRIEF), is_reverted)
     assert report.marks
     assert report.marks.reverted
-    assert "cannot have it" in report.marks.reverted.why
+    assert "allocatable" in report.marks.reverted.why
     assert report.marks.reverted.until > time.time()
     assert web.requests() == {"100m"}
+
+
+async def test_what_the_node_has_no_room_for_is_waited_for_and_then_taken_back(
+    node_cluster: Cluster, namespace: str, driver: Driver
+) -> None:
+    web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
+    room = millicores(node_cluster.call("GET", "/api/v1/nodes/localhost")["status"]["allocatable"]["cpu"])
+    # One pod of this size fits, and two do not.
+    large = Resources(room * 6 // 10, room, 48 * MIB, 96 * MIB)
+    wanted = wish({"worker": large}, need=NEED, canary=Canary(percent=100))
+    await driver.until(web.key, wanted, lambda _: "Deferred" in web.resizes())
+    driver.ahead += DEFERRED_FOR + 1
+    report = await driver.until(web.key, wanted, is_reverted)
+    assert report.marks
+    assert report.marks.reverted
+    assert "has no room for it" in report.marks.reverted.why
+    assert web.requests() == {"100m"}
+    assert web.resizes() == set()
+
+
+async def test_what_the_runtime_refuses_is_noticed_and_taken_back(
+    node_cluster: Cluster, namespace: str, driver: Driver
+) -> None:
+    """A limit below what is in use: the need that we were told of was wrong."""
+    body = manifest(namespace, replicas=1)
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    container["args"] = ["-c", "x=$(head -c 12000000 /dev/zero | tr '\\0' x); while :; do sleep 1; done"]
+    web = Deployed(node_cluster, namespace, "Deployment", body)
+    (pod,) = web.pods()
+    wait_for(lambda: _memory_used(_container_id(pod)) > 12_000_000, what="the memory to be used")
+    less = Resources(100, 200, 8 * MIB, 10 * MIB)
+    wanted = wish({"worker": less}, need={"worker": MIB}, canary=BRIEF)
+    await driver.until(web.key, wanted, lambda _: web.resizes() == {"Error"})
+    driver.ahead += DEFERRED_FOR + 1
+    report = await driver.until(web.key, wanted, is_reverted)
+    assert report.marks
+    assert report.marks.reverted
+    assert "refused it by its runtime" in report.marks.reverted.why
+    assert _memory_limit(_container_id(pod)) == 64 * MIB
+    assert web.pods()[0]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 async def test_memory_goes_down_in_place_to_what_is_needed(

@@ -300,6 +300,11 @@ def test_property_32_api_call_efficiency(old: Resources, new: Resources, replica
     so_far = len(world.written)
     drive(world, wanted, steps=5)
     assert len(world.written) == so_far
+    glanced = Actuator(world, may_write=lambda: False).glance(
+        run(world.workload(KEY)), run(world.pods()), wanted, now=world.now
+    )
+    assert glanced
+    assert glanced.state is WorkloadState.APPLIED
 
 
 @given(old=some_resources(), new=some_resources())

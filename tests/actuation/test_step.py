@@ -22,6 +22,8 @@ from actuation.builders import (
     workload,
     writes,
 )
+from actuation.world import World
+from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.deeds import Deed, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import (
     CHANGE,
@@ -41,7 +43,7 @@ from trimtab.actuation.situation import Sightings
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
 from trimtab.actuation.verdict import Evidence, Health, judge
-from trimtab.api.optimizationpolicy import TemplateUpdate
+from trimtab.api.optimizationpolicy import TemplateUpdate, WorkloadState
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
 
 AFTER = {"web": LARGE}
@@ -111,6 +113,14 @@ def test_after_an_oom_kill_all_pods_get_more_at_once_whatever_else_would_wait() 
     unready = [pod(f"web-{n}", ready=n > 0) for n in range(5)]
     on = workload(marks=Marks(applied=applied), replicas=5)
     assert begun(situation(wish(urgent=True), pods=unready, on=on)).phase is Phase.PROMOTING
+
+
+@pytest.mark.parametrize(
+    ("pods", "unready", "begins"), [(1, 1, False), (9, 1, False), (20, 2, True), (20, 3, False)]
+)
+def test_a_few_of_many_pods_may_be_unready(*, pods: int, unready: int, begins: bool) -> None:
+    some = [pod(f"web-{n}", ready=n >= unready) for n in range(pods)]
+    assert bool(writes(next_deeds(situation(pods=some)))) == begins
 
 
 def test_pods_of_other_sizes_are_remembered_one_by_one() -> None:
@@ -394,6 +404,21 @@ def test_once_the_template_is_changed_the_old_size_has_no_say() -> None:
     pods = [pod(f"web-{n}", sizes=new) for n in range(3)]
     on = workload(marks=applied_to({"web": SMALL}), template=new)
     assert "short while ago" in why(next_deeds(situation(pods=pods, on=on)))
+
+
+def test_a_glance_tells_whether_there_is_anything_to_do_and_asks_nobody() -> None:
+    world = World(template={"web": SMALL}, replicas=1)
+    glance = Actuator(world, may_write=lambda: False).glance
+    assert glance(workload(), [pod()], wish(), now=NOW) is None
+    same = glance(workload(), [pod()], wish({"web": SMALL}), now=NOW)
+    assert same
+    assert same.state is WorkloadState.APPLIED
+    barred = glance(workload(), [pod()], wish(resizes_in_place=False), now=NOW)
+    assert barred
+    assert (barred.state, world.events) == (
+        WorkloadState.SKIPPED,
+        [("Warning", "Skipped", barred.reason)],
+    )
 
 
 # Written and read

@@ -44,6 +44,7 @@ class LivePod:
     applied: Sizes
     created: int
     exits: dict[str, Exit] = field(default_factory=dict)
+    version: int = 1
     stubborn: str = ""
     """Why its node does not give it what it asks for."""
 
@@ -87,7 +88,7 @@ class World:
 
     # The port
 
-    async def workload(self, key: WorkloadKey) -> Workload | None:
+    async def workload(self, key: WorkloadKey) -> Workload:
         return workload(
             resource=self._resource,
             template=self.template,
@@ -98,7 +99,7 @@ class World:
             version=self.version,
         )
 
-    async def pods(self, workload: Workload) -> Sequence[Pod]:
+    async def pods(self, workload: Workload | None = None) -> Sequence[Pod]:
         return [self._seen(each) for each in self.pods_by_name.values()]
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
@@ -106,6 +107,8 @@ class World:
             live = self.pods_by_name.get(pod.name)
             if live is None:
                 raise NotFound(Status(message="pod not found", code=404))
+            if pod.version != live.version:
+                raise Conflict(Status(message="the object has been modified", code=409))
             wanted = joined(live.spec, sizes)
             if wanted != live.spec:
                 self._check_written_down(sizes)
@@ -113,6 +116,7 @@ class World:
                 of = change.id if change else "tending"
                 self.resized[of, pod.name, tuple(wanted.items())] += 1
                 live.spec = wanted
+                live.version += 1
 
     async def evict(self, pod: Pod) -> None:
         with self._write("evict"):
@@ -163,12 +167,13 @@ class World:
         self.version += 1
 
     def pass_time(self, seconds: int) -> None:
-        """Kubelets give what is asked for, kill what needs more, and the controller replaces old pods."""
+        """Kubelets give what is asked for, kill what needs more, and the controller replaces an old pod."""
         self.now += seconds
-        for name in [each.name for each in self.pods_by_name.values() if self._is_old(each)]:
-            if self._update != "OnDelete":
-                del self.pods_by_name[name]
-                self.add_pod()
+        if self.rolling:
+            del self.pods_by_name[
+                next(name for name, each in self.pods_by_name.items() if self._is_old(each))
+            ]
+            self.add_pod()
         for live in self.pods_by_name.values():
             if not live.stubborn:
                 live.applied = dict(live.spec)
@@ -196,6 +201,7 @@ class World:
             exits=live.exits,
             resize=resize,
             node="",
+            version=live.version,
         )
 
     def _check_written_down(self, sizes: Sizes) -> None:

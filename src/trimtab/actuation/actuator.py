@@ -104,6 +104,23 @@ class Actuator:
         self._pacer = pacer or Pacer()
         self._memories: dict[WorkloadKey, _Memory] = {}
 
+    def glance(self, workload: Workload, pods: Sequence[Pod], wish: Wish, *, now: int) -> Report | None:
+        """Where a workload stands by cached records, at the cost of no request; None when it is to be reconciled."""
+        memory = self._memories.get(workload.key) or _Memory()
+        situation = Situation(
+            workload=workload, pods=pods, wish=wish, now=now, sightings=memory.look(pods, now)
+        )
+        if memory.unsettled:
+            self._memories[workload.key] = memory
+        deeds = next_deeds(situation)
+        rest = next((deed for deed in deeds if isinstance(deed, Wait | Skip)), None)
+        if deeds and rest is None:
+            return None
+        for deed in deeds:
+            if isinstance(deed, Emit):
+                self._tell(workload, deed)
+        return _report(situation, rest)
+
     async def reconcile(self, key: WorkloadKey, wish: Wish, *, now: int) -> Report | None:
         """Bring one workload as far as it can be brought now; None when it is gone."""
         memory = self._memories.setdefault(key, _Memory())

@@ -106,9 +106,8 @@ def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
         yield Skip("no maintenance window ever opens: check the time zones in updateStrategy.windows")
     elif opening > now:
         yield Wait(opening, "no maintenance window is open")
-    unready = sum(not pod.ready for pod in situation.live)
-    if unready and workload.kind not in {"CronJob", "Job"}:
-        yield Wait(now + LOOK_AGAIN, f"{unready} of {len(situation.live)} pods are not ready")
+    if situation.unwell and workload.kind not in {"CronJob", "Job"}:
+        yield Wait(now + LOOK_AGAIN, f"{situation.unwell} of its pods are missing or not ready")
 
 
 def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) -> Change:

@@ -27,7 +27,7 @@ class Cluster(Protocol):
         ...
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
-        """Ask for these sizes in place."""
+        """Ask for these sizes in place; Conflict when the pod has changed since it was read."""
         ...
 
     async def evict(self, pod: Pod) -> None:

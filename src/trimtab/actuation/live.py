@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from trimtab.actuation.sizes import Sizes, sizes_of, written
-from trimtab.kube.client import Client, Object
-from trimtab.kube.errors import NotFound
+from trimtab.actuation.sizes import Sizes, said, sizes_of, written
+from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.errors import Conflict, NotFound, Status
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.ledger import EventType, ObjectReference
 from trimtab.kube.metadata import metadata
@@ -28,7 +28,7 @@ MARKS_MANAGER = "trimtab.io-marks"
 
 
 class _Page(msgspec.Struct, Generic[W], frozen=True):
-    items: tuple[W, ...]
+    items: tuple[W, ...] | None = None
 
 
 class LiveCluster:
@@ -70,17 +70,32 @@ class LiveCluster:
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
         main, sidecars = _by_role(pod.containers, sizes)
-        await self._client.resize(pod.name, main, sidecars=sidecars, namespace=pod.namespace)
+        await self._client.resize(
+            pod.name, main, sidecars=sidecars, namespace=pod.namespace, version=str(pod.version)
+        )
 
     async def evict(self, pod: Pod) -> None:
         await self._client.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         current = sizes_of(workload.containers)
-        if take_ownership and any(_removes(current[name], wanted) for name, wanted in sizes.items()):
-            # Only what we own goes when we no longer name it, so we name it once as it is: that changes no pod.
-            await self._apply_template(workload, current, force=True)
-        await self._apply_template(workload, sizes, force=take_ownership)
+        if take_ownership and any(_removed(current[name], wanted) for name, wanted in sizes.items()):
+            # To apply removes only what nobody else owns; whoever set a limit co-owns it.
+            await self._client.patch(
+                workload.resource,
+                workload.name,
+                _template(workload, sizes, removing_from=current),
+                type=PatchType.STRATEGIC,
+                namespace=workload.namespace,
+            )
+        named = {"name": workload.name, "namespace": workload.namespace}
+        body = {"metadata": named} | _template(workload, sizes)
+        answer = await self._client.apply(workload.resource, body, force=take_ownership)
+        shape = self._shapes[workload.key.kind]
+        found = sizes_of(shape.fold(msgspec.convert(answer, type=shape.wire)).containers)
+        if any(found.get(name) != wanted for name, wanted in sizes.items()):
+            words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
+            raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
 
     async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
         body = {
@@ -112,36 +127,41 @@ class LiveCluster:
         )
         self._events.record(about, type=type, reason=reason, message=message, action="Resize")
 
-    async def _apply_template(self, workload: Workload, sizes: Sizes, *, force: bool) -> None:
-        main, sidecars = _by_role(workload.containers, sizes)
-        containers = {"containers": main} | ({"initContainers": sidecars} if sidecars else {})
-        spec: Object = {"template": {"spec": containers}}
-        if workload.kind == "CronJob":
-            spec = {"jobTemplate": {"spec": spec}}
-        named = {"name": workload.name, "namespace": workload.namespace}
-        await self._client.apply(workload.resource, {"metadata": named, "spec": spec}, force=force)
-
     async def _list(self, resource: Resource, shape: Shape[R], workload: Workload) -> list[R]:
         found: list[R] = []
         page_of = _Page[shape.wire]  # type: ignore[name-defined]
         async for raw in self._client.pages(
             resource, namespace=workload.namespace, labels=workload.selector, accept=shape.accept_list
         ):
-            found += map(shape.fold, msgspec.json.decode(raw, type=page_of).items)
+            found += map(shape.fold, msgspec.json.decode(raw, type=page_of).items or ())
         return found
 
 
-def _by_role(containers: Iterable[Container], sizes: Sizes) -> tuple[list[Object], list[Object]]:
+def _template(workload: Workload, sizes: Sizes, removing_from: Sizes | None = None) -> Object:
+    """A patch of the pod template, which a CronJob keeps in the template of its jobs."""
+    main, sidecars = _by_role(workload.containers, sizes, removing_from or {})
+    containers = {"containers": main} | ({"initContainers": sidecars} if sidecars else {})
+    spec: Object = {"template": {"spec": containers}}
+    return {"spec": {"jobTemplate": {"spec": spec}} if workload.kind == "CronJob" else spec}
+
+
+def _by_role(
+    containers: Iterable[Container], sizes: Sizes, removing_from: Sizes | None = None
+) -> tuple[list[Object], list[Object]]:
     """Main containers and sidecars, which are kept in two lists."""
     found: dict[str, list[Object]] = {"main": [], "sidecar": [], "init": []}
     for each in containers:
         if each.name in sizes:
-            found[each.role].append({"name": each.name, "resources": written(sizes[each.name])})
+            resources = written(sizes[each.name])
+            for kind, what in _removed((removing_from or {}).get(each.name), sizes[each.name]):
+                resources.setdefault(kind, {})[what] = None
+            found[each.role].append({"name": each.name, "resources": resources})
     return found["main"], found["sidecar"]
 
 
-def _removes(current: Resources, wanted: Resources) -> bool:
-    return any(
-        getattr(current, what) is not None and getattr(wanted, what) is None
-        for what in Resources.__struct_fields__
-    )
+def _removed(current: Resources | None, wanted: Resources) -> list[tuple[str, str]]:
+    """Which requests and limits are there and not wanted, as a manifest names them."""
+    had, has = written(current or Resources()), written(wanted)
+    return [
+        (kind, what) for kind, amounts in had.items() for what in amounts if what not in has.get(kind, {})
+    ]

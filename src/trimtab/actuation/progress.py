@@ -75,7 +75,7 @@ def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[
     behind = [pod for pod in pods if not has_size(pod, change.after)]
     if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
         deeds += [ResizePod(pod, _after(pod, change), urgency) for pod in behind]
-    elif change.way is Way.RECREATE and _all_up(situation):
+    elif change.way is Way.RECREATE and not situation.unwell:
         # Only the pods of before: to evict one that has just come, and is of another size, would never end.
         deeds += [EvictPod(pod, urgency) for pod in behind if pod.created <= change.since][:1]
     return deeds
@@ -83,12 +83,6 @@ def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[
 
 def _after(pod: Pod, change: Change) -> Sizes:
     return {each.name: change.after[each.name] for each in pod.containers if each.name in change.after}
-
-
-def _all_up(situation: Situation) -> bool:
-    """Whether every replica is there and ready, so that one can be spared."""
-    live = situation.live
-    return len(live) >= situation.workload.replicas and all(pod.ready for pod in live)
 
 
 def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str:
@@ -102,7 +96,7 @@ def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str
 
 
 def _rolled_out(situation: Situation) -> bool:
-    return situation.workload.observed and not situation.workload.rolling and _all_up(situation)
+    return situation.workload.observed and not situation.workload.rolling and not situation.unwell
 
 
 def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
@@ -111,7 +105,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
     watched_until = change.settled + int(canary.observation.seconds)
     if now < watched_until:
         return [Wait(watched_until, "watching how the pods fare")]
-    if unknown := _verdict(situation, change).unknown:
+    if unknown := _verdict(situation, change).unknown or _unseen(situation, change):
         given_up = watched_until + int(canary.patience.seconds)
         if now < given_up:
             return [Wait(min(given_up, now + LOOK_AGAIN), unknown)]
@@ -122,6 +116,15 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
     template = joined(change.template, change.after) if change.patches_template else change.template
     applied = Applied(id=change.id, at=now, sizes=change.after, template=template)
     return [WriteMarks(Marks(applied=applied)), Emit("Normal", "Resized", f"to {said(change.after)}")]
+
+
+def _unseen(situation: Situation, change: Change) -> str:
+    """Whether no pod has lived through the observation: those that were to be watched were replaced."""
+    watched_since = situation.now - int(situation.strategy.canary.observation.seconds)
+    pods = _pods_of_phase(situation, change)
+    if change.way is Way.TEMPLATE or any(pod.created <= watched_since for pod in pods):
+        return ""
+    return "no pod has been there long enough to be watched"
 
 
 def _closed(situation: Situation) -> Wait | None:

@@ -12,6 +12,9 @@ from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.pods import Pod, Resources
 from trimtab.kube.workloads import Workload
 
+TOLERATED = 0.1
+"""The share of a workload's pods that may be missing or not ready when others are touched."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
@@ -67,6 +70,13 @@ class Situation:
         """The pods that run or will, youngest first: the first pod of a StatefulSet is often its leader."""
         live = [pod for pod in self.pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
         return tuple(sorted(live, key=lambda pod: (pod.created, len(pod.name), pod.name), reverse=True))
+
+    @cached_property
+    def unwell(self) -> int:
+        """How many pods are missing or not ready, if that is too many to touch any: in a crowd, one always is."""
+        wanted = max(self.workload.replicas, len(self.live))
+        lacking = wanted - sum(pod.ready for pod in self.live)
+        return lacking if lacking > wanted * TOLERATED else 0
 
     @cached_property
     def template(self) -> dict[str, Resources]:

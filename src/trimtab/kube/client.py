@@ -298,14 +298,18 @@ class Client:
         *,
         namespace: str,
         sidecars: list[Object] | None = None,
+        version: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Change the resources of a running pod in place; `containers` and `sidecars` hold names and resources."""
+        """Change the resources of a running pod in place; `containers` and `sidecars` hold names and resources.
+
+        With a resource version, only of that version of the pod.
+        """
         spec = {"containers": containers} | ({"initContainers": sidecars} if sidecars else {})
         return await self.patch(
             PODS,
             pod,
-            {"spec": spec},
+            {"spec": spec} | ({"metadata": {"resourceVersion": version}} if version else {}),
             type=PatchType.STRATEGIC,
             namespace=namespace,
             subresource="resize",
