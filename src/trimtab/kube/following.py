@@ -1,0 +1,115 @@
+"""Follows many resources at once, of which some may not be there: not installed, not granted, gone again.
+
+Each has an informer that runs as long as the server has the resource. What is installed later is picked up at the next
+look at the server's discovery; what is removed is forgotten, and its cache tells so like any deletion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Never
+
+import structlog
+
+from trimtab.kube.cache import Cache, Index
+from trimtab.kube.client import Client
+from trimtab.kube.discovery import Discovery, discover
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.informer import Informer, Patience, Scope
+from trimtab.kube.records import R, Shape
+from trimtab.kube.resources import Resource
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Followed:
+    resource: Resource
+    informer: Informer[Any]
+    optional: bool
+    task: asyncio.Task[Never] | None = None
+
+    @property
+    def trouble(self) -> str:
+        if self.task is None:
+            return "the server does not have it"
+        return describe(self.informer.trouble) if self.informer.trouble else ""
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        self.task = group.create_task(self.informer.run())
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+            self.task = None
+            self.informer.forget()
+
+
+class Following:
+    """A set of informers; add with `follow`, then `run` it as a task."""
+
+    def __init__(self, client: Client, *, look_every: float = 30.0, patience: Patience | None = None) -> None:
+        self._client = client
+        self._look_every = look_every
+        self._patience = patience or Patience()
+        self._followed: list[_Followed] = []
+        self._listeners: list[Callable[[Discovery], None]] = []
+        self._looked = asyncio.Event()
+
+    def follow(
+        self,
+        resource: Resource,
+        shape: Shape[R],
+        *,
+        scope: Scope | None = None,
+        indexes: Mapping[str, Index[R]] | None = None,
+        optional: bool = False,
+    ) -> Cache[R]:
+        """Keep a cache of a resource while the server has it; one that is `optional` need not ever be."""
+        informer = Informer(
+            self._client, resource, shape, scope=scope, indexes=indexes, patience=self._patience
+        )
+        self._followed.append(_Followed(resource, informer, optional))
+        return informer.cache
+
+    def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
+        """Tell what the server has at each look, so that more can be followed."""
+        self._listeners.append(listener)
+
+    def troubles(self) -> dict[str, str]:
+        """Why caches are empty or behind, by resource; nothing when all is well."""
+        return {str(followed.resource): followed.trouble for followed in self._followed if followed.trouble}
+
+    async def settled(self) -> None:
+        """Wait until what the server has is in the caches, or is optional and was refused."""
+        await self._looked.wait()
+        for followed in self._followed:
+            if not followed.optional:
+                await followed.informer.synced()
+            elif followed.task is not None:
+                await followed.informer.answered()
+
+    async def run(self) -> Never:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    await self._look(group)
+                except KubeError as error:
+                    log.warning("following.look_failed", error=describe(error))
+                await asyncio.sleep(self._look_every if self._looked.is_set() else 1.0)
+
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        found = await discover(self._client)
+        for listener in self._listeners:
+            listener(found)
+        for followed in self._followed:
+            has = found.has(followed.resource)
+            if has and followed.task is None:
+                followed.start(group)
+            elif has is False and followed.task is not None:
+                log.info("following.gone", resource=str(followed.resource))
+                await followed.stop()
+        self._looked.set()

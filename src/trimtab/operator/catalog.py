@@ -1,0 +1,252 @@
+"""The live picture of a cluster: workloads with their pods, and everything that has a say in their size.
+
+Informers feed it. Whatever happens, whoever asked is told which workload to look at again, and by key only: what
+happened is for them to see. Nothing is told before the whole picture is there; then every workload is, once.
+
+What a cluster need not have (VPA, a custom kind, our own CRDs) or does not grant is empty here, with the reason in
+`troubles`, and fills when it is installed. Left out: how usage is read, and what is done about any of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Never, TypeVar
+
+from trimtab.kube.cache import Cache
+from trimtab.kube.client import Client
+from trimtab.kube.discovery import Discovery
+from trimtab.kube.following import Following
+from trimtab.kube.hpas import Hpa, Target, hpas
+from trimtab.kube.informer import Patience, Scope
+from trimtab.kube.limits import Amounts, LimitRange, Quota, limit_ranges, quotas
+from trimtab.kube.metadata import Metadata, metadata
+from trimtab.kube.nodes import Node, nodes
+from trimtab.kube.ownership import OWNER, Ownership, owner_uid
+from trimtab.kube.pods import Pod, pods
+from trimtab.kube.policies import Policy, policies
+from trimtab.kube.records import Folding, Labels
+from trimtab.kube.resources import (
+    HPAS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    OPTIMIZATION_POLICIES,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    VPAS,
+    Resource,
+)
+from trimtab.kube.vpas import Vpa, vpas
+from trimtab.kube.workloads import BUILT_IN, Workload, WorkloadKey, kind_name, workloads
+from trimtab.operator.selection import Selection
+from trimtab.usage.owners import Owners
+
+Scaler = TypeVar("Scaler", Hpa, Vpa)
+
+_RUNNING = Scope(fields="status.phase!=Succeeded,status.phase!=Failed")
+_WITHOUT_OWNER = Scope(labels="!pod-template-hash,!rollouts-pod-template-hash")
+"""Of ReplicaSets only those that no Deployment or Rollout made are workloads; of the others the metadata will do."""
+
+
+class Catalog:
+    """What is in a cluster now; `run` it as a task, and wait for `ready`."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        home: str,
+        look_again: Callable[[WorkloadKey], None],
+        discover_every: float = 30.0,
+        patience: Patience | None = None,
+    ) -> None:
+        self._home = home
+        self._look_again = look_again
+        self._folding = shared = Folding()
+        self._following = Following(client, look_every=discover_every, patience=patience)
+        follow = self._following.follow
+        self.namespaces: Cache[Metadata] = follow(NAMESPACES, metadata(shared))
+        self.nodes: Cache[Node] = follow(NODES, nodes(shared))
+        self.pods: Cache[Pod] = follow(PODS, pods(shared), scope=_RUNNING, indexes={OWNER: owner_uid})
+        self.policies: Cache[Policy] = follow(OPTIMIZATION_POLICIES, policies(shared), optional=True)
+        self.hpas: Cache[Hpa] = follow(HPAS, hpas(shared), indexes={"target": _target})
+        self.vpas: Cache[Vpa] = follow(VPAS, vpas(shared), indexes={"target": _target}, optional=True)
+        self.limit_ranges: Cache[LimitRange] = follow(LIMIT_RANGES, limit_ranges(shared))
+        self.quotas: Cache[Quota] = follow(RESOURCE_QUOTAS, quotas(shared))
+        self._replica_sets: Cache[Metadata] = follow(
+            REPLICA_SETS, metadata(shared), indexes={OWNER: owner_uid}
+        )
+        self._ownership = Ownership(self._replica_sets)
+        self._ready = asyncio.Event()
+        self._selection: Selection | None = None
+        self._changed_policies: list[Policy] = []
+        for resource in BUILT_IN:
+            self._follow_workloads(resource)
+        self._listen()
+
+    # Reading
+
+    def troubles(self) -> Mapping[str, str]:
+        """What is missing from the picture and why, by resource."""
+        return self._following.troubles()
+
+    async def ready(self, timeout: float | None = None) -> None:
+        """Wait until the picture is whole; TimeoutError when that takes too long: `troubles` knows why."""
+        async with asyncio.timeout(timeout):
+            await self._ready.wait()
+
+    def kinds(self) -> tuple[Resource, ...]:
+        """The resources that hold workloads, those that were discovered included."""
+        return self._ownership.kinds()
+
+    def get(self, key: WorkloadKey) -> Workload | None:
+        return self._ownership.get(key)
+
+    def workloads(self, namespace: str | None = None) -> Iterator[Workload]:
+        """The workloads that no other workload owns, of a namespace or of all."""
+        return self._ownership.tops(namespace)
+
+    def workload_of(self, pod: Pod) -> Workload | None:
+        """The workload at the top of a pod's owners."""
+        return self._ownership.above(pod)
+
+    def pods_of(self, workload: Workload) -> list[Pod]:
+        members = self._ownership.below(workload)
+        return [pod for member in members for pod in self.pods.find(OWNER, member.uid)]
+
+    def owners(self) -> Owners:
+        """Who owns whom, to tell whose usage is read: of pods that are gone as well."""
+        return Owners(self._ownership, replica_sets=self._replica_sets, pods=self.pods)
+
+    def hpas_of(self, workload: Workload) -> list[Hpa]:
+        """The autoscalers that scale a workload, or one that it owns."""
+        return self._scalers(self.hpas, workload)
+
+    def vpas_of(self, workload: Workload) -> list[Vpa]:
+        """The VerticalPodAutoscalers that are about a workload, or one that it owns."""
+        return self._scalers(self.vpas, workload)
+
+    @property
+    def selection(self) -> Selection:
+        """Which policies select what, as things stand."""
+        if self._selection is None:
+            self._selection = self._select(self.policies)
+        return self._selection
+
+    def _select(self, among: Iterable[Policy]) -> Selection:
+        labels: dict[str, Labels] = {found.name: found.labels for found in self.namespaces}
+        return Selection(among, namespaces=labels, home=self._home)
+
+    def _scalers(self, cache: Cache[Scaler], workload: Workload) -> list[Scaler]:
+        members = self._ownership.below(workload)
+        keys = [member.key for member in members if isinstance(member, Workload)]
+        return [found for key in keys for found in cache.find("target", key)]
+
+    # Following
+
+    async def run(self) -> Never:
+        """Keep the picture true until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._following.run())
+            await self._following.settled()
+            self._ready.set()
+            for found in list(self.workloads()):
+                self._tell(found.key)
+            await following
+        raise AssertionError("unreachable")
+
+    def _listen(self) -> None:
+        self._following.on_discovery(self._discovered)
+        self.namespaces.on_change(self._namespace_changed)
+        self.pods.on_change(self._owned_changed)
+        self._replica_sets.on_change(self._owned_changed)
+        self.policies.on_change(self._policy_changed)
+        self.hpas.on_change(self._scaler_changed)
+        self.vpas.on_change(self._scaler_changed)
+        self.limit_ranges.on_change(self._limit_range_changed)
+        self.quotas.on_change(self._quota_changed)
+
+    def _discovered(self, found: Discovery) -> None:
+        followed = {(known.group, known.kind) for known in self.kinds() if found.has(known) is not False}
+        for resource in found.scalable:
+            # The one in the core group, ReplicationController, is a relic: not worth a right that all would grant.
+            if resource.namespaced and resource.group and (resource.group, resource.kind) not in followed:
+                self._follow_workloads(resource, optional=True)
+
+    def _follow_workloads(self, resource: Resource, *, optional: bool = False) -> None:
+        cache = self._following.follow(
+            resource,
+            workloads(resource, self._folding),
+            scope=_WITHOUT_OWNER if resource == REPLICA_SETS else None,
+            indexes={OWNER: owner_uid},
+            optional=optional,
+        )
+        self._ownership.add(resource, cache)
+        cache.on_change(self._workload_changed)
+
+    # Telling
+
+    def _tell(self, key: WorkloadKey) -> None:
+        if self._ready.is_set():
+            self._look_again(key)
+
+    def _tell_namespace(self, namespace: str) -> None:
+        for found in self.workloads(namespace):
+            self._tell(found.key)
+
+    def _workload_changed(self, old: Workload | None, new: Workload | None, /) -> None:
+        if found := new or old:
+            self._tell((self._ownership.above(found) or found).key)
+
+    def _owned_changed(self, old: Metadata | Pod | None, new: Metadata | Pod | None, /) -> None:
+        if (found := new or old) and (top := self._ownership.above(found)):
+            self._tell(top.key)
+
+    def _scaler_changed(self, old: Scaler | None, new: Scaler | None, /) -> None:
+        for key in {_target(found) for found in (old, new) if found}:
+            target = self.get(key)
+            top = self._ownership.above(target) if target else None
+            self._tell(top.key if top else key)
+
+    def _namespace_changed(self, old: Metadata | None, new: Metadata | None, /) -> None:
+        if old is None or new is None or old.labels != new.labels:
+            self._selection = None
+            if found := new or old:
+                self._tell_namespace(found.name)
+
+    def _limit_range_changed(self, old: LimitRange | None, new: LimitRange | None, /) -> None:
+        if found := new or old:
+            self._tell_namespace(found.namespace)
+
+    def _quota_changed(self, old: Quota | None, new: Quota | None, /) -> None:
+        # What is used changes with every pod; only what is allowed is news.
+        if (found := new or old) and _allowed(old) != _allowed(new):
+            self._tell_namespace(found.namespace)
+
+    def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
+        if old and new and old.generation == new.generation:
+            return  # only its status was written, and by us
+        self._selection = None
+        if self._ready.is_set():
+            if not self._changed_policies:
+                # Many policies tend to change together: once this batch is in, each workload is looked at once.
+                asyncio.get_running_loop().call_soon(self._tell_selected)
+            self._changed_policies += [found for found in (old, new) if found]
+
+    def _tell_selected(self) -> None:
+        changed, self._changed_policies = self._changed_policies, []
+        selection = self._select(changed)
+        for found in list(self.workloads()):
+            if selection.of(found):
+                self._tell(found.key)
+
+
+def _allowed(quota: Quota | None) -> tuple[Amounts, Amounts] | None:
+    return (quota.hard_requests, quota.hard_limits) if quota else None
+
+
+def _target(found: Scaler) -> WorkloadKey:
+    target: Target = found.target
+    return WorkloadKey(kind_name(target.kind, target.group), found.namespace, target.name)
