@@ -6,7 +6,6 @@ containers. They would differ from replica to replica and so could not be shared
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
@@ -99,6 +98,10 @@ class _ResizePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     restart_policy: str = ""
 
 
+_RESOURCES = msgspec.json.Decoder(_ResourcesWire)
+_RESIZE_POLICIES = msgspec.json.Decoder(list[_ResizePolicyWire])
+
+
 class _ContainerWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: str = ""
     resources: msgspec.Raw = msgspec.Raw(b"{}")
@@ -129,6 +132,8 @@ class _WaitingWire(msgspec.Struct, frozen=True, gc=False):
 
 
 class _StateWire(msgspec.Struct, frozen=True, gc=False):
+    """Since when a container runs is left out: it differs from pod to pod, and then no two states were equal."""
+
     terminated: _TerminatedWire | None = None
     waiting: _WaitingWire | None = None
 
@@ -138,8 +143,8 @@ class _ContainerStatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False
     ready: bool = False
     restart_count: int = 0
     resources: msgspec.Raw = msgspec.Raw(b"null")
-    state: msgspec.Raw = msgspec.Raw(b"{}")
-    last_state: msgspec.Raw = msgspec.Raw(b"{}")
+    state: _StateWire = _StateWire()
+    last_state: _StateWire = _StateWire()
 
 
 class _ConditionWire(msgspec.Struct, frozen=True, gc=False):
@@ -153,7 +158,7 @@ class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     phase: str = ""
     qos_class: str = ""
     start_time: datetime | None = None
-    conditions: msgspec.Raw = msgspec.Raw(b"[]")
+    conditions: tuple[_ConditionWire, ...] = ()
     container_statuses: tuple[_ContainerStatusWire, ...] = ()
     init_container_statuses: tuple[_ContainerStatusWire, ...] = ()
 
@@ -190,7 +195,7 @@ class ContainerFolding:
         name, role, resources, resize_policy = differs
         restart_on = [
             policy.resource_name
-            for policy in msgspec.json.decode(resize_policy, type=list[_ResizePolicyWire])
+            for policy in _RESIZE_POLICIES.decode(resize_policy)
             if policy.restart_policy == "RestartContainer"
         ]
         container: Container = self._intern[
@@ -205,7 +210,7 @@ class ContainerFolding:
         return container
 
     def _make_resources(self, raw: bytes) -> Resources:
-        wire = msgspec.json.decode(raw, type=_ResourcesWire)
+        wire = _RESOURCES.decode(raw)
         requests, limits = wire.requests, wire.limits
         resources: Resources = self._intern[
             Resources(
@@ -230,7 +235,7 @@ class _PodFolding:
     def fold(self, wire: _PodWire) -> Pod:
         folding, intern = self._folding, self._intern
         metadata, spec, status = wire.metadata, wire.spec, wire.status
-        ready, resize = _conditions(bytes(status.conditions))
+        ready, resize = _conditions(status.conditions)
         return Pod(
             intern[metadata.namespace],
             metadata.name,
@@ -257,19 +262,14 @@ class _PodFolding:
         if status.init_container_statuses:
             wires += status.init_container_statuses
         known = self._state
-        found = []
-        for wire in wires:
-            state = bytes(wire.state)
-            if state.startswith(b'{"running"'):
-                state = b"{}"  # since when it runs differs from pod to pod, and is not kept
-            last = bytes(wire.last_state)
-            found.append(known[wire.name, wire.ready, wire.restart_count, bytes(wire.resources), state, last])
+        found = [
+            known[w.name, w.ready, w.restart_count, bytes(w.resources), w.state, w.last_state] for w in wires
+        ]
         states: tuple[ContainerState, ...] = self._intern[tuple(found)]
         return states
 
-    def _make_state(self, differs: tuple[str, bool, int, bytes, bytes, bytes]) -> ContainerState:
-        name, ready, restarts, resources, raw_state, raw_last_state = differs
-        state, last_state = (msgspec.json.decode(raw, type=_StateWire) for raw in (raw_state, raw_last_state))
+    def _make_state(self, differs: tuple[str, bool, int, bytes, _StateWire, _StateWire]) -> ContainerState:
+        name, ready, restarts, resources, state, last_state = differs
         ended = state.terminated or last_state.terminated
         made: ContainerState = self._intern[
             ContainerState(
@@ -286,19 +286,10 @@ class _PodFolding:
         return made
 
 
-_IS_READY = re.compile(rb'\{"type":"Ready",(?:"observedGeneration":\d+,)?"status":"(\w+)"')
-
-
-def _conditions(raw: bytes) -> tuple[bool, Resize | None]:
-    """Whether the pod is ready, and its resize if there is one.
-
-    Parsing five conditions to learn of one costs as much as all the rest of a pod, so what nearly every pod says is
-    recognised by its spelling. Any other spelling is parsed: the answer is the same.
-    """
-    if b"PodResize" not in raw and (spelled := _IS_READY.search(raw)):
-        return spelled[1] == b"True", None
+def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, Resize | None]:
+    """Whether the pod is ready, and its resize if there is one."""
     ready, resize = False, None
-    for condition in msgspec.json.decode(raw, type=list[_ConditionWire]):
+    for condition in conditions:
         kind = condition.type
         if kind == "Ready":
             ready = condition.status == "True"

@@ -72,6 +72,10 @@ class _OwnerWire(msgspec.Struct, frozen=True, gc=False):
     controller: bool = False
 
 
+_LABELS = msgspec.json.Decoder(dict[str, str])
+_OWNERS = msgspec.json.Decoder(list[_OwnerWire])
+
+
 @dataclass(frozen=True, slots=True)
 class Shape(Generic[R_co]):
     """How one resource is read: what to ask for, what to decode, how to fold it."""
@@ -107,12 +111,12 @@ class Folding:
 
     def _parse_labels(self, text: bytes) -> Labels:
         intern = self.intern
-        pairs = sorted(msgspec.json.decode(text, type=dict[str, str]).items())
+        pairs = sorted(_LABELS.decode(text).items())
         labels: Labels = intern[tuple([intern[intern[key], value] for key, value in pairs])]
         return labels
 
     def _parse_owner(self, text: bytes) -> Owner | None:
-        for found in msgspec.json.decode(text, type=list[_OwnerWire]):
+        for found in _OWNERS.decode(text):
             if found.controller:
                 owner: Owner = self.intern[Owner(self.intern[found.kind], found.name, found.uid)]
                 return owner

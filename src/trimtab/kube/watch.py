@@ -19,14 +19,22 @@ W = TypeVar("W")
 
 log = structlog.get_logger(__name__)
 
-EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+Lines = bytes | memoryview
+"""Some lines of a watch, each with its newline."""
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
 class Event(msgspec.Struct, Generic[W], gc=False):
-    """A line of a watch."""
+    """A line of a watch, but for an error."""
 
     type: EventType
     object: W
+
+
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    type: EventType | Literal["ERROR"]
+    object: msgspec.Raw
 
 
 class _BookmarkWire(msgspec.Struct, frozen=True, gc=False):
@@ -41,47 +49,44 @@ class EventDecoder(Generic[R]):
 
     def __init__(self, shape: Shape[R]) -> None:
         self._events = msgspec.json.Decoder(Event[shape.wire])  # type: ignore[name-defined]
-        self._raw = msgspec.json.Decoder(Event[msgspec.Raw])
+        self._lines = msgspec.json.Decoder(_Line)
         self._wire = msgspec.json.Decoder(shape.wire)
 
-    def decode(self, lines: bytes) -> list[Event[Any]]:
+    def decode(self, lines: Lines) -> list[Event[Any]]:
         """All events of these lines; an ERROR event is raised as what it stands for."""
         try:
-            events: list[Event[Any]] = self._events.decode_lines(lines)
+            return self._events.decode_lines(lines)
         except msgspec.ValidationError:
             return self._decode_one_by_one(lines)
-        if any(event.type == "ERROR" for event in events):
-            return self._decode_one_by_one(lines)
-        return events
 
-    def _decode_one_by_one(self, lines: bytes) -> list[Event[Any]]:
+    def _decode_one_by_one(self, lines: Lines) -> list[Event[Any]]:
         """The slow way, when a line is an error or a bookmark (a hollow object), or an object is misshapen."""
         events: list[Event[Any]] = []
-        for event in self._raw.decode_lines(lines):
-            if event.type == "ERROR":
-                raise error_from_status(msgspec.json.decode(event.object, type=Status), request="watch")
-            decoder = _BOOKMARK if event.type == "BOOKMARK" else self._wire
+        for line in self._lines.decode_lines(lines):
+            if line.type == "ERROR":
+                raise error_from_status(msgspec.json.decode(line.object, type=Status), request="watch")
+            decoder = _BOOKMARK if line.type == "BOOKMARK" else self._wire
             try:
-                events.append(Event(event.type, decoder.decode(event.object)))
+                events.append(Event(line.type, decoder.decode(line.object)))
             except msgspec.ValidationError as error:
-                excerpt = bytes(event.object)[:200].decode("utf-8", "replace")
+                excerpt = bytes(line.object)[:200].decode("utf-8", "replace")
                 log.warning("watch.object_ignored", reason=str(error), object=excerpt)
         return events
 
 
-async def whole_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Regroup a stream of chunks so that each ends with a newline; an unfinished last line is dropped."""
+async def whole_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[Lines]:
+    """Cut a stream of chunks where lines end; an unfinished last line is dropped.
+
+    Only a line that two chunks share is put together; all others are views of their chunk.
+    """
     unfinished: list[bytes] = []
     async for chunk in chunks:
+        start = chunk.find(b"\n") + 1 if unfinished else 0
         end = chunk.rfind(b"\n") + 1
-        if not end:
-            unfinished.append(chunk)
-            continue
-        if unfinished:
-            unfinished.append(chunk[:end])
-            yield b"".join(unfinished)
+        if start:
+            yield b"".join([*unfinished, chunk[:start]])
             unfinished.clear()
-        else:
-            yield chunk[:end]
+        if start < end:
+            yield memoryview(chunk)[start:end]
         if end < len(chunk):
             unfinished.append(chunk[end:])
