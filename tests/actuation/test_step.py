@@ -24,6 +24,7 @@ from actuation.builders import (
 )
 from actuation.world import World
 from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.begin import LOOK_AGAIN
 from trimtab.actuation.deeds import Deed, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import (
     CHANGE,
@@ -172,7 +173,7 @@ def test_the_observation_starts_when_the_canaries_have_their_size_in_effect() ->
 def test_a_canary_that_fares_well_is_promoted_after_the_observation() -> None:
     watched = change(settled=NOW)
     assert step(watched, sized(AFTER, 4), now=NOW + 1) == [
-        Wait(NOW + OBSERVATION, "watching how the pods fare")
+        Wait(NOW + 1 + LOOK_AGAIN, "watching how the pods fare")
     ]
     promoted = marks_of(step(watched, sized(AFTER, 4), now=NOW + OBSERVATION)).change
     assert promoted
@@ -413,6 +414,8 @@ def test_a_glance_tells_whether_there_is_anything_to_do_and_asks_nobody() -> Non
     same = glance(workload(), [pod()], wish({"web": SMALL}), now=NOW)
     assert same
     assert same.state is WorkloadState.APPLIED
+    under_way = workload(marks=Marks(change=change(settled=NOW)), replicas=5)
+    assert glance(under_way, sized(AFTER, 4), wish(), now=NOW) is None
     barred = glance(workload(), [pod()], wish(resizes_in_place=False), now=NOW)
     assert barred
     assert (barred.state, world.events) == (

@@ -105,7 +105,10 @@ class Actuator:
         self._memories: dict[WorkloadKey, _Memory] = {}
 
     def glance(self, workload: Workload, pods: Sequence[Pod], wish: Wish, *, now: int) -> Report | None:
-        """Where a workload stands by cached records, at the cost of no request; None when it is to be reconciled."""
+        """Where a workload stands by cached records, at the cost of no request; None when it is to be reconciled.
+
+        A change under way always is: whether it hurts is judged by what is so now.
+        """
         memory = self._memories.get(workload.key) or _Memory()
         situation = Situation(
             workload=workload, pods=pods, wish=wish, now=now, sightings=memory.look(pods, now)
@@ -114,12 +117,13 @@ class Actuator:
             self._memories[workload.key] = memory
         deeds = next_deeds(situation)
         rest = next((deed for deed in deeds if isinstance(deed, Wait | Skip)), None)
-        if deeds and rest is None:
+        report = _report(situation, rest)
+        if (deeds and rest is None) or report.state is WorkloadState.APPLYING:
             return None
         for deed in deeds:
             if isinstance(deed, Emit):
                 self._tell(workload, deed)
-        return _report(situation, rest)
+        return report
 
     async def reconcile(self, key: WorkloadKey, wish: Wish, *, now: int) -> Report | None:
         """Bring one workload as far as it can be brought now; None when it is gone."""

@@ -104,7 +104,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
     now, canary = situation.now, situation.strategy.canary
     watched_until = change.settled + int(canary.observation.seconds)
     if now < watched_until:
-        return [Wait(watched_until, "watching how the pods fare")]
+        return [Wait(min(watched_until, now + LOOK_AGAIN), "watching how the pods fare")]
     if unknown := _verdict(situation, change).unknown or _unseen(situation, change):
         given_up = watched_until + int(canary.patience.seconds)
         if now < given_up:
