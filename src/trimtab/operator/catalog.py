@@ -92,6 +92,10 @@ class Catalog:
         """What is missing from the picture and why, by resource."""
         return self._following.troubles()
 
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
     async def ready(self, timeout: float | None = None) -> None:
         """Wait until the picture is whole; TimeoutError when that takes too long: `troubles` knows why."""
         async with asyncio.timeout(timeout):
@@ -124,9 +128,10 @@ class Catalog:
         """The autoscalers that scale a workload, or one that it owns."""
         return self._scalers(self.hpas, workload)
 
-    def vpas_of(self, workload: Workload) -> list[Vpa]:
-        """The VerticalPodAutoscalers that are about a workload, or one that it owns."""
-        return self._scalers(self.vpas, workload)
+    def vpas_of(self, key: WorkloadKey) -> list[Vpa]:
+        """The VerticalPodAutoscalers that are about a workload, be it there or not, or about one that it owns."""
+        workload = self.get(key)
+        return self._scalers(self.vpas, workload) if workload else self.vpas.find("target", key)
 
     @property
     def selection(self) -> Selection:
@@ -205,6 +210,8 @@ class Catalog:
             self._tell(top.key)
 
     def _scaler_changed(self, old: Scaler | None, new: Scaler | None, /) -> None:
+        if old and new and _asks(old) == _asks(new):
+            return  # it wrote what it saw, or we what we recommend
         for key in {_target(found) for found in (old, new) if found}:
             target = self.get(key)
             top = self._ownership.above(target) if target else None
@@ -245,6 +252,14 @@ class Catalog:
 
 def _allowed(quota: Quota | None) -> tuple[Amounts, Amounts] | None:
     return (quota.hard_requests, quota.hard_limits) if quota else None
+
+
+def _asks(found: Hpa | Vpa) -> object:
+    """What an autoscaler wants, apart from how it fares."""
+    if isinstance(found, Vpa):
+        return found.uid, found.generation
+    shares = [(share.resource, share.target, share.container) for share in found.utilisations]
+    return found.target, found.min_replicas, found.max_replicas, shares
 
 
 def _target(found: Scaler) -> WorkloadKey:
