@@ -25,7 +25,7 @@ from trimtab.sizing.oom import after_kills, in_a_row
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.recommendation import MIB, Factor, Recommendation
 from trimtab.sizing.rules import ResourceRules, Rules
-from trimtab.sizing.size import DEADBAND, FINAL, FLOORS, WORTH
+from trimtab.sizing.size import DEADBAND, FINAL, FLOORS, LIMITS, WORTH
 from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget
 
 with_ = msgspec.structs.replace
@@ -153,6 +153,8 @@ def test_beside_an_autoscaler_a_request_shrinks_until_the_target_is_met() -> Non
     assert sized(cpu=100, around=autoscaled(0.8)).resources.cpu_request == 1000
     assert sized(cpu=100, around=autoscaled(None)).resources.cpu_request == 1000
     assert sized(cpu=100, around=autoscaled(0.4, container="sidecar")).resources.cpu_request == 100
+    busy_by_day = with_(WELL_KNOWN, cpu_peak=600)
+    assert sized(cpu=100, evidence=busy_by_day, around=autoscaled(0.1)).resources.cpu_request == 750
 
 
 def test_an_autoscaler_on_another_resource_is_harmless() -> None:
@@ -469,5 +471,11 @@ def test_the_example_in_the_documentation_is_what_comes_out() -> None:
 
 def test_every_guard_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text()
-    tables = [*FLOORS.values(), DEADBAND, WORTH, *FINAL.values()]
+    tables: list[tuple[tuple[str, object], ...]] = [
+        *FLOORS.values(),
+        DEADBAND,
+        WORTH,
+        *FINAL.values(),
+        LIMITS,
+    ]
     assert [name for table in tables for name, _ in table if name not in page] == []

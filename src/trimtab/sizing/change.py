@@ -59,16 +59,14 @@ def rounding(amount: int, case: Case) -> Step | None:
 
 
 def round_up(resource: ResourceName, amount: int) -> int:
-    """Memory to a MiB. CPU to a millicore, and from 100m on to the largest of 5, 10, 20, 50, 100 … within 5 %."""
+    """Memory to a MiB. CPU to a millicore, from 100m on to two digits, and half a step where the first is a 1."""
     if resource == "memory":
         return -(-amount // MIB) * MIB
     if amount < 100:
         return amount
-    step = int(10 ** (len(str(amount // 20)) - 1))  # the power of ten within a twentieth
-    for times in (5, 2):
-        if amount >= 20 * times * step:
-            step *= times
-            break
+    step: int = 10 ** (len(str(amount)) - 2)
+    if amount < 20 * step:
+        step //= 2
     return -(-amount // step) * step
 
 

@@ -47,7 +47,8 @@ def utilisation(case: Case) -> Floor | None:
     """A smaller request is a higher utilisation, and an autoscaler answers that with replicas.
 
     Every container of the pod may shrink by the same share, that which brings the utilisation up to the target; so
-    the pod's stays at or below it whichever of them do.
+    the pod's stays at or below it whichever of them do. What the autoscaler saw last may be a quiet hour, so the
+    container's own recent peak must fit under the target as well.
     """
     floors = [
         _under(scaler, case)
@@ -58,13 +59,14 @@ def utilisation(case: Case) -> Floor | None:
 
 
 def _under(scaler: UtilisationTarget, case: Case) -> Floor:
-    source = f"HPA {scaler.name}"
+    source, target = f"HPA {scaler.name}", scaler.target
     if scaler.highest is None:
         return Floor(AS_IT_IS, "its utilisation is not known", source)
-    if scaler.highest >= scaler.target:
-        return Floor(AS_IT_IS, f"at {scaler.highest:.0%} of a target of {scaler.target:.0%}", source)
-    least = ceil((case.request or 0) * scaler.highest / scaler.target)
-    return Floor(least, f"keeps its utilisation at or below {scaler.target:.0%}", source)
+    if scaler.highest >= target:
+        return Floor(AS_IT_IS, f"at {scaler.highest:.0%} of a target of {target:.0%}", source)
+    highest = case.evidence.cpu_peak if case.resource == "cpu" else case.evidence.memory_peak
+    least = max((case.request or 0) * scaler.highest, highest or 0) / target
+    return Floor(ceil(least), f"keeps its utilisation at or below {target:.0%}", source)
 
 
 def peak(case: Case) -> Floor | None:

@@ -65,10 +65,10 @@ def follow(pair: Pair, case: Case) -> Move | None:
 
 def _removed(request: int, limit: int, case: Case) -> tuple[int | None, str]:
     """No limit, unless the namespace would put another in its place or refuse a pod without."""
-    mine, quota = case.container_range, case.around.quota
+    mine, left = case.container_range, case.around.quota
     if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
         return max(limit, request), "stays, for the LimitRange demands one"
-    if (quota.cpu_limit if case.resource == "cpu" else quota.memory_limit) is not None:
+    if (left.cpu_limit if case.resource == "cpu" else left.memory_limit) is not None:
         return max(limit, request), "stays, for the ResourceQuota demands one"
     return None, "removed"
 
@@ -116,7 +116,7 @@ def admission(pair: Pair, case: Case) -> Move | Hold | None:
     return Move(pair.request, limit, "what is admitted", "LimitRange")
 
 
-def limit_quota(pair: Pair, case: Case) -> Move | Hold | None:
+def quota(pair: Pair, case: Case) -> Move | Hold | None:
     """Growing only by what is left of the quota on limits."""
     around, had = case.around, case.limit or 0
     left = around.quota.cpu_limit if case.resource == "cpu" else around.quota.memory_limit
@@ -157,7 +157,7 @@ def conflict(pair: Pair, case: Case) -> Hold | None:
         broken = cap(pair.request, case)
         if broken is not None:
             return Hold(f"{_pair_text(pair, case)} would be against: {broken.why}", broken.source)
-    for guard in (needed, admission, limit_quota, ratio):
+    for guard in (needed, admission, quota, ratio):
         refused = guard(pair, case)
         if refused is not None:
             return Hold(f"{_pair_text(pair, case)} would be against: {refused.why}", refused.source)
@@ -184,7 +184,7 @@ GUARDS: tuple[LimitGuard, ...] = (
     guaranteed,
     needed,
     admission,
-    limit_quota,
+    quota,
     ratio,
     together,
     conflict,
