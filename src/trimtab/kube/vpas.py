@@ -59,8 +59,8 @@ class _RecommenderWire(msgspec.Struct, frozen=True, gc=False):
 class _ContainerPolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     container_name: str = ""
     mode: str | None = None
-    min_allowed: dict[str, str | int | float] = {}
-    max_allowed: dict[str, str | int | float] = {}
+    min_allowed: dict[str, str | int] = {}
+    max_allowed: dict[str, str | int] = {}
     controlled_resources: tuple[str, ...] | None = None
     controlled_values: str | None = None
 
@@ -121,7 +121,7 @@ def _policy(wire: _ContainerPolicyWire) -> ContainerPolicy:
     )
 
 
-def _amounts(allowed: dict[str, str | int | float]) -> Amounts:
-    """A bound of 0 is none; the CRD lets quantities be numbers, too."""
+def _amounts(allowed: dict[str, str | int]) -> Amounts:
+    """A bound of 0 is none; the CRD lets quantities be whole numbers, too."""
     cpu, memory = (str(allowed.get(resource, "0")) for resource in ("cpu", "memory"))
     return Amounts(millicores(cpu) or None, memory_bytes(memory) or None)
