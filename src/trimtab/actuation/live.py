@@ -92,7 +92,8 @@ class LiveCluster:
         body = {"metadata": named} | _template(workload, sizes)
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
         shape = self._shapes[workload.key.kind]
-        found = sizes_of(shape.fold(msgspec.convert(answer, type=shape.wire)).containers)
+        wire = msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire)
+        found = sizes_of(shape.fold(wire).containers)
         if any(found.get(name) != wanted for name, wanted in sizes.items()):
             words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
             raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
