@@ -20,6 +20,7 @@ COMMANDS = {
     "backtest": "Replay recorded usage through strategies, and compare what they would have cost and harmed.",
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
     "doctor": "Check a cluster: version, rights, metrics, resize in place, CRDs; and say what to do about each.",
+    "operator": "Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.",
 }
 
 USAGE = 2

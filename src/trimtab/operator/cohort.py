@@ -95,7 +95,7 @@ class Cohort:
         if running is None:
             self._observe_past_kills(of_workloads, rows)
         self.until = usage.start + (usage.steps - 1) * usage.step
-        self._sizes = None
+        self._sizes = self.fleet.recommend(self.until)
 
     def take_in_kills(self, kills: Sequence[Kill]) -> None:
         """Learn of kills; those known already count once."""

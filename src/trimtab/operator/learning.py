@@ -9,6 +9,7 @@ What was learned is saved in the store now and then. It is never needed: without
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -69,6 +70,8 @@ class Learning:
         self._metrics = metrics
         self._cohorts: dict[Sizing, list[Cohort]] = {}
         self._saved_at = float("-inf")
+        self.lock = asyncio.Lock()
+        """Held while cohorts learn, which is done in a thread: who asks them anything holds it too."""
         self.trouble = ""
         """Why nothing could be read at the last turn; empty when it could."""
         self.heard: float | None = None
@@ -104,7 +107,8 @@ class Learning:
         running: Collection[WorkloadContainer],
     ) -> None:
         """Bring every cohort up to the last whole step before now."""
-        await self._assign(now, wanted)
+        async with self.lock:
+            await self._assign(now, wanted)
         try:
             await self._read(now, owners, running)
         except UsageError as error:
@@ -124,7 +128,9 @@ class Learning:
         try:
             for sizing, cohorts in self._cohorts.items():
                 for number, cohort in enumerate(cohorts):
-                    await self._store.states.save(self._key(sizing, number), cohort.state(), timestamp=now)
+                    async with self.lock:
+                        state = await asyncio.to_thread(cohort.state)
+                    await self._store.states.save(self._key(sizing, number), state, timestamp=now)
         except StoreError as error:
             log.warning("learning.not_saved", error=str(error))
         self._saved_at = now
@@ -229,5 +235,6 @@ class Learning:
         ask = Ask(start=begin, end=last + step, step=step, namespaces=tuple(sorted(namespaces)))
         with self._metrics.metrics_collection_duration.labels(self._source.name).time():
             usage = await self._source.read(ask)
-        for cohort in cohorts:
-            cohort.take_in(usage, owners, running=None if is_past else running)
+        async with self.lock:
+            for cohort in cohorts:
+                await asyncio.to_thread(cohort.take_in, usage, owners, running=None if is_past else running)

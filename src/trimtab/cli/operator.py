@@ -1,0 +1,49 @@
+"""`trimtab operator`: the right-sizing operator, in a cluster or beside one."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from trimtab.kube.auth import load_connection
+from trimtab.operator.live import LiveConfig
+from trimtab.operator.logs import configure
+from trimtab.operator.process import Operator
+
+
+def operator(
+    *,
+    config: Path | None = None,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    dry_run: bool = False,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+) -> None:
+    """Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.
+
+    Beside a cluster, with your kubeconfig, changing nothing:
+
+        trimtab operator --dry-run --set metricsSource.provider=metrics-server --set webhook.enabled=false
+
+    In a cluster: kubectl apply -k deploy
+
+    Parameters
+    ----------
+    config
+        The configuration file (YAML); it is read again when it changes. docs/operator.md lists what there is.
+    set_
+        A setting over the file and the environment, such as pace.cluster.atOnce=3; may be given again.
+    dry_run
+        Change nothing, whatever policies say; the same as --set dryRun=true.
+    context
+        The kubeconfig context to use instead of the current one.
+    kubeconfig
+        The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config; in a pod, neither is needed.
+    """
+    flags = [*set_, *(["dryRun=true"] if dry_run else [])]
+    live = LiveConfig(config, environment=os.environ, flags=flags)
+    configure(live.current.logs)
+    live.subscribe(lambda now: configure(now.logs))
+    asyncio.run(Operator(load_connection(kubeconfig=kubeconfig, context=context), live).run())

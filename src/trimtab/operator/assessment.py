@@ -1,0 +1,157 @@
+"""What one workload should have, and on which terms: its policy, what was learned of it, and what stands around it.
+
+Pure. The answer for each container is that of `sizing.around`; here its inputs are brought together for a workload as
+it runs now, and the outcome is put as a wish to `actuation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from trimtab.actuation.situation import Wish
+from trimtab.actuation.sizes import commonest
+from trimtab.actuation.verdict import Evidence as Signs
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, Percentile
+from trimtab.kube.pods import Container, Pod, Resources
+from trimtab.kube.workloads import Workload
+from trimtab.operator.cohort import Learned, Sizing
+from trimtab.sizing.around import recommend_pod
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.recommendation import Factor, Recommendation
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.surroundings import Surroundings
+
+QUANTILES = {Percentile.P50: 0.5, Percentile.P90: 0.9, Percentile.P95: 0.95, Percentile.P99: 0.99}
+RUNS_NOW_AND_THEN = frozenset({"Job", "CronJob"})
+JUST_KILLED = 900.0
+"""Seconds after a kill in which more memory waits for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The recommendation for each container, and what was seen of it."""
+
+    recommendations: tuple[Recommendation, ...]
+    evidence: Mapping[str, Evidence]
+    urgent: bool
+    """Whether a container that was just killed for memory is to get more."""
+
+    @property
+    def sizes(self) -> dict[str, Resources]:
+        """What is wanted, of the containers of which anything is."""
+        return {each.container: each.resources for each in self.recommendations if each.held is None}
+
+    @property
+    def held(self) -> str:
+        """Why nothing at all is recommended; empty where something is."""
+        if self.sizes or not self.recommendations:
+            return ""
+        return "; ".join(dict.fromkeys(f"{each.container}: {each.held}" for each in self.recommendations))
+
+    def wish(self, spec: OptimizationPolicySpec, *, resizes_in_place: bool, withheld: str) -> Wish:
+        """What is asked of `actuation`; guardrails are not looked at yet."""
+        throttled = [found.throttled for found in self.evidence.values() if found.throttled is not None]
+        return Wish(
+            sizes=self.sizes,
+            strategy=spec.update_strategy,
+            resizes_in_place=resizes_in_place,
+            need={
+                name: found.memory_peak
+                for name, found in self.evidence.items()
+                if found.memory_peak is not None
+            },
+            evidence=Signs(throttled=max(throttled, default=None)),
+            urgent=self.urgent,
+            withheld=withheld,
+        )
+
+
+def sizing_of(spec: OptimizationPolicySpec) -> Sizing:
+    """The strategy of a policy; what metricsConfig says of percentiles is for the strategy of that name."""
+    settings = dict(spec.strategy.settings)
+    if spec.strategy.name == "percentile":
+        config = spec.metrics_config
+        said = {
+            "quantile": QUANTILES[config.percentile],
+            "safety_factor": config.safety_factor,
+            "window": config.rolling_window.seconds,
+        }
+        settings = said | settings
+    return Sizing.of(spec.strategy.name, settings)
+
+
+def runs_on(workload: Workload) -> bool:
+    """Whether its pods run all the time."""
+    return workload.kind not in RUNS_NOW_AND_THEN
+
+
+def assess(
+    workload: Workload,
+    pods: Sequence[Pod],
+    *,
+    rules: Rules,
+    learned: Callable[[str], Learned | None],
+    around: Surroundings,
+    source: str,
+    now: float,
+) -> Assessment:
+    """What each container of a workload should have; `learned` knows a container by its name."""
+    containers = _as_they_run(workload, pods)
+    known = {each.name: found for each in containers if (found := learned(each.name)) is not None}
+    proposals = {
+        name: msgspec.structs.replace(found.proposal, facts=_facts(found, source))
+        for name, found in known.items()
+    }
+    evidence = {name: found.evidence for name, found in known.items()}
+    recommendations = recommend_pod(
+        containers, proposals=proposals, evidence=evidence, rules=rules, around=around, now=now
+    )
+    return Assessment(
+        recommendations=tuple(each for each in recommendations if _is_sized(each.container, containers)),
+        evidence=evidence,
+        urgent=any(
+            _gets_more_after_a_kill(each, container, evidence.get(each.container), now)
+            for each, container in zip(recommendations, containers, strict=True)
+        ),
+    )
+
+
+def _as_they_run(workload: Workload, pods: Sequence[Pod]) -> tuple[Container, ...]:
+    """The containers with the sizes that most pods have now: they may differ from the template's."""
+    live = [pod for pod in pods if not pod.deleting]
+    if not live or workload.kind == "CronJob":
+        return workload.containers
+    sizes = commonest(live)
+    # Also what a mesh injected runs beside them, and counts for quota and QoS; its size is not in the template.
+    return tuple(
+        msgspec.structs.replace(each, resources=sizes.get(each.name, each.resources))
+        for each in live[0].containers
+    )
+
+
+def _is_sized(name: str, containers: Sequence[Container]) -> bool:
+    return any(each.name == name and each.role != "init" for each in containers)
+
+
+def _gets_more_after_a_kill(
+    recommendation: Recommendation, container: Container, evidence: Evidence | None, now: float
+) -> bool:
+    if evidence is None or not evidence.kills or now - evidence.kills[-1].at > JUST_KILLED:
+        return False
+    had, gets = container.resources, recommendation.resources
+    return (gets.memory_request or 0) > (had.memory_request or 0) or (gets.memory_limit or 0) > (
+        had.memory_limit or 0
+    )
+
+
+def _facts(learned: Learned, source: str) -> tuple[Factor, ...]:
+    """What the numbers rest on."""
+    evidence = learned.evidence
+    if not evidence.samples:
+        return learned.proposal.facts
+    since = datetime.fromtimestamp(evidence.first, UTC).strftime("%Y-%m-%d %H:%M")
+    return (Factor("usage", f"{evidence.samples} samples since {since} UTC", source), *learned.proposal.facts)

@@ -1,0 +1,154 @@
+"""Tells what was recommended and done: on the workload by an annotation and an Event, and in the store's history.
+
+Each is told once. Whether a recommendation has been told already is read from the workload's own annotation, so a
+restart or another leader tells nothing twice. None of it may hold up the loop: a store or a server that is away costs
+the telling, and the log says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from trimtab.actuation.actuator import Report
+from trimtab.actuation.cluster import Cluster
+from trimtab.actuation.deeds import WriteMarks
+from trimtab.actuation.marks import Marks, read_marks
+from trimtab.actuation.sizes import Sizes, said, written
+from trimtab.kube.client import Client
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.workloads import Workload
+from trimtab.operator.assessment import Assessment
+from trimtab.operator.mandate import Mandate
+from trimtab.operator.metrics import Metrics
+from trimtab.store import HistoryEntry, Store, StoreError
+
+log = structlog.get_logger(__name__)
+
+RECOMMENDATION = "trimtab.io/recommendation"
+MANAGER = "trimtab.io-recommendation"
+
+
+class LiveJournal:
+    """Tells of a real cluster."""
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        store: Store,
+        *,
+        name: str,
+        metrics: Metrics,
+        may_annotate: Callable[[], bool],
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._store = store
+        self._name = name
+        self._metrics = metrics
+        self._may_annotate = may_annotate
+
+    async def recommended(
+        self, workload: Workload, assessment: Assessment, *, mandate: Mandate, now: float
+    ) -> None:
+        """Tell of a recommendation that differs from the one on the workload."""
+        sizes = assessment.sizes
+        text = msgspec.json.encode({name: written(resources) for name, resources in sizes.items()}).decode()
+        if dict(workload.annotations).get(RECOMMENDATION) == text:
+            return
+        if self._may_annotate():
+            await self._annotate(workload, text)
+            self._cluster.emit(workload, type="Normal", reason="Recommended", message=said(sizes))
+        why = {each.container: each.text for each in assessment.recommendations}
+        has = {each.name: each.resources for each in workload.containers}
+        await self._keep(
+            [
+                HistoryEntry(
+                    timestamp=now,
+                    cluster=self._name,
+                    namespace=workload.namespace,
+                    kind=workload.key.kind,
+                    name=workload.name,
+                    container=name,
+                    what="recommended",
+                    before=written(has[name]) if name in has else None,
+                    after=written(resources),
+                    who=f"policy {mandate.name}",
+                    why=why[name],
+                )
+                for name, resources in sizes.items()
+            ]
+        )
+
+    async def reported(self, workload: Workload, report: Report, *, mandate: Mandate, now: float) -> None:
+        """Tell of changes that began, came to their end, or were taken back."""
+        found = read_marks(dict(workload.annotations), uid=workload.uid)
+        before = found if isinstance(found, Marks) else Marks()
+        entries: list[HistoryEntry] = []
+        for deed in report.done:
+            if isinstance(deed, WriteMarks):
+                entries += self._news(workload, before, deed.marks, mandate=mandate, now=now)
+                before = deed.marks
+        await self._keep(entries)
+
+    def _news(
+        self, workload: Workload, before: Marks, after: Marks, *, mandate: Mandate, now: float
+    ) -> list[HistoryEntry]:
+        change = before.change or after.change
+        if change is None:
+            return []
+        if before.change is None:
+            return [self._entry(workload, "applying", change.before, change.after, mandate, now)]
+        if after.change is not None:
+            return []
+        if after.applied and after.applied.id == change.id:
+            return [self._entry(workload, "applied", change.before, change.after, mandate, now)]
+        self._metrics.reverts.labels(mandate.name, "overtaken" if change.blameless else "worse").inc()
+        return [self._entry(workload, "reverted", change.after, change.before, mandate, now, change.reason)]
+
+    def _entry(
+        self,
+        workload: Workload,
+        what: str,
+        before: Sizes,
+        after: Sizes,
+        mandate: Mandate,
+        now: float,
+        why: str = "",
+    ) -> HistoryEntry:
+        return HistoryEntry(
+            timestamp=now,
+            cluster=self._name,
+            namespace=workload.namespace,
+            kind=workload.key.kind,
+            name=workload.name,
+            what=what,
+            before={name: written(resources) for name, resources in before.items()},
+            after={name: written(resources) for name, resources in after.items()},
+            who=f"policy {mandate.name}",
+            why=why or f"the recommendation of strategy {mandate.sizing.strategy}",
+        )
+
+    async def _annotate(self, workload: Workload, text: str) -> None:
+        body = {
+            "metadata": {
+                "name": workload.name,
+                "namespace": workload.namespace,
+                "annotations": {RECOMMENDATION: text},
+            }
+        }
+        try:
+            await self._client.apply(workload.resource, body, force=True, manager=MANAGER)
+        except KubeError as error:
+            log.warning("journal.not_annotated", workload=str(workload.key), error=describe(error))
+
+    async def _keep(self, entries: list[HistoryEntry]) -> None:
+        if not entries:
+            return
+        try:
+            await self._store.history.append(entries)
+        except StoreError as error:
+            log.warning("journal.not_kept", entries=len(entries), error=str(error))

@@ -1,0 +1,101 @@
+"""On whose word a workload is sized: the policy that selects it, read once for all its workloads.
+
+A policy can be sound in itself and yet not be acted on: its strategy is not installed, or its organisation forbids
+what it asks for. Then it has a problem, its workloads are left alone, and its status says why. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab.api.optimizationpolicy import Bounds, Mode, OptimizationPolicySpec
+from trimtab.api.quantity import Quantity
+from trimtab.errors import TrimtabError
+from trimtab.kube.policies import Policy
+from trimtab.kube.workloads import Workload
+from trimtab.operator.assessment import sizing_of
+from trimtab.operator.cohort import Sizing
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.selection import Verdict
+from trimtab.sizing.registry import STRATEGIES
+from trimtab.sizing.rules import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Mandate:
+    """What holds for the workloads of one policy."""
+
+    policy: Policy | None
+    """None: that of the operator's configuration, for workloads that no policy selects."""
+    spec: OptimizationPolicySpec
+    rules: Rules
+    sizing: Sizing
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.policy) if self.policy else "default"
+
+    def withheld(self, workload: Workload, config: OperatorConfig) -> str:
+        """Why nothing may be changed in this workload, whatever is recommended; empty when it may."""
+        if config.dry_run:
+            return "the operator runs with dryRun"
+        if self.spec.mode is not Mode.AUTO:
+            return f"the mode is {self.spec.mode}"
+        if workload.namespace in config.limits.untouched_namespaces:
+            return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
+        return ""
+
+
+class Mandates:
+    """All mandates under one configuration; made anew when that changes."""
+
+    def __init__(self, config: OperatorConfig) -> None:
+        self.config = config
+        self._known: dict[Policy, Mandate] = {}
+        default = config.default_policy
+        self._default = self._read(None, default) if default else None
+
+    def of(self, verdict: Verdict) -> Mandate | None:
+        """That of the policy that wins; None when nobody wants the workload sized."""
+        return self.of_policy(verdict[0]) if verdict else self._default
+
+    def of_policy(self, policy: Policy) -> Mandate:
+        found = self._known.get(policy)
+        if found is None:
+            found = self._known[policy] = self._read(policy, policy.spec)
+        return found
+
+    def forget_all_but(self, policies: frozenset[Policy]) -> None:
+        """Let go of policies that are there no more, or in another version."""
+        self._known = {policy: mandate for policy, mandate in self._known.items() if policy in policies}
+
+    def _read(self, policy: Policy | None, spec: OptimizationPolicySpec) -> Mandate:
+        limits = self.config.limits
+        bounded = _bounded(spec, limits.max_cpu, limits.max_memory)
+        problems = limits.problems(spec)
+        try:
+            sizing = sizing_of(spec)
+            STRATEGIES.settings_of(sizing.strategy, sizing.given())
+        except TrimtabError as error:
+            problems.append(f"spec.strategy: {error}")
+        return Mandate(
+            policy=policy,
+            spec=bounded,
+            rules=Rules.of(bounded),
+            sizing=sizing,
+            problem="; ".join([policy.problem] if policy and policy.problem else problems),
+        )
+
+
+def _bounded(
+    spec: OptimizationPolicySpec, most_cpu: Quantity | None, most_memory: Quantity | None
+) -> OptimizationPolicySpec:
+    """With the organisation's maxima where the policy states none."""
+
+    def bound(stated: Bounds, most: Quantity | None) -> Bounds:
+        return stated if stated.max is not None or most is None else stated.model_copy(update={"max": most})
+
+    bounds = spec.resource_bounds
+    held = {"cpu": bound(bounds.cpu, most_cpu), "memory": bound(bounds.memory, most_memory)}
+    return spec.model_copy(update={"resource_bounds": bounds.model_copy(update=held)})

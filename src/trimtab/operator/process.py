@@ -1,0 +1,159 @@
+"""The operator as a process: joins the parts, waits to lead, and ends in good order.
+
+Every replica keeps the live picture, answers the webhook and tells of its health; only the leader has a `term`. So
+another can take over at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Never
+
+import structlog
+
+from trimtab.kube.auth import Connection
+from trimtab.kube.client import Client
+from trimtab.kube.events import EventRecorder
+from trimtab.kube.lease import Candidate, LeadershipLost
+from trimtab.kube.pace import RateLimit, RetryRule
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.health import Health
+from trimtab.operator.learning import Pace
+from trimtab.operator.listening import listening
+from trimtab.operator.live import LiveConfig
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.term import Term
+from trimtab.operator.webhook.gate import Gate
+from trimtab.operator.webhook.server import Admission
+from trimtab.store import Store
+from trimtab.usage.source import source
+
+log = structlog.get_logger(__name__)
+
+COMPONENT = "trimtab-operator"
+
+
+class Operator:
+    """One process of the operator; `run` it until it is told to end."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        config: LiveConfig,
+        *,
+        metrics: Metrics | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self._connection = connection
+        self._config = config
+        self._metrics = metrics or Metrics()
+        self._pace = pace or Pace()
+        self._health = Health()
+        self._term: Term | None = None
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT; what was learned is kept and the lease given back."""
+        working = asyncio.create_task(self._work())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+        log.info("operator.ended")
+
+    async def _work(self) -> Never:
+        config = self._config.current
+        async with AsyncExitStack() as stack:
+            health = listening(self._health.application(self._metrics), config.address)
+            log.info("operator.listening", port=await stack.enter_async_context(health))
+            limit = RateLimit(per_second=200.0, burst=400)
+            client = await stack.enter_async_context(Client(self._connection, rate=limit))
+            store = await stack.enter_async_context(Store.open(config.store.url))
+            provider = config.metrics_source
+            usage = await stack.enter_async_context(
+                source(provider.provider, client=client, store=store, **provider.settings)
+            )
+            catalog = Catalog(client, home=config.namespace, look_again=self._look_again)
+            events = EventRecorder(client, component=COMPONENT, instance=socket.gethostname(), now=_now)
+            group = await stack.enter_async_context(asyncio.TaskGroup())
+            for task in (self._config.run(), events.run(), catalog.run()):
+                group.create_task(task)
+            if config.webhook.enabled:
+                await stack.enter_async_context(self._webhook(client, catalog, group))
+            self._health.ready["cluster"] = lambda: "" if catalog.is_ready else "its objects are being listed"
+            await catalog.ready()
+
+            def term(may_write: Callable[[], bool]) -> Term:
+                return Term(
+                    client=client,
+                    catalog=catalog,
+                    events=events,
+                    usage=usage,
+                    store=store,
+                    config=self._config,
+                    metrics=self._metrics,
+                    may_write=may_write,
+                    pace=self._pace,
+                )
+
+            await self._terms(term)
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def _webhook(
+        self, client: Client, catalog: Catalog, group: asyncio.TaskGroup
+    ) -> AsyncIterator[None]:
+        gate = Gate(client, self._config.current, now=_now, metrics=self._metrics)
+        admission = Admission(
+            config=lambda: self._config.current, policies=lambda: catalog.policies, metrics=self._metrics
+        )
+        async with gate.listening(admission.application()) as port:
+            log.info("webhook.listening", port=port)
+            self._health.ready["webhook"] = gate.trouble
+            keeping = group.create_task(gate.run())
+            try:
+                yield
+            finally:
+                keeping.cancel()
+
+    async def _terms(self, term: Callable[[Callable[[], bool]], Term]) -> Never:
+        """Lead whenever we are elected."""
+        election = self._config.current.leader_election
+        if not election.enabled:
+            await self._serve(term(lambda: True))
+        # A client of its own, and one try a request: a renewal that waits is a renewal that comes too late.
+        async with Client(self._connection, retry=RetryRule(attempts=1)) as client:
+            while True:
+                candidate = Candidate(
+                    client,
+                    name=election.name,
+                    namespace=self._config.current.namespace,
+                    identity=socket.gethostname(),
+                    now=_now,
+                    timing=election.timing,
+                )
+                try:
+                    await candidate.lead(lambda: self._serve(term(lambda: candidate.leading)))  # noqa: B023 - awaited here
+                except LeadershipLost as error:
+                    log.warning("operator.leads_no_more", reason=str(error))
+
+    async def _serve(self, term: Term) -> Never:
+        self._term = term
+        try:
+            await term.run()
+        finally:
+            self._term = None
+
+    def _look_again(self, key: WorkloadKey) -> None:
+        if self._term is not None:
+            self._term.look_again(key)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

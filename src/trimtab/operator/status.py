@@ -1,0 +1,189 @@
+"""What a policy's status says: pure, from what became of each of its workloads.
+
+A status is bounded however many workloads there are: the counts are of all, the list holds those that need attention
+first, and the explanations are in it while there are few; those of the others are on the workloads themselves and in
+the store. Times move only when what they are about does, so that an unchanged status is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from trimtab.api.optimizationpolicy import Mode, WorkloadState
+from trimtab.api.quantity import Quantity
+from trimtab.kube.policies import Policy
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.selection import Standing
+from trimtab.sizing.recommendation import Recommendation
+
+MOST_LISTED = 500
+MOST_EXPLAINED = 20
+"""With more workloads than these, the explanations are left out."""
+_LONGEST_REASON = 4096
+_LONGEST_LIST = 5
+"""Policies that are named in a message."""
+
+_ATTENTION = {
+    state: place
+    for place, state in enumerate(
+        (
+            WorkloadState.FAILED,
+            WorkloadState.REVERTED,
+            WorkloadState.APPLYING,
+            WorkloadState.SKIPPED,
+            WorkloadState.PENDING,
+            WorkloadState.RECOMMENDED,
+            WorkloadState.APPLIED,
+        )
+    )
+}
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one workload at the last look."""
+
+    state: WorkloadState
+    reason: str = ""
+    recommendations: tuple[Recommendation, ...] = ()
+    recommended_at: float | None = None
+    """When these numbers were first recommended."""
+    applied_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What holds for all policies at a time."""
+
+    now: float
+    usage_trouble: str = ""
+    source: str = ""
+    dry_run: bool = False
+
+
+def status_of(
+    policy: Policy,
+    outcomes: Mapping[WorkloadKey, Outcome],
+    *,
+    standing: Standing,
+    problem: str,
+    weather: Weather,
+    before: Document,
+) -> Document:
+    """The status of a policy; `before` is the one that it has, for the times in it."""
+    states = [outcome.state for outcome in outcomes.values()]
+    listed = sorted(outcomes.items(), key=lambda item: (_ATTENTION[item[1].state], item[0]))[:MOST_LISTED]
+    explained = len(outcomes) <= MOST_EXPLAINED
+    conditions = _conditions(policy, outcomes, standing=standing, problem=problem, weather=weather)
+    return {
+        "observedGeneration": policy.generation,
+        "conditions": _with_times(conditions, before.get("conditions") or (), policy, weather.now),
+        "counts": {
+            "monitored": len(outcomes),
+            "updated": states.count(WorkloadState.APPLIED),
+            "skipped": states.count(WorkloadState.SKIPPED),
+        },
+        "workloads": [_workload(key, outcome, explained=explained) for key, outcome in listed],
+    }
+
+
+def _conditions(
+    policy: Policy,
+    outcomes: Mapping[WorkloadKey, Outcome],
+    *,
+    standing: Standing,
+    problem: str,
+    weather: Weather,
+) -> list[Document]:
+    problem = policy.problem or problem
+    if problem:
+        ready = _condition("Ready", holds=False, reason="PolicyInvalid", message=problem)
+    elif policy.spec.mode is Mode.DISABLED:
+        ready = _condition("Ready", holds=False, reason="Disabled", message="The mode is Disabled.")
+    else:
+        ready = _condition(
+            "Ready", holds=True, reason="PolicyValid", message=f"Workloads looked after: {len(outcomes)}."
+        )
+    metrics = _condition(
+        "MetricsAvailable",
+        holds=not weather.usage_trouble,
+        reason="UsageUnknown" if weather.usage_trouble else "UsageRead",
+        message=weather.usage_trouble or f"Usage is read from {weather.source}.",
+    )
+    found = [ready, metrics]
+    if standing.over or standing.lost:
+        found.append(_condition("Overlaps", holds=True, reason="OtherPolicies", message=_overlaps(standing)))
+    if weather.dry_run:
+        message = "The operator runs with dryRun: nothing is changed, whatever the mode."
+        found.append(_condition("DryRun", holds=True, reason="Configured", message=message))
+    return found
+
+
+def _condition(type_: str, *, holds: bool, reason: str, message: str) -> Document:
+    return {"type": type_, "status": "True" if holds else "False", "reason": reason, "message": message}
+
+
+def _overlaps(standing: Standing) -> str:
+    parts = [f"{count} workloads that it selects go to {policy}" for policy, count in _most(standing.lost)]
+    parts += [
+        f"{count} of its workloads are selected by {policy} too" for policy, count in _most(standing.over)
+    ]
+    return "; ".join(parts) + ". The heaviest weight wins, of equals the first by name."
+
+
+def _most(counts: Mapping[Policy, int]) -> list[tuple[Policy, int]]:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
+    return ordered[:_LONGEST_LIST]
+
+
+def _with_times(
+    conditions: Sequence[Document], before: Iterable[Document], policy: Policy, now: float
+) -> list[Document]:
+    """With the time at which each last changed."""
+    known = {each["type"]: each for each in before}
+    found = []
+    for condition in conditions:
+        old = known.get(condition["type"])
+        same = old is not None and old["status"] == condition["status"]
+        since = old["lastTransitionTime"] if old and same else moment(now)
+        found.append({**condition, "lastTransitionTime": since, "observedGeneration": policy.generation})
+    return found
+
+
+def _workload(key: WorkloadKey, outcome: Outcome, *, explained: bool) -> Document:
+    found: Document = {
+        "kind": key.kind,
+        "namespace": key.namespace,
+        "name": key.name,
+        "status": outcome.state.value,
+        "recommendations": [_recommendation(each, explained=explained) for each in outcome.recommendations],
+    }
+    if outcome.reason:
+        found["reason"] = outcome.reason[:_LONGEST_REASON]
+    if outcome.recommended_at is not None:
+        found["lastRecommendation"] = moment(outcome.recommended_at)
+    if outcome.applied_at is not None:
+        found["lastApplied"] = moment(outcome.applied_at)
+    return found
+
+
+def _recommendation(recommendation: Recommendation, *, explained: bool) -> Document:
+    resources = recommendation.resources
+    found: Document = {"container": recommendation.container}
+    if resources.cpu_request is not None:
+        found["cpu"] = str(Quantity.of_millicores(resources.cpu_request))
+    if resources.memory_request is not None:
+        found["memory"] = str(Quantity.of_bytes(resources.memory_request))
+    if explained and recommendation.text:
+        found["explanation"] = recommendation.text
+    return found
+
+
+def moment(seconds: float) -> str:
+    """A time as Kubernetes writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,107 @@
+"""Writes the status of each policy when it has changed, and no more often than anybody reads it.
+
+Outcomes are noted here as workloads are looked at. A policy whose outcomes changed is written a moment later, with all
+that changed meanwhile. What is written is compared with what is there; after a restart that is asked of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trimtab.kube.client import Client
+from trimtab.kube.errors import NotFound
+from trimtab.kube.policies import Policy
+from trimtab.kube.queue import WorkQueue
+from trimtab.kube.resources import OPTIMIZATION_POLICIES
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.selection import Standing
+from trimtab.operator.status import Document, Outcome, Weather, status_of
+
+PolicyKey = tuple[str, str]
+
+GATHER = 2.0
+"""Seconds in which changes are gathered into one write."""
+
+
+class Statuses:
+    """What became of every workload, by policy; `queue` is to be run as a task."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        policy: Callable[[PolicyKey], Policy | None],
+        standing: Callable[[Policy], Standing],
+        problem: Callable[[Policy], str],
+        weather: Callable[[], Weather],
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._standing = standing
+        self._problem = problem
+        self._weather = weather
+        self._may_write = may_write
+        self._outcomes: dict[PolicyKey, dict[WorkloadKey, Outcome]] = {}
+        self._owner: dict[WorkloadKey, PolicyKey] = {}
+        self._written: dict[PolicyKey, Document] = {}
+        self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self._write, workers=4)
+
+    def outcome(self, workload: WorkloadKey) -> Outcome | None:
+        """What became of a workload at the last look."""
+        owner = self._owner.get(workload)
+        return self.of(owner).get(workload) if owner else None
+
+    def of(self, policy: PolicyKey) -> Mapping[WorkloadKey, Outcome]:
+        return self._outcomes.get(policy, {})
+
+    def put(self, policy: PolicyKey, workload: WorkloadKey, outcome: Outcome) -> None:
+        """Note what became of a workload; it belongs to this policy from now on."""
+        if self._owner.get(workload, policy) != policy:
+            self.drop(workload)
+        self._owner[workload] = policy
+        outcomes = self._outcomes.setdefault(policy, {})
+        if outcomes.get(workload) != outcome:
+            outcomes[workload] = outcome
+            self.look_again(policy)
+
+    def drop(self, workload: WorkloadKey) -> None:
+        """The workload is gone, or no policy is about it."""
+        owner = self._owner.pop(workload, None)
+        if owner is not None:
+            self._outcomes.get(owner, {}).pop(workload, None)
+            self.look_again(owner)
+
+    def look_again(self, policy: PolicyKey) -> None:
+        """Something that a policy's status tells of has changed."""
+        self.queue.add(policy, delay=GATHER)
+
+    async def _write(self, key: PolicyKey) -> float | None:
+        policy = self._policy(key)
+        if policy is None:
+            self._written.pop(key, None)
+            self._outcomes.pop(key, None)
+            return None
+        if not self._may_write():
+            return GATHER
+        namespace, name = key
+        before = self._written.get(key)
+        try:
+            if before is None:
+                found = await self._client.get(OPTIMIZATION_POLICIES, name, namespace=namespace)
+                before = found.get("status") or {}
+            status = status_of(
+                policy,
+                self.of(key),
+                standing=self._standing(policy),
+                problem=self._problem(policy),
+                weather=self._weather(),
+                before=before,
+            )
+            if status != before:
+                body = {"metadata": {"name": name, "namespace": namespace}, "status": status}
+                await self._client.apply(OPTIMIZATION_POLICIES, body, subresource="status", force=True)
+        except NotFound:
+            return None
+        self._written[key] = status
+        return None

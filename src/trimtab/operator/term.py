@@ -1,0 +1,163 @@
+"""A term as leader: reads usage, learns, looks at workloads and writes statuses, until the lease is lost.
+
+Every term begins from what is in the cluster and the store, for another may have led in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Never
+
+import structlog
+
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.live import LiveCluster
+from trimtab.actuation.pace import Pacer
+from trimtab.kube.client import Client
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.events import EventRecorder
+from trimtab.kube.features import resizes_in_place
+from trimtab.kube.policies import Policy
+from trimtab.kube.queue import WorkQueue
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.guardrails import PromQLGuardrails
+from trimtab.operator.journal import LiveJournal
+from trimtab.operator.learning import Learning, Pace
+from trimtab.operator.live import LiveConfig
+from trimtab.operator.loop import SizingLoop
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.selection import Standing, standings
+from trimtab.operator.status import Weather
+from trimtab.operator.statuses import PolicyKey, Statuses
+from trimtab.store import Store
+from trimtab.usage.prometheus.source import Prometheus
+from trimtab.usage.source import Source
+
+log = structlog.get_logger(__name__)
+
+WORKERS = 8
+STANDINGS_LAST = 10.0
+"""Seconds for which it is not counted again which policies overlap."""
+
+
+class Term:
+    """What a leader does; made anew for each term, and `run` once."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        catalog: Catalog,
+        events: EventRecorder,
+        usage: Source[Any],
+        store: Store,
+        config: LiveConfig,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        pace: Pace | None = None,
+    ) -> None:
+        self._client = client
+        self._catalog = catalog
+        self._config = config
+        self._pace = pace or Pace()
+        self._usage = usage
+        self._resizes = False
+        self._standings: dict[Policy, Standing] = {}
+        self._counted_at = float("-inf")
+        name = _name_of(catalog)
+        cluster = LiveCluster(client, events, kinds=catalog.kinds())
+        self._learning = Learning(usage, store, cluster=name, pace=self._pace, metrics=metrics)
+        self._statuses = Statuses(
+            client,
+            policy=self._policy,
+            standing=self._standing,
+            problem=lambda policy: self._loop.mandates.of_policy(policy).problem,
+            weather=self._weather,
+            may_write=may_write,
+        )
+        self._loop = SizingLoop(
+            catalog=catalog,
+            learning=self._learning,
+            actuator=Actuator(cluster, may_write=may_write, pacer=Pacer(config.current.pace.limits)),
+            statuses=self._statuses,
+            journal=LiveJournal(
+                client,
+                cluster,
+                store,
+                name=name,
+                metrics=metrics,
+                may_annotate=lambda: may_write() and not config.current.dry_run,
+            ),
+            guardrails=PromQLGuardrails(
+                usage if isinstance(usage, Prometheus) else None, lambda: config.current.guardrails
+            ),
+            config=lambda: config.current,
+            resizes_in_place=lambda: self._resizes,
+            metrics=metrics,
+        )
+        self._workloads: WorkQueue[WorkloadKey] = WorkQueue(
+            "workloads", lambda key: self._loop.look(key, time.time()), workers=WORKERS
+        )
+
+    def look_again(self, key: WorkloadKey) -> None:
+        """Something about this workload has changed."""
+        self._workloads.add(key)
+
+    async def run(self) -> Never:
+        """Turn after turn, and a look at whatever changed."""
+        async with asyncio.TaskGroup() as group:
+            await self._look_at_features()
+            group.create_task(self._statuses.queue.run())
+            for policy in self._catalog.policies:
+                self._statuses.look_again(policy.key)
+            try:
+                await self._loop.turn(time.time())
+                for workload in self._catalog.workloads():
+                    self.look_again(workload.key)
+                group.create_task(self._workloads.run())
+                await self._turns()
+            finally:
+                await asyncio.shield(self._learning.save(time.time()))
+        raise AssertionError("unreachable")
+
+    async def _turns(self) -> Never:
+        while True:
+            step = self._pace.step
+            await asyncio.sleep(
+                step - time.time() % step + step / 10
+            )  # when the last step is over and scraped
+            await self._look_at_features()
+            await self._loop.turn(time.time())
+
+    async def _look_at_features(self) -> None:
+        try:
+            self._resizes = await resizes_in_place(self._client)
+        except KubeError as error:
+            log.warning("operator.features_unknown", error=describe(error))
+
+    def _policy(self, key: PolicyKey) -> Policy | None:
+        namespace, name = key
+        return self._catalog.policies.get(name, namespace)
+
+    def _standing(self, policy: Policy) -> Standing:
+        if time.monotonic() - self._counted_at > STANDINGS_LAST:
+            self._standings = standings(self._catalog.selection, self._catalog.workloads())
+            self._counted_at = time.monotonic()
+        return self._standings.get(policy) or Standing()
+
+    def _weather(self) -> Weather:
+        return Weather(
+            now=time.time(),
+            usage_trouble=self._learning.trouble,
+            source=self._usage.name,
+            dry_run=self._config.current.dry_run,
+        )
+
+
+def _name_of(catalog: Catalog) -> str:
+    """What a cluster is known by: the uid of a namespace that each has and none shares."""
+    system = catalog.namespaces.get("kube-system")
+    return system.uid if system else "cluster"
