@@ -16,8 +16,10 @@ from trimtab.kube.errors import KubeError
 from trimtab.kube.resources import Resource
 
 _LIST = "APIGroupDiscoveryList"
-_ACCEPT = ",".join(
-    f"application/json;g=apidiscovery.k8s.io;v={version};as={_LIST}" for version in ("v2", "v2beta1")
+_ACCEPT = (
+    f"application/json;g=apidiscovery.k8s.io;v=v2;as={_LIST},"
+    f"application/json;g=apidiscovery.k8s.io;v=v2beta1;as={_LIST},"
+    "application/json"  # what a server answers that is too old: then the reason can be told
 )
 
 

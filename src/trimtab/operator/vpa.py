@@ -56,13 +56,11 @@ def new_status(
         "conditions": _conditions(old, _wanted(vpa, workload, provided=bool(found), pods=pods), now),
         **({"recommendation": {"containerRecommendations": found}} if found else {}),
     }
-    # A VPA of before 1.5 has no observedGeneration: what it does not keep is no reason to write again.
-    observed = old.pop("observedGeneration", vpa.generation if old else None)
-    return (
-        None
-        if status == old and observed == vpa.generation
-        else {**status, "observedGeneration": vpa.generation}
-    )
+    # An older CRD has no observedGeneration: what the server does not keep is no reason to write again.
+    observed = old.pop("observedGeneration", vpa.generation)
+    if status == old and observed == vpa.generation:
+        return None
+    return {**status, "observedGeneration": vpa.generation}
 
 
 async def write_status(client: Client, vpa: Vpa, status: Object) -> None:
@@ -115,8 +113,8 @@ class _Asked(NamedTuple):
     def of(cls, proposal: Proposal | None, before: Mapping[str, Any]) -> _Asked:
         cpu, memory = (proposal.cpu, proposal.memory) if proposal else (Ask(), Ask())
         return cls(
-            _asked_before(before, "cpu") if math.isnan(cpu.target) else cpu,
-            _asked_before(before, "memory") if math.isnan(memory.target) else memory,
+            cpu if math.isfinite(cpu.target) else _asked_before(before, "cpu"),
+            memory if math.isfinite(memory.target) else _asked_before(before, "memory"),
         )
 
 
