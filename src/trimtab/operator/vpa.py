@@ -25,7 +25,8 @@ from trimtab.kube.errors import Conflict, NotFound
 from trimtab.kube.pods import Container
 from trimtab.kube.resources import VPAS
 from trimtab.kube.vpas import ContainerPolicy, Vpa
-from trimtab.kube.workloads import Workload
+from trimtab.kube.workloads import Workload, WorkloadKey
+from trimtab.operator.catalog import Catalog
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.recommendation import ResourceName
 
@@ -61,6 +62,17 @@ def new_status(
     if status == old and observed == vpa.generation:
         return None
     return {**status, "observedGeneration": vpa.generation}
+
+
+async def recommend(
+    client: Client, catalog: Catalog, key: WorkloadKey, *, proposals: Mapping[str, Proposal], now: float
+) -> None:
+    """Let every VPA of ours that is about a workload have what is proposed for its containers, by their names."""
+    workload = catalog.get(key)
+    pods = len(catalog.pods_of(workload)) if workload else 0
+    for vpa in filter(is_ours, catalog.vpas_of(key)):
+        if status := new_status(vpa, workload, proposals=proposals, pods=pods, now=now):
+            await write_status(client, vpa, status)
 
 
 async def write_status(client: Client, vpa: Vpa, status: Object) -> None:
