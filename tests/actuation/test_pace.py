@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actuation.builders import LARGE, SMALL, wish
+from actuation.builders import LARGE, NOW, SMALL, wish
 from actuation.world import KEY, World, run
 from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.deeds import Urgency
 from trimtab.actuation.pace import LONGEST, MINUTE, Limit, Pace, Pacer, Place
-from trimtab.api.optimizationpolicy import Canary
+from trimtab.api.optimizationpolicy import Canary, WorkloadState
 
 WIDE = Limit(at_once=1000, per_minute=1000)
 HERE = Place("shop", "node-1")
@@ -69,6 +69,15 @@ def test_a_scale_down_does_not_take_the_slot_that_a_scale_up_waits_for() -> None
     assert pace.take("down", HERE, urgency=Urgency.DOWN, now=again) == again
 
 
+def test_those_who_wait_come_back_one_by_one_and_keep_their_turn() -> None:
+    pace = pacer(cluster=Limit(at_once=1, per_minute=60))
+    pace.take("first", HERE, urgency=Urgency.UP, now=0)
+    turns = [pace.take(number, HERE, urgency=Urgency.UP, now=0) for number in range(1000)]
+    assert turns == sorted(set(turns))
+    assert turns[-1] - turns[0] == 999
+    assert pace.take(500, HERE, urgency=Urgency.UP, now=0.5) == turns[500]
+
+
 def test_taking_back_waits_for_nobody() -> None:
     pace = pacer(cluster=Limit(at_once=1, per_minute=1))
     assert pace.take("first", HERE, urgency=Urgency.UP, now=0) == 0
@@ -80,6 +89,19 @@ def test_a_slot_that_nobody_gives_back_is_free_in_the_end() -> None:
     pace.take("lost", HERE, urgency=Urgency.UP, now=0)
     assert pace.take("next", HERE, urgency=Urgency.UP, now=LONGEST - 1) > LONGEST - 1
     assert pace.take("next", HERE, urgency=Urgency.UP, now=LONGEST) == LONGEST
+
+
+def test_a_change_that_finds_no_room_does_not_begin_and_asks_nobody() -> None:
+    full = pacer(cluster=Limit(at_once=1, per_minute=99))
+    full.take("another", HERE, urgency=Urgency.UP, now=NOW)
+    world = World(template={"web": SMALL}, replicas=2)
+    actuator = Actuator(world, may_write=lambda: True, pacer=full)
+    waiting = actuator.glance(run(world.workload(KEY)), run(world.pods()), wish(), now=NOW)
+    assert waiting
+    assert (waiting.state, waiting.again) == (WorkloadState.PENDING, NOW + 1)
+    report = run(actuator.reconcile(KEY, wish(), now=NOW))
+    assert report
+    assert (report.done, world.written, world.events) == ((), [], [])
 
 
 def test_pods_are_resized_no_more_at_once_than_may_be() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import structlog
 
@@ -54,6 +55,8 @@ REFUSAL_HOLDS = 600
 FIRST_RETRY = 5
 LONGEST_RETRY = 300
 
+_NOT_ITS_TURN = "waiting for its turn: so many changes are under way as may be"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
@@ -93,6 +96,12 @@ class _Memory:
         )
 
 
+class _Slot(NamedTuple):
+    holder: str
+    place: Place
+    urgency: Urgency
+
+
 class Actuator:
     """Brings workloads to their sizes, one reconcile at a time; reconciles of different workloads may overlap."""
 
@@ -118,8 +127,13 @@ class Actuator:
         deeds = next_deeds(situation)
         rest = next((deed for deed in deeds if isinstance(deed, Wait | Skip)), None)
         report = _report(situation, rest)
-        if (deeds and rest is None) or report.state is WorkloadState.APPLYING:
+        if report.state is WorkloadState.APPLYING:
             return None
+        if deeds and rest is None:
+            turns = [self._turn(deed, situation) for deed in deeds if not isinstance(deed, Emit)]
+            if min(turns) <= now:
+                return None
+            return replace(report, state=WorkloadState.PENDING, reason=_NOT_ITS_TURN, again=min(turns))
         for deed in deeds:
             if isinstance(deed, Emit):
                 self._tell(workload, deed)
@@ -133,7 +147,7 @@ class Actuator:
             for _ in range(ROUNDS):
                 situation = await self._look(key, wish, memory, now)
                 if situation is None:
-                    self._memories.pop(key, None)
+                    self.forget(key)
                     return None
                 report = await self._round(situation, memory, done)
                 if report is not None:
@@ -151,7 +165,8 @@ class Actuator:
 
     def forget(self, key: WorkloadKey) -> None:
         """A workload that nobody asks for any more."""
-        self._memories.pop(key, None)
+        if memory := self._memories.pop(key, None):
+            self._pacer.give_back(memory.holding)
 
     async def _look(self, key: WorkloadKey, wish: Wish, memory: _Memory, now: int) -> Situation | None:
         workload = await self._cluster.workload(key)
@@ -177,29 +192,31 @@ class Actuator:
             elif (turn := self._book(deed, situation, memory)) > situation.now:
                 turns.append(turn)
             else:
-                if await self._do(deed, situation, memory):
-                    done.append(deed)
                 looks_different = True
-                if isinstance(deed, WriteMarks) and deed not in done:
+                if not await self._do(deed, situation, memory):
                     break
+                done.append(deed)
         if looks_different:
             return None
         if turns:
-            return replace(_report(situation, rest), reason="waiting for its turn", again=min(turns))
+            return replace(_report(situation, rest), reason=_NOT_ITS_TURN, again=min(turns))
         return _report(situation, rest)
 
-    def _book(self, deed: Deed, situation: Situation, memory: _Memory) -> int:
+    def _turn(self, deed: Deed, situation: Situation) -> int:
         """When it is this deed's turn: now, or later."""
-        match deed:
-            case ResizePod(pod=pod, urgency=urgency) | EvictPod(pod=pod, urgency=urgency):
-                holder, place = pod.uid, Place(pod.namespace, pod.node)
-            case WriteMarks(begins=Urgency() as urgency):
-                holder, place = situation.workload.uid, Place(situation.workload.namespace)
-            case _:
-                return situation.now
-        turn = self._pacer.take(holder, place, urgency=urgency, now=situation.now)
+        slot = _slot(deed, situation.workload)
+        if slot is None:
+            return situation.now
+        return math.ceil(self._pacer.turn(slot.holder, slot.place, urgency=slot.urgency, now=situation.now))
+
+    def _book(self, deed: Deed, situation: Situation, memory: _Memory) -> int:
+        """Take a slot for it: now, or when to ask again."""
+        slot = _slot(deed, situation.workload)
+        if slot is None:
+            return situation.now
+        turn = self._pacer.take(slot.holder, slot.place, urgency=slot.urgency, now=situation.now)
         if turn <= situation.now:
-            memory.holding.add(holder)
+            memory.holding.add(slot.holder)
         return math.ceil(turn)
 
     async def _do(self, deed: Deed, situation: Situation, memory: _Memory) -> bool:
@@ -258,6 +275,16 @@ class Actuator:
             message=emit.message,
         )
         self._cluster.emit(workload, type=emit.type, reason=emit.reason, message=emit.message)
+
+
+def _slot(deed: Deed, workload: Workload) -> _Slot | None:
+    """What a deed takes up; None where it may go at any time."""
+    match deed:
+        case ResizePod(pod=pod, urgency=urgency) | EvictPod(pod=pod, urgency=urgency):
+            return _Slot(pod.uid, Place(pod.namespace, pod.node), urgency)
+        case WriteMarks(begins=Urgency() as urgency):
+            return _Slot(workload.uid, Place(workload.namespace), urgency)
+    return None
 
 
 def _report(situation: Situation, rest: Wait | Skip | None) -> Report:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from trimtab.actuation.deeds import Urgency
 
 MINUTE = 60
+LATENESS = 5
+"""So long after its turn a scale-up still comes before a scale-down."""
 LONGEST = 3600
 """A slot that is not given back for so long is free again."""
 
@@ -62,6 +64,26 @@ class _Scope:
         return now if len(self.held) < self.limit.at_once else now + 1
 
 
+@dataclass(slots=True)
+class _Queue:
+    """Who waits, and when each may ask again."""
+
+    turns: dict[Hashable, float] = field(default_factory=dict)
+    last: float = float("-inf")
+    """The last turn that was given; in the past when nobody waits."""
+
+    def join(self, holder: Hashable, free_at: float, now: float, *, spacing: float) -> float:
+        """The holder's turn: the one it has, or the next that is free."""
+        if self.turns.get(holder, now) <= now:
+            self.last = max(free_at, self.last + spacing)
+            self.turns[holder] = self.last
+        return self.turns[holder]
+
+    def leave(self, holder: Hashable) -> None:
+        if self.turns.pop(holder, None) is not None and not self.turns:
+            self.last = float("-inf")
+
+
 class Pacer:
     """Books slots for the deeds of one process."""
 
@@ -71,20 +93,31 @@ class Pacer:
         self._namespaces: dict[str, _Scope] = {}
         self._nodes: dict[str, _Scope] = {}
         self._held: dict[Hashable, list[_Scope]] = {}
-        self._up_waits_until = float("-inf")
+        self._queues = {Urgency.UP: _Queue(), Urgency.DOWN: _Queue()}
+
+    def turn(self, holder: Hashable, place: Place, *, urgency: Urgency, now: float) -> float:
+        """When to take a slot: now where there is one, else a later time that is nobody else's.
+
+        So that thousands who wait come one by one, and not all of them every second.
+        """
+        if urgency is Urgency.BACK:
+            return now
+        free_at = max(scope.free_at(now) for scope in self._scopes(place))
+        if urgency is Urgency.DOWN:
+            free_at = max(free_at, self._queues[Urgency.UP].last + LATENESS)
+        if free_at <= now:
+            return now
+        return self._queues[urgency].join(
+            holder, free_at, now, spacing=MINUTE / self._pace.cluster.per_minute
+        )
 
     def take(self, holder: Hashable, place: Place, *, urgency: Urgency, now: float) -> float:
         """Take a slot: the answer is `now` when it is taken, else when to ask again."""
+        turn = self.turn(holder, place, urgency=urgency, now=now)
+        if turn > now:
+            return turn
+        self.give_back([holder])
         scopes = list(self._scopes(place))
-        free_at = max(scope.free_at(now) for scope in scopes)
-        if urgency is Urgency.DOWN:
-            free_at = max(free_at, self._up_waits_until)
-        if free_at > now and urgency is not Urgency.BACK:
-            if urgency is Urgency.UP:
-                self._up_waits_until = free_at + 1
-            return free_at
-        if urgency is Urgency.UP:
-            self._up_waits_until = float("-inf")
         for scope in scopes:
             scope.held[holder] = now
             scope.taken.append(now)
@@ -92,10 +125,12 @@ class Pacer:
         return now
 
     def give_back(self, holders: Iterable[Hashable]) -> None:
-        """What these held is free: their pods have settled, or are gone."""
+        """What these held or waited for is free: their pods have settled, or are gone."""
         for holder in holders:
             for scope in self._held.pop(holder, ()):
                 scope.held.pop(holder, None)
+            for queue in self._queues.values():
+                queue.leave(holder)
 
     def _scopes(self, place: Place) -> Iterable[_Scope]:
         yield self._cluster
