@@ -7,8 +7,9 @@ import pytest
 from trimtab.actuation.pace import Pace
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import Mode
-from trimtab.operator.config import Guardrail, OperatorConfig, host_and_port, restart_fields
+from trimtab.operator.config import Guardrail, OperatorConfig, restart_fields
 from trimtab.operator.layers import ConfigurationError, configuration
+from trimtab.operator.values import host_and_port
 
 FILE = "/etc/trimtab/config.yaml"
 
@@ -131,16 +132,19 @@ def test_a_misspelt_variable_is_refused_since_a_dry_run_may_have_been_meant() ->
     assert told.endswith("did you mean TRIMTAB_PACE__CLUSTER__AT_ONCE?")
 
 
-@pytest.mark.parametrize("setting", ["token", "password", "bearer_token", "api_key", "clientSecret"])
+@pytest.mark.parametrize(
+    "setting", ["token", "password", "bearer_token", "api_key", "clientSecret", "headers.Authorization"]
+)
 def test_a_secret_is_given_by_its_file_only(setting: str) -> None:
     told = refusal(flags=(f"metricsSource.settings.{setting}=hunter2",))
     assert "a secret must not stand here" in told
-    assert f"{setting}_file" in told
+    assert f"metricsSource.settings.{setting}" in told
     assert "hunter2" not in told
 
 
-def test_a_password_in_the_address_of_the_store_is_refused_and_not_repeated() -> None:
-    told = refusal("store: {url: 'postgresql://trimtab:hunter2@db/trimtab'}")
+@pytest.mark.parametrize("url", ["trimtab:hunter2@db/trimtab", "trimtab@db/trimtab?password=hunter2"])
+def test_a_password_in_the_address_of_the_store_is_refused_and_not_repeated(url: str) -> None:
+    told = refusal(f"store: {{url: 'postgresql://{url}'}}")
     assert "passfile" in told
     assert "hunter2" not in told
 

@@ -1,6 +1,7 @@
 """The manifests in deploy/: what the real API server takes, and exactly the rights that the code asks for."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import yaml
 from harness.cluster import Cluster
 from trimtab import __version__
 from trimtab.cli import run
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
 from trimtab.kube.rights import HOME, RIGHTS
-from trimtab.operator.config import OperatorConfig, host_and_port
+from trimtab.operator.config import OperatorConfig
 from trimtab.operator.layers import configuration
+from trimtab.operator.values import host_and_port
 from trimtab.operator.webhook import registration
+from trimtab.operator.webhook.gate import Gate
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -47,6 +52,14 @@ def asked(*, home: bool) -> Granted:
         for verb in right.verbs
         if right.home is home
     }
+
+
+def as_operator(cluster: Cluster, folder: Path) -> Path:
+    """A kubeconfig by which one is the operator."""
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-operator"
+    (folder / "operator").write_text(yaml.safe_dump(kubeconfig))
+    return folder / "operator"
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +124,8 @@ def test_ports_and_paths_are_those_of_the_configuration() -> None:
 def test_the_account_has_all_rights_that_doctor_looks_for(
     cluster: Cluster, deployed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-operator"
-    (tmp_path / "operator").write_text(yaml.safe_dump(kubeconfig))
-    run(["doctor", "--kubeconfig", str(tmp_path / "operator"), "--process", "operator", "--output", "json"])
+    kubeconfig = as_operator(cluster, tmp_path)
+    run(["doctor", "--kubeconfig", str(kubeconfig), "--process", "operator", "--output", "json"])
     (rights,) = [
         one for one in yaml.safe_load(capsys.readouterr().out) if one["check"] == "rights of operator"
     ]
@@ -131,3 +142,23 @@ def test_its_pod_is_let_in_where_only_restricted_pods_are(cluster: Cluster, depl
     }
     created = cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
     assert "pod/probe created" in created
+
+
+async def test_its_rights_suffice_for_the_webhook_and_the_manifests_take_nothing_back(
+    cluster: Cluster, deployed: None, tmp_path: Path
+) -> None:
+    webhooks = str(DEPLOY / "operator" / "webhooks.yaml")
+    cluster.kubectl("apply", "--server-side", "-f", webhooks)
+    try:
+        async with Client(load_connection(kubeconfig=as_operator(cluster, tmp_path))) as client:
+            gate = Gate(client, OperatorConfig(), now=lambda: datetime.now(UTC))
+            await gate.look()
+            assert gate.trouble() == ""
+        cluster.kubectl("apply", "--server-side", "-f", webhooks)
+        for resource in (registration.VALIDATING, registration.MUTATING):
+            kept = yaml.safe_load(cluster.kubectl("get", resource.plural, registration.NAME, "-o", "yaml"))
+            (webhook,) = kept["webhooks"]
+            assert webhook["clientConfig"]["caBundle"]
+            assert webhook["failurePolicy"] == OperatorConfig().webhook.failure_policy
+    finally:
+        cluster.kubectl("delete", "-f", webhooks)

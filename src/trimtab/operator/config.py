@@ -5,15 +5,12 @@ the values come from (`layers`), and what happens when they change under way (`l
 """
 
 import math
-import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
-from yarl import URL
+from pydantic import Field, model_validator
 
 from trimtab.actuation.pace import Limit, Pace
 from trimtab.api.duration import Duration
@@ -24,9 +21,7 @@ from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicy
 from trimtab.errors import TrimtabError
 from trimtab.kube.election import Timing
 from trimtab.operator.limits import OrganisationLimits
-from trimtab.operator.promql import problem_of
-from trimtab.store import AddressError
-from trimtab.store.address import backend
+from trimtab.operator.values import Address, PromQL, StoreURL, WebhookURL, secrets_in
 from trimtab.usage.source import SOURCES
 
 
@@ -36,45 +31,6 @@ class _Restart:
 
 
 RESTART: Final = _Restart()
-
-_SECRET = re.compile(r"(?i)(password|passwd|token|secret|api_?key|credential)s?$")
-
-
-def _promql(query: str) -> str:
-    if (wrong := problem_of(query)) is not None:
-        raise problem(wrong)
-    return query
-
-
-def _store_url(url: str) -> str:
-    try:
-        backend(url)
-    except AddressError as error:
-        raise problem(str(error).partition(": ")[2] or str(error)) from None
-    if "://" in url and URL(url).password:
-        raise problem("holds a password; put it into a file and name that: …?passfile=/run/secrets/pgpass")
-    return url
-
-
-def _address(address: str) -> str:
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and host[:1] != "["):
-        raise problem(
-            f'"{address}" is no address to listen on; write it like 0.0.0.0:8080, [::]:8080 or :8080'
-        )
-    return address
-
-
-def _webhook_url(url: str) -> str:
-    given = URL(url)
-    if given.scheme != "https" or not given.host or given.query or given.fragment or given.user:
-        raise problem(f'"{url}" is no address that an API server calls; write it like https://host:9443')
-    return url.rstrip("/")
-
-
-Address = Annotated[str, AfterValidator(_address)]
-PromQL = Annotated[str, Field(max_length=8192), AfterValidator(_promql)]
-Port = Annotated[Int, Field(ge=1, le=65535)]
 
 
 class MetricsSource(Model):
@@ -89,9 +45,9 @@ class MetricsSource(Model):
 
     @model_validator(mode="after")
     def _fits_the_provider(self) -> Self:
-        for name in _secrets(self.settings):
+        for name in secrets_in(self.settings):
             raise problem(
-                f"a secret must not stand here; give {name}_file, a file that holds it",
+                "a secret must not stand here; name a file that holds it, such as token_file",
                 field=f"settings.{name}",
             )
         try:
@@ -104,7 +60,7 @@ class MetricsSource(Model):
 class StoreSettings(Model):
     """Where what was learned is kept."""
 
-    url: Annotated[str, AfterValidator(_store_url)] = "trimtab.db"
+    url: StoreURL = "trimtab.db"
     """The path of a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE?passfile=FILE. Replicas that shall
     share what they learn need PostgreSQL."""
 
@@ -263,7 +219,7 @@ class Webhook(Model):
     service: Name = "trimtab-webhook"
     """The Service by which the API server finds the webhook, in the operator's namespace."""
 
-    url: Annotated[str, AfterValidator(_webhook_url)] | None = None
+    url: WebhookURL | None = None
     """The address by which the API server finds it when it runs outside the cluster, such as https://10.0.0.5:9443;
     the Service when left out."""
 
@@ -333,13 +289,3 @@ class OperatorConfig(Model):
 def restart_fields() -> tuple[str, ...]:
     """The fields of which a change takes effect at the next start only."""
     return tuple(name for name, field in OperatorConfig.model_fields.items() if RESTART in field.metadata)
-
-
-def host_and_port(address: str) -> tuple[str | None, int]:
-    """Where to listen; None for every address that there is."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]") or None, int(port)
-
-
-def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
-    return (name for name, value in settings.items() if _SECRET.search(name) and isinstance(value, str))

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from trimtab.errors import TrimtabError
-from trimtab.operator.config import host_and_port
+from trimtab.operator.values import host_and_port
 
 _GRACE = 5.0
 """Seconds that answers under way have at the end."""

@@ -215,6 +215,17 @@ async def test_when_nobody_answers_it_fails_closed_or_open_as_set(replica_of: Ca
     assert "created" in await opened.apply(manifest("web", UNKNOWN_STRATEGY))
 
 
+async def test_one_that_is_switched_off_refuses_nothing(replica_of: Callable[..., Replica]) -> None:
+    before = replica_of()
+    await before.gate.look()
+    await before.until(lambda answer: "failed calling webhook" in answer, manifest("web"))
+    after = replica_of(port=before.port, enabled=False)
+    async with after.gate.listening(after.admission.application()):
+        await after.gate.look()
+        await after.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
+    assert after.gate.trouble() == ""
+
+
 async def test_replicas_share_one_certificate_whoever_comes_first(
     replica_of: Callable[..., Replica], client: Client
 ) -> None:

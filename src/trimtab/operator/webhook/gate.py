@@ -50,6 +50,7 @@ class Gate:
         now: Callable[[], datetime],
         metrics: Metrics | None = None,
     ) -> None:
+        self._enabled = config.webhook.enabled
         self._address = config.webhook.address
         self._metrics = metrics or Metrics()
         self._registration = Registration(client, config.webhook, config.namespace)
@@ -72,11 +73,14 @@ class Gate:
 
     def trouble(self) -> str:
         """Why it cannot answer; empty when it can. A check of `health`."""
-        return "" if self._shown else self._trouble
+        return "" if self._shown or not self._enabled else self._trouble
 
     @asynccontextmanager
     async def listening(self, application: web.Application) -> AsyncIterator[int]:
-        """Listen, over TLS."""
+        """Listen, over TLS; at no port when it is switched off."""
+        if not self._enabled:
+            yield 0
+            return
         async with listening(application, self._address, tls=self._tls) as port:
             yield port
 
@@ -88,10 +92,13 @@ class Gate:
             except KubeError as error:
                 self._trouble = describe(error)
                 log.warning("webhook.not_kept", error=self._trouble)
-            await asyncio.sleep(interval if self._shown else min(interval, 1.0))
+            await asyncio.sleep(min(interval, 1.0) if self.trouble() else interval)
 
     async def look(self) -> None:
-        """Once: certificate, trust, show."""
+        """Once: certificate, trust, show; or none of it when it is switched off."""
+        if not self._enabled:
+            await self._registration.stand_down()
+            return
         pair = await self._certificate.current()
         usable = KeyPair.read(pair.certificate, pair.key, where=("webhook certificate", "webhook key"))
         was_trusted = await self._registration.publish(pair.authority)

@@ -16,7 +16,7 @@ from trimtab.api import GROUP, VERSION, OptimizationPolicy
 from trimtab.kube.client import Client, Object
 from trimtab.kube.errors import NotFound
 from trimtab.kube.resources import Resource
-from trimtab.operator.config import Webhook
+from trimtab.operator.config import FailurePolicy, Webhook
 from trimtab.operator.webhook.server import MUTATE, VALIDATE
 
 VALIDATING = Resource(
@@ -90,21 +90,29 @@ class Registration:
 
     async def publish(self, authority: bytes) -> bool:
         """Have the API server trust this authority; whether it did so already."""
-        was_so = [await self._keep(resource, authority) for resource in _PATHS]
+        bundle = {"caBundle": base64.b64encode(authority).decode()}
+        was_so = [
+            await self._keep(resource, await self._found(resource), self.settings.failure_policy, bundle)
+            for resource in _PATHS
+        ]
         return all(was_so)
 
-    async def _keep(self, resource: Resource, authority: bytes) -> bool:
+    async def stand_down(self) -> None:
+        """Let everything in, where the API server was told of a webhook that is switched off."""
+        for resource in _PATHS:
+            if found := await self._found(resource):
+                await self._keep(resource, found, FailurePolicy.IGNORE, {})
+
+    async def _keep(
+        self, resource: Resource, found: Object, failure_policy: FailurePolicy, trust: Object
+    ) -> bool:
         reached = (
             {"url": self.settings.url + _PATHS[resource]}
             if self.settings.url
             else by_service(resource, service=self.settings.service, namespace=self.namespace)
         )
-        wanted = configuration(
-            resource,
-            client={**reached, "caBundle": base64.b64encode(authority).decode()},
-            failurePolicy=str(self.settings.failure_policy),
-        )
-        if _holds(await self._found(resource), wanted):
+        wanted = configuration(resource, client=reached | trust, failurePolicy=str(failure_policy))
+        if _holds(found, wanted):
             return True
         await self.client.apply(resource, wanted, force=True)
         return False
