@@ -136,7 +136,7 @@ class Actuator:
             return replace(report, state=WorkloadState.PENDING, reason=_NOT_ITS_TURN, again=min(turns))
         for deed in deeds:
             if isinstance(deed, Emit):
-                self._tell(workload, deed)
+                self._emit(workload, deed)
         return report
 
     async def reconcile(self, key: WorkloadKey, wish: Wish, *, now: int) -> Report | None:
@@ -268,12 +268,10 @@ class Actuator:
                 raise _Stop(Report(state=WorkloadState.FAILED, reason=words)) from error
 
     def _tell(self, workload: Workload, emit: Emit) -> None:
-        log.info(
-            "actuation.event",
-            workload=str(workload.key),
-            reason=emit.reason,
-            message=emit.message,
-        )
+        log.info("actuation", workload=str(workload.key), did=emit.reason, why=emit.message)
+        self._emit(workload, emit)
+
+    def _emit(self, workload: Workload, emit: Emit) -> None:
         self._cluster.emit(workload, type=emit.type, reason=emit.reason, message=emit.message)
 
 
