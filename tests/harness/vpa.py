@@ -1,11 +1,13 @@
-"""What the Kubernetes VPA recommender says to a series of usage: what our strategy `vpa` is held against."""
+"""The Kubernetes VPA: what its recommender says to a series of usage, and the kinds that it brings to a cluster."""
 
 import json
+import shutil
 import subprocess
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from harness import build
+from harness import UnavailableError, build
 
 
 @dataclass
@@ -30,3 +32,16 @@ class GoVpa:
             [self.program, "series"], input=lines.encode(), stdout=subprocess.PIPE, check=True
         )
         return [json.loads(line) for line in asked.stdout.splitlines()]
+
+
+def crds() -> Path:
+    """The file with its CRDs, from its Go module."""
+    if not shutil.which("go"):
+        raise UnavailableError("VPA's CRDs cannot be had: there is no `go` on PATH; install Go 1.26 or later")
+    asked = subprocess.run(
+        ["go", "mod", "download", "-json", "k8s.io/autoscaler/vertical-pod-autoscaler"],
+        cwd=build.VPA.sources,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return Path(json.loads(asked.stdout)["Dir"]) / "deploy" / "vpa-v1-crd-gen.yaml"
