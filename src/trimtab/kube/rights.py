@@ -70,11 +70,7 @@ RIGHTS: dict[Process, tuple[Right, ...]] = {
         *_SCAN,
         Right("", "pods/resize", ("patch",)),
         Right("", "pods/eviction", ("create",)),
-        *(
-            Right(right.group, right.resource, ("patch",))
-            for right in _WORKLOADS
-            if right.resource != "replicasets"
-        ),
+        *(Right(right.group, right.resource, ("patch",)) for right in _WORKLOADS),
         Right(GROUP, "optimizationpolicies", _READ),
         Right(GROUP, "optimizationpolicies/status", ("patch",)),
         Right("events.k8s.io", "events", ("create", "patch")),
