@@ -56,6 +56,12 @@ def test_no_change_begins_while_a_pod_starts() -> None:
     assert next_deeds(situation(wanted, pods=[boosted])) == [Wait(NOW + 110, "pods are starting")]
 
 
+def test_what_admission_filled_in_is_no_boost() -> None:
+    open_template = {"web": Resources(None, None, *_memory(SMALL))}
+    case = situation(wish(OWN, startup_boost=RULE), pods=[pod()], on=workload(template=open_template))
+    assert next_deeds(case) == []
+
+
 def test_a_boost_that_would_restart_a_container_is_not_given() -> None:
     starting = pod(created=NOW - 10, ready=False, restarts_when_resized=True)
     assert not any(

@@ -10,7 +10,7 @@ from trimtab.actuation.boost import boost
 from trimtab.actuation.deeds import Deed, ResizePod, Urgency, Wait
 from trimtab.actuation.marks import Marks
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, joined, sizes_of
+from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, joined, same_fields, sizes_of
 from trimtab.actuation.ways import restarts_nothing
 from trimtab.kube.pods import Pod
 
@@ -44,7 +44,8 @@ def _wished(situation: Situation, marks: Marks, pod: Pod) -> tuple[Sizes | None,
         if not has_size(pod, own) and is_as_made(pod, situation.template):
             return own, None
     else:
-        own = joined(current, situation.template)
+        # What the template leaves open, admission has filled in, and that is the pod's own too.
+        own = {name: same_fields(now, situation.template.get(name, now)) for name, now in current.items()}
     rule = situation.strategy.startup_boost
     if rule is None:
         return None, None
