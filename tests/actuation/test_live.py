@@ -124,6 +124,21 @@ async def test_marks_are_not_written_over_what_was_not_seen(
     assert dict(again.annotations) == {"trimtab.io/change": "first"}
 
 
+async def test_a_workload_that_is_gone_is_not_made_anew(
+    client: Client, live: LiveCluster, namespace: str
+) -> None:
+    await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
+    key = WorkloadKey("CronJob", namespace, "web")
+    seen = await live.workload(key)
+    assert seen
+    await client.delete(CRON_JOBS, "web", namespace=namespace)
+    with pytest.raises((errors.Conflict, errors.NotFound)):
+        await live.annotate(seen, {"trimtab.io/change": "late"})
+    with pytest.raises((errors.Conflict, errors.NotFound)):
+        await live.patch_template(seen, {"web": AFTER}, take_ownership=True)
+    assert await live.workload(key) is None
+
+
 async def test_a_pod_is_not_resized_over_what_was_not_seen(
     client: Client, live: LiveCluster, namespace: str
 ) -> None:

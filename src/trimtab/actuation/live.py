@@ -88,7 +88,8 @@ class LiveCluster:
                 type=PatchType.STRATEGIC,
                 namespace=workload.namespace,
             )
-        named = {"name": workload.name, "namespace": workload.namespace}
+        # With its uid, since to apply to what is gone would make it anew.
+        named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
         body = {"metadata": named} | _template(workload, sizes)
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
         shape = self._shapes[workload.key.kind]
