@@ -41,7 +41,7 @@ def advance(  # noqa: PLR0911 - one return a step
         closed = _closed(situation) if change.phase is Phase.PROMOTING else None
         return [closed] if closed else touches
     if waiting := _unsettled(situation, change, pods):
-        return [Wait(situation.now + POLL, f"{waiting} have yet to take effect")]
+        return [Wait(situation.now + POLL, f"it has yet to take effect on {waiting}")]
     if change.phase is Phase.PROMOTING:
         return [_note(marks, change, phase=Phase.VERIFYING, settled=situation.now)]
     if not change.settled:
@@ -153,6 +153,8 @@ def _overtaken(situation: Situation, change: Change) -> str:
 
 def _refused(situation: Situation, change: Change) -> str:
     """The server's own words, where it said no to this change."""
+    if not situation.sightings.refused:
+        return ""
     template = joined(situation.template, change.after)
     words = [situation.refusal(pod.uid, _after(pod, change)) for pod in situation.live]
     return next(filter(None, [*words, situation.refusal(situation.workload.uid, template)]), "")
