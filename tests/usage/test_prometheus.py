@@ -12,6 +12,7 @@ import pytest
 from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.errors import TrimtabError
+from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import Ask, source
 from trimtab.usage.usage import PodContainer, Usage
@@ -143,6 +144,24 @@ async def test_cut_in_many_parts_it_is_the_same(server: Recorded, usage: Usage) 
     np.testing.assert_array_equal(cut.memory, usage.memory)
     assert said == sorted(said)
     assert said[-1] == pytest.approx(1)
+
+
+async def test_a_window_shorter_than_the_time_between_scrapes_is_answered(
+    server: Recorded, usage: Usage
+) -> None:
+    t = T0 + HOUR + SCRAPE / 2
+    one = await read(server, Ask(start=t, end=t + 5, step=5))
+    assert column(one, "steady", "cpu") == pytest.approx(0.5, rel=0.05)
+    assert column(one, "steady", "memory") == [100 * MIB]
+
+
+async def test_a_query_that_gives_one_number_gives_it_and_any_other_gives_none(server: Recorded) -> None:
+    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+        assert await prometheus.value("sum(machine_cpu_cores)", at=T0 + HOUR) == 8
+        assert await prometheus.value("sum(no_such_series)", at=T0 + HOUR) is None
+        assert await prometheus.value(MEMORY, at=T0 + HOUR) is None
+        with pytest.raises(UsageError, match="parse error"):
+            await prometheus.value("sum(", at=T0 + HOUR)
 
 
 async def test_the_cost_is_told_before_the_read(server: Recorded, usage: Usage) -> None:

@@ -64,6 +64,8 @@ class Look:
         self._settings = settings
         self._grid = grid
         self._moments = _moments(grid)
+        # A window may be shorter than the time between two scrapes; the first of its samples then lies before it.
+        self._indexed = Grid(grid.start - _STALE, grid.end - grid.start + _STALE, 2)
         self._required = all_equal(settings.labels)
 
     async def holdings(self, namespaces: tuple[str, ...] | None) -> Holdings:
@@ -125,10 +127,10 @@ class Look:
         return _GLITCH * cores if cores > 0 else MOST_CORES
 
     async def _names(self, match: str) -> list[str]:
-        return await self._patience.ask(lambda: self._server.label_names(match, self._grid))
+        return await self._patience.ask(lambda: self._server.label_names(match, self._indexed))
 
     async def _values(self, label: str, match: str) -> list[str]:
-        return await self._patience.ask(lambda: self._server.label_values(label, match, self._grid))
+        return await self._patience.ask(lambda: self._server.label_values(label, match, self._indexed))
 
     async def _highest(self, promql: str, *, by: str = "") -> dict[str, float]:
         """The highest that a query gives at a few moments, by the value of a label.

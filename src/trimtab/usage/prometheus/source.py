@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from sys import intern
 
+import msgspec
 import numpy as np
 
 from trimtab.kube.client import Client
@@ -124,6 +125,17 @@ class Prometheus(Source[PrometheusSettings]):
         if not self.settings.cpu_rule:
             columns["cpu"].without_edges(window.partly(ask.step))
         return _usage(columns, grid, window=window.rate)
+
+    async def value(self, promql: str, *, at: float) -> float | None:
+        """The one number that a query gives at a time; None when it gives none, or more than one."""
+        grid = Grid(at, 1.0, 1)
+        server = await self._server(grid)
+
+        def number(answer: list[Series]) -> float | None:
+            found = [msgspec.json.decode(series.values, type=list[tuple[float, str]]) for series in answer]
+            return float(found[0][0][1]) if len(found) == 1 and found[0] else None
+
+        return await self._patience.ask(lambda: server.range(promql, grid, number))
 
     # How it is done
 
