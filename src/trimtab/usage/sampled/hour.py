@@ -1,0 +1,134 @@
+"""An hour of samples of many containers, small enough to be kept: a cell a step, packed into bytes when it is laid by.
+
+A cell has the mean of CPU and the highest memory of the samples that were taken in its step. Single precision is ample
+for what is itself a measurement, and halves the size.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.usage.usage import MOST_BYTES, MOST_CORES, PodContainer
+
+LENGTH = 3600.0
+MOST_CONTAINERS = 200_000
+"""In an hour; what comes beyond is left out, so that memory stays bounded whatever a cluster does."""
+
+Singles = npt.NDArray[np.float32]
+Counts = npt.NDArray[np.uint16]
+
+
+class Sample(NamedTuple):
+    """What a container used at one time; NaN where it is not known."""
+
+    container: PodContainer
+    at: float
+    cpu: float
+    memory: float
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    step: float
+    containers: list[PodContainer]
+    cpu: bytes
+    counts: bytes
+    memory: bytes
+
+
+class Hour:
+    """The samples of one hour since 1970, by its number."""
+
+    def __init__(self, number: int, *, step: float) -> None:
+        self.number = number
+        self.step = step
+        self.containers: dict[PodContainer, int] = {}
+        self._cpu: Singles = np.zeros((self.cells, 0), np.float32)
+        self._counts: Counts = np.zeros((self.cells, 0), np.uint16)
+        self._memory: Singles = np.full((self.cells, 0), np.nan, np.float32)
+
+    @property
+    def cells(self) -> int:
+        return max(1, round(LENGTH / self.step))
+
+    @property
+    def times(self) -> npt.NDArray[np.float64]:
+        """When each cell begins."""
+        return self.number * LENGTH + self.step * np.arange(self.cells, dtype=np.float64)
+
+    @property
+    def cpu(self) -> Singles:
+        """The sum of the samples of each cell, a column a container."""
+        return self._cpu[:, : len(self.containers)]
+
+    @property
+    def counts(self) -> Counts:
+        """How many samples the sums are of."""
+        return self._counts[:, : len(self.containers)]
+
+    @property
+    def memory(self) -> Singles:
+        return self._memory[:, : len(self.containers)]
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Samples of this hour; of a number that cannot be nothing is kept."""
+        placed = [
+            (column, at, cpu, memory)
+            for container, at, cpu, memory in samples
+            if (column := self._column(container)) is not None
+        ]
+        if not placed:
+            return
+        columns, at, cpu, memory = np.array(placed, np.float64).T
+        into = columns.astype(np.int64)
+        cells = np.clip((at - self.number * LENGTH) / self.step, 0, self.cells - 1).astype(np.int64)
+        used = (cpu >= 0) & (cpu <= MOST_CORES)
+        held = (memory > 0) & (
+            memory <= MOST_BYTES
+        )  # what runs has some: none is told of one that has just ended
+        np.add.at(self._cpu, (cells[used], into[used]), cpu[used].astype(np.float32))
+        np.add.at(self._counts, (cells[used], into[used]), 1)
+        np.fmax.at(self._memory, (cells[held], into[held]), memory[held].astype(np.float32))
+
+    def _column(self, container: PodContainer) -> int | None:
+        column = self.containers.get(container)
+        if column is None and len(self.containers) < MOST_CONTAINERS:
+            column = self.containers[container] = len(self.containers)
+            if column == self._cpu.shape[1]:
+                self._widen(max(64, 2 * column))
+        return column
+
+    def _widen(self, columns: int) -> None:
+        more = ((0, 0), (0, columns - self._cpu.shape[1]))
+        self._cpu, self._counts = np.pad(self._cpu, more), np.pad(self._counts, more)
+        self._memory = np.pad(self._memory, more, constant_values=np.nan)
+
+    def pack(self) -> bytes:
+        packed = _Packed(
+            self.step,
+            list(self.containers),
+            self.cpu.tobytes(),
+            self.counts.tobytes(),
+            self.memory.tobytes(),
+        )
+        return zlib.compress(msgspec.msgpack.encode(packed), 1)
+
+    @classmethod
+    def unpack(cls, number: int, data: bytes) -> Self:
+        """The hour that was packed; a ValueError where this is none."""
+        try:
+            packed = msgspec.msgpack.decode(zlib.decompress(data), type=_Packed)
+        except (zlib.error, msgspec.DecodeError) as error:
+            raise ValueError(f"hour {number} of the samples cannot be read: {error}") from None
+        hour = cls(number, step=packed.step)
+        hour.containers = {container: column for column, container in enumerate(packed.containers)}
+        shape = (hour.cells, len(hour.containers))
+        hour._cpu = np.frombuffer(packed.cpu, np.float32).reshape(shape).copy()
+        hour._counts = np.frombuffer(packed.counts, np.uint16).reshape(shape).copy()
+        hour._memory = np.frombuffer(packed.memory, np.float32).reshape(shape).copy()
+        return hour
