@@ -1,6 +1,8 @@
 """A source of the present alone gets a past: sampled, bounded, there again after a restart."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from trimtab.store import Store
 from trimtab.store.states import StateKey
+from trimtab.store.tables import states
 from trimtab.usage.errors import SourceAway
 from trimtab.usage.sampled import Sample, Sampled, SampledSettings
 from trimtab.usage.sampled.history import History
@@ -129,6 +132,21 @@ async def test_a_damaged_hour_is_lost_and_the_others_are_not(tmp_path: Path) -> 
         again.sees = None
         usage = await again.read(Ask(start=NOW, end=NOW + 3 * HOUR, step=HOUR))
     assert usage.samples == 2
+
+
+async def test_a_store_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "trimtab.db"
+    async with Store.open(file) as store:
+        source = told(store)
+        with closing(sqlite3.connect(file)) as vandal:
+            vandal.execute(f"DROP TABLE {states.name}")
+        source.sees = (sample(WEB, NOW),)
+        async with source:
+            health = await source.check()
+            with pytest.raises(SourceAway, match="its history cannot be reached"):
+                await source.read(Ask.last(60, now=NOW, step=60))
+    assert not health.ok
+    assert health.advice == "see the store"
 
 
 async def test_while_nothing_can_be_seen_the_past_can_still_be_read() -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, field_validator
@@ -18,7 +18,8 @@ from pydantic import Field, field_validator
 from trimtab.kube.client import Client
 from trimtab.plugins import Settings
 from trimtab.store import Store
-from trimtab.usage.errors import UsageError
+from trimtab.store.errors import StoreError
+from trimtab.usage.errors import SourceAway, UsageError
 from trimtab.usage.sampled.history import History
 from trimtab.usage.sampled.hour import LENGTH, Sample
 from trimtab.usage.sampled.shelf import InMemory, InStore
@@ -90,15 +91,19 @@ class Sampled(Source[S]):
             with suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-        await self._history.save(now=self._clock())
+        with suppress(StoreError):  # some minutes are lost, and nothing else
+            await self._history.save(now=self._clock())
 
     async def check(self) -> Health:
         try:
             await self._look()
+            with self._remembering():
+                hours = len(await self._history.numbers())
         except UsageError as error:
             said, _, advice = str(error).rpartition("; ")
-            return Health(ok=False, detail=said or advice, advice=advice if said else "see what it says")
-        hours = len(await self._history.numbers())
+            return Health(
+                ok=False, detail=said or advice, advice=advice if said else f"see that {self.name} is well"
+            )
         kept = "in the store" if self.store else "in memory: give a store, and it survives a restart"
         return Health(
             ok=True,
@@ -120,16 +125,26 @@ class Sampled(Source[S]):
             try:
                 await self._look()
             except UsageError:
-                if not await self._history.numbers():
-                    raise
-        return await self._history.usage(ask, progress=progress)
+                with self._remembering():
+                    if not await self._history.numbers():
+                        raise
+        with self._remembering():
+            return await self._history.usage(ask, progress=progress)
 
     async def _look(self) -> None:
         async with self._looking:
             samples = await self.snapshot()
             now = self._clock()
-            await self._history.take(samples, now=now)
+            with self._remembering():
+                await self._history.take(samples, now=now)
             self._looked, self._seen = now, len(samples)
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreError as error:
+            raise SourceAway(f"{self.name}: its history cannot be reached, {error}; see the store") from error
 
     async def _keep_looking(self) -> None:
         while True:
