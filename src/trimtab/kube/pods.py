@@ -132,8 +132,6 @@ class _WaitingWire(msgspec.Struct, frozen=True, gc=False):
 
 
 class _StateWire(msgspec.Struct, frozen=True, gc=False):
-    """Since when a container runs is left out: it differs from pod to pod, and then no two states were equal."""
-
     terminated: _TerminatedWire | None = None
     waiting: _WaitingWire | None = None
 
@@ -262,21 +260,25 @@ class _PodFolding:
         if status.init_container_statuses:
             wires += status.init_container_statuses
         known = self._state
-        found = [
-            known[w.name, w.ready, w.restart_count, bytes(w.resources), w.state, w.last_state] for w in wires
-        ]
+        found = []
+        for wire in wires:
+            state = wire.state
+            ended = state.terminated or wire.last_state.terminated
+            resources = bytes(wire.resources)
+            found.append(known[wire.name, wire.ready, wire.restart_count, resources, state.waiting, ended])
         states: tuple[ContainerState, ...] = self._intern[tuple(found)]
         return states
 
-    def _make_state(self, differs: tuple[str, bool, int, bytes, _StateWire, _StateWire]) -> ContainerState:
-        name, ready, restarts, resources, state, last_state = differs
-        ended = state.terminated or last_state.terminated
+    def _make_state(
+        self, differs: tuple[str, bool, int, bytes, _WaitingWire | None, _TerminatedWire | None]
+    ) -> ContainerState:
+        name, ready, restarts, resources, waiting, ended = differs
         made: ContainerState = self._intern[
             ContainerState(
                 name=self._intern[name],
                 ready=ready,
                 restarts=restarts,
-                waiting=self._intern[state.waiting.reason] if state.waiting else "",
+                waiting=self._intern[waiting.reason] if waiting else "",
                 applied=None if resources == b"null" else self._containers.resources[resources],
                 last_exit=Exit(self._intern[ended.reason], ended.exit_code, seconds(ended.finished_at))
                 if ended
