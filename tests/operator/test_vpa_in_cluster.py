@@ -90,7 +90,7 @@ async def test_a_vpa_gets_its_recommendation_and_is_written_only_when_that_chang
 
         async def written() -> Object:
             """What the server has after a look, once the catalog has it too."""
-            await recommend(client, catalog, web, proposals=proposals, now=NOW)
+            await recommend(client, catalog, web, proposals=lambda _: proposals, now=NOW)
             found = await client.get(VPAS, "web", namespace=namespace)
             version = int(found["metadata"]["resourceVersion"])
             await eventually(lambda: catalog.vpas_of(web)[0].version == version, what="the catalog has it")

@@ -1,7 +1,7 @@
 """VerticalPodAutoscalers (autoscaling.k8s.io/v1), folded to what they ask of a recommender.
 
 The status is kept as the JSON that the server sent, so that whoever writes one can see whether it differs. Left out:
-how VPA's own updater puts a recommendation into effect (update policy, startup boost).
+how VPA's own parts put a recommendation into effect, save whether they do.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Vpa(msgspec.Struct, frozen=True, gc=False, eq=False):
     policies: tuple[ContainerPolicy, ...]
     status: bytes
     """As the server sent it."""
+    applies: bool = True
+    """Whether VPA's own parts change pods by it, when they are made or while they run."""
 
     def policy(self, container: str) -> ContainerPolicy:
         """What holds for a container: its own policy before that for every container."""
@@ -69,8 +71,13 @@ class _ResourcePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False)
     container_policies: tuple[_ContainerPolicyWire, ...] = ()
 
 
+class _UpdatePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    update_mode: str | None = None
+
+
 class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     target_ref: TargetWire = TargetWire()
+    update_policy: _UpdatePolicyWire | None = None
     recommenders: tuple[_RecommenderWire, ...] = ()
     resource_policy: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -99,6 +106,7 @@ def vpas(folding: Folding | None = None) -> Shape[Vpa]:
             recommenders=shared.intern[tuple(recommender.name for recommender in spec.recommenders)],
             policies=shared.intern[policies[bytes(spec.resource_policy)]],
             status=bytes(wire.status),
+            applies=spec.update_policy is None or spec.update_policy.update_mode != "Off",
         )
 
     return Shape(wire=_VpaWire, fold=fold)

@@ -15,7 +15,7 @@ import msgspec
 from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import commonest
 from trimtab.actuation.verdict import Evidence as Signs
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec, Percentile
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, Percentile, UpdateStrategy
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.cohort import Learned, Sizing
@@ -52,12 +52,12 @@ class Assessment:
             return ""
         return "; ".join(dict.fromkeys(f"{each.container}: {each.held}" for each in self.recommendations))
 
-    def wish(self, spec: OptimizationPolicySpec, *, resizes_in_place: bool, withheld: str) -> Wish:
+    def wish(self, strategy: UpdateStrategy, *, resizes_in_place: bool, withheld: str) -> Wish:
         """What is asked of `actuation`; guardrails are not looked at yet."""
         throttled = [found.throttled for found in self.evidence.values() if found.throttled is not None]
         return Wish(
             sizes=self.sizes,
-            strategy=spec.update_strategy,
+            strategy=strategy,
             resizes_in_place=resizes_in_place,
             need={
                 name: found.memory_peak

@@ -71,8 +71,8 @@ class Catalog:
         self.nodes: Cache[Node] = follow(NODES, nodes(shared))
         self.pods: Cache[Pod] = follow(PODS, pods(shared), scope=_RUNNING, indexes={OWNER: owner_uid})
         self.policies: Cache[Policy] = follow(OPTIMIZATION_POLICIES, policies(shared), optional=True)
-        self.hpas: Cache[Hpa] = follow(HPAS, hpas(shared), indexes={"target": _target})
-        self.vpas: Cache[Vpa] = follow(VPAS, vpas(shared), indexes={"target": _target}, optional=True)
+        self.hpas: Cache[Hpa] = follow(HPAS, hpas(shared), indexes={"target": target_of})
+        self.vpas: Cache[Vpa] = follow(VPAS, vpas(shared), indexes={"target": target_of}, optional=True)
         self.limit_ranges: Cache[LimitRange] = follow(LIMIT_RANGES, limit_ranges(shared))
         self.quotas: Cache[Quota] = follow(RESOURCE_QUOTAS, quotas(shared))
         self._replica_sets: Cache[Metadata] = follow(
@@ -132,6 +132,12 @@ class Catalog:
         """The VerticalPodAutoscalers that are about a workload, be it there or not, or about one that it owns."""
         workload = self.get(key)
         return self._scalers(self.vpas, workload) if workload else self.vpas.find("target", key)
+
+    def top(self, key: WorkloadKey) -> WorkloadKey:
+        """The workload at the top of a workload's owners; itself where none owns it, or it is not there."""
+        found = self.get(key)
+        above = self._ownership.above(found) if found else None
+        return above.key if above else key
 
     @property
     def selection(self) -> Selection:
@@ -212,10 +218,8 @@ class Catalog:
     def _scaler_changed(self, old: Scaler | None, new: Scaler | None, /) -> None:
         if old and new and _asks(old) == _asks(new):
             return  # it wrote what it saw, or we what we recommend
-        for key in {_target(found) for found in (old, new) if found}:
-            target = self.get(key)
-            top = self._ownership.above(target) if target else None
-            self._tell(top.key if top else key)
+        for key in {target_of(found) for found in (old, new) if found}:
+            self._tell(self.top(key))
 
     def _namespace_changed(self, old: Metadata | None, new: Metadata | None, /) -> None:
         if old is None or new is None or old.labels != new.labels:
@@ -262,6 +266,7 @@ def _asks(found: Hpa | Vpa) -> object:
     return found.target, found.min_replicas, found.max_replicas, shares
 
 
-def _target(found: Scaler) -> WorkloadKey:
+def target_of(found: Scaler) -> WorkloadKey:
+    """Which workload an autoscaler is about, be it there or not."""
     target: Target = found.target
     return WorkloadKey(kind_name(target.kind, target.group), found.namespace, target.name)

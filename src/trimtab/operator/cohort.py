@@ -6,6 +6,7 @@ takes its samples in the order of time, so nobody's past can be shown to one tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.fleet import Fleet
 from trimtab.sizing.proposal import Proposal, proposal
 from trimtab.sizing.registry import STRATEGIES
-from trimtab.sizing.strategy import Indices, Sizes
+from trimtab.sizing.strategy import Floats, Indices, Sizes
 from trimtab.usage.merge import apart, merged
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.usage import Usage
@@ -47,6 +48,14 @@ class Kill(NamedTuple):
     memory: float
 
 
+class Used(NamedTuple):
+    """What one container used at a time: of its replicas the one that used the most."""
+
+    cpu: float
+    """Cores."""
+    memory: float
+
+
 class Learned(NamedTuple):
     """What is known of one container."""
 
@@ -70,11 +79,12 @@ class Cohort:
         """Those that are not there at the moment, and since when."""
         self._apart = STRATEGIES.type_of(sizing.strategy).replicas_apart
         self._sizes: Sizes | None = None
+        self._latest: Floats | None = None
 
     def include(self, names: Iterable[WorkloadContainer]) -> None:
         """Learn of these too, from now on."""
         self.fleet.include(names)
-        self._sizes = None
+        self._sizes = self._latest = None  # their rows may have moved
 
     def take_in(self, usage: Usage, owners: Owners, *, running: Collection[WorkloadContainer] | None) -> None:
         """Learn from all samples of a read that goes on where the last one ended.
@@ -92,20 +102,23 @@ class Cohort:
             t = usage.start + step * usage.step
             for replica in range(int(of_workloads.replica.max(initial=0)) + 1):
                 self._observe(of_workloads, rows, step=step, replica=replica, t=t, due=due)
+        self._latest = self._last_step(of_workloads, rows)
         if running is None:
             self._observe_past_kills(of_workloads, rows)
         self.until = usage.start + (usage.steps - 1) * usage.step
         self._sizes = self.fleet.recommend(self.until)
 
-    def take_in_kills(self, kills: Sequence[Kill]) -> None:
-        """Learn of kills; those known already count once."""
-        ours = [kill for kill in kills if kill.container in self.fleet]
-        if ours:
-            self.fleet.observe_oom(
-                np.array([kill.at for kill in ours]),
-                self.fleet.rows(kill.container for kill in ours),
-                np.array([kill.memory for kill in ours]),
-            )
+    def take_in_kills(self, kills: Iterable[Kill]) -> set[Kill]:
+        """Learn of kills; the answer is those that were not known yet."""
+        ours = sorted({kill for kill in kills if kill.container in self.fleet}, key=lambda kill: kill.at)
+        if not ours:
+            return set()
+        new = self.fleet.observe_oom(
+            np.array([kill.at for kill in ours]),
+            self.fleet.rows(kill.container for kill in ours),
+            np.array([kill.memory for kill in ours]),
+        )
+        return {kill for kill, is_new in zip(ours, new, strict=True) if is_new}
 
     def learned(self, name: WorkloadContainer, *, now: float, runs_on: bool) -> Learned:
         """What is known of a container of this cohort."""
@@ -114,6 +127,14 @@ class Cohort:
         rows = self.fleet.rows([name])
         (evidence,) = self.fleet.evidence(now, rows, runs_on=[runs_on])
         return Learned(proposal(self._sizes, int(rows[0]), strategy=self.sizing.strategy), evidence)
+
+    def used(self, name: WorkloadContainer) -> Used:
+        """What a container used in the last step that was shown; NaN where that was not seen."""
+        if self._latest is None:
+            return Used(math.nan, math.nan)
+        (row,) = self.fleet.rows([name])
+        cpu, memory = self._latest[:, row].tolist()
+        return Used(cpu, memory)
 
     def state(self) -> bytes:
         return msgspec.msgpack.encode(_Kept(self.until, self.fleet.state()))
@@ -147,6 +168,13 @@ class Cohort:
             throttled=None if usage.throttled is None else usage.throttled[step, columns],
             running=None if replica else due,
         )
+
+    def _last_step(self, usage: WorkloadUsage, rows: Indices) -> Floats:
+        latest = np.full((2, self.fleet.places), np.nan)
+        own = rows[usage.container] >= 0
+        for resource, grid in enumerate((usage.cpu, usage.memory)):
+            np.fmax.at(latest[resource], rows[usage.container[own]], grid[-1, own])
+        return latest
 
     def _observe_past_kills(self, usage: WorkloadUsage, rows: Indices) -> None:
         """Of a past that nobody watched the source tells; of the present, the pods do, and more exactly."""

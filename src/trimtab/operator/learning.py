@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from trimtab.operator.cohort import Cohort, Kill, Learned, Sizing
+from trimtab.operator.cohort import Cohort, Kill, Learned, Sizing, Used
 from trimtab.operator.metrics import Metrics
 from trimtab.store import StateKey, Store, StoreError
 from trimtab.usage.errors import UsageError
@@ -91,12 +91,15 @@ class Learning:
         cohort = self.cohort_of(name, sizing)
         return cohort.learned(name, now=now, runs_on=runs_on) if cohort else None
 
-    def note_kills(self, kills: Iterable[Kill]) -> None:
-        """Take in kills at once, not only at the next turn."""
-        found = tuple(kills)
-        if found:
-            for cohort in self._all():
-                cohort.take_in_kills(found)
+    def used(self, name: WorkloadContainer, sizing: Sizing) -> Used | None:
+        """What a container used when usage was last read; None when it is not learned of yet."""
+        cohort = self.cohort_of(name, sizing)
+        return cohort.used(name) if cohort else None
+
+    def note_kills(self, kills: Iterable[Kill]) -> set[Kill]:
+        """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
+        found = set(kills)
+        return {new for cohort in self._all() for new in cohort.take_in_kills(found)} if found else found
 
     async def advance(
         self,
@@ -111,10 +114,8 @@ class Learning:
             await self._assign(now, wanted)
         try:
             await self._read(now, owners, running)
-        except UsageError as error:
-            if not self.trouble:
-                log.warning("usage.away", source=self._source.name, error=str(error))
-            self.trouble = str(error)
+        except Exception as error:  # noqa: BLE001 - a plugin may fail in ways of its own, and must not end the rest
+            self._note_trouble(error)
         else:
             if self.trouble:
                 log.info("usage.back", source=self._source.name)
@@ -122,6 +123,16 @@ class Learning:
             self.heard = now
         if now - self._saved_at >= self._pace.save_every:
             await self.save(now)
+
+    def _note_trouble(self, error: Exception) -> None:
+        expected = isinstance(error, UsageError)
+        trouble = str(error) if expected else f"{self._source.name} failed: {error!r}"
+        if trouble != self.trouble:
+            log.warning(
+                "usage.away", source=self._source.name, error=trouble, exc_info=None if expected else error
+            )
+        self.trouble = trouble
+        self._metrics.reconciliation_errors.labels("", type(error).__name__).inc()
 
     async def save(self, now: float) -> None:
         """Keep what was learned. A store that is away costs nothing but the past's being read again."""
@@ -131,6 +142,8 @@ class Learning:
                     async with self.lock:
                         state = await asyncio.to_thread(cohort.state)
                     await self._store.states.save(self._key(sizing, number), state, timestamp=now)
+                # Or one of a time when there were more cohorts would be taken for one of now.
+                await self._store.states.forget(self._key(sizing, len(cohorts)))
         except StoreError as error:
             log.warning("learning.not_saved", error=str(error))
         self._saved_at = now

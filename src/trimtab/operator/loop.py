@@ -2,6 +2,8 @@
 
 It is given a key and looks at the world: the live picture (`catalog`), what was learned (`learning`), the marks on the
 workload. So a lost event, a restart or another leader cost time and nothing else. Time is passed in.
+
+Who is sized, and on whose word: a `mandate`, by a policy; and apart from that, each VPA that names us (`dropin`).
 """
 
 from __future__ import annotations
@@ -9,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
-
-import structlog
 
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, ResizePod
@@ -20,19 +20,23 @@ from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.assessment import Assessment, assess, runs_on
 from trimtab.operator.catalog import Catalog
-from trimtab.operator.cohort import Learned, kills_of
+from trimtab.operator.census import containers_of, running
+from trimtab.operator.cohort import Learned, Sizing, Used, kills_of
 from trimtab.operator.config import OperatorConfig
+from trimtab.operator.dropin import DropIn
 from trimtab.operator.learning import Learning, Want
+from trimtab.operator.logs import about
 from trimtab.operator.mandate import Mandate, Mandates
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.neighbourhood import Neighbourhood
-from trimtab.operator.status import Outcome
+from trimtab.operator.quality import compare
+from trimtab.operator.status import Outcome, Skipped, same
 from trimtab.operator.statuses import Statuses
 from trimtab.usage.owners import WorkloadContainer
 
-log = structlog.get_logger(__name__)
-
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
+VPA_INTERVAL = 300.0
+"""Seconds after which a workload is looked at again that only a VPA is about."""
 FINE = frozenset({WorkloadState.RECOMMENDED, WorkloadState.APPLIED, WorkloadState.PENDING})
 
 
@@ -64,6 +68,7 @@ class SizingLoop:
         statuses: Statuses,
         journal: Journal,
         guardrails: Guardrails,
+        vpas: DropIn,
         config: Callable[[], OperatorConfig],
         resizes_in_place: Callable[[], bool],
         metrics: Metrics,
@@ -74,6 +79,7 @@ class SizingLoop:
         self._statuses = statuses
         self._journal = journal
         self._guardrails = guardrails
+        self._vpas = vpas
         self._config = config
         self._resizes_in_place = resizes_in_place
         self._metrics = metrics
@@ -100,48 +106,86 @@ class SizingLoop:
             limit_ranges=catalog.limit_ranges,
             quotas=catalog.quotas,
         )
-        wanted = {
-            WorkloadContainer.of(workload.key, container.name): Want(mandate.sizing, workload.created)
-            for workload in workloads
-            if (mandate := self._mandate(workload)) and not mandate.problem
-            for container in workload.containers
-            if container.role != "init"
-        }
+        asked = self._vpas.targets()
+        wanted: dict[WorkloadContainer, Want] = {}
+        for workload in workloads:
+            if sizing := self._sizing(self._mandate(workload), asked=workload.key in asked):
+                wanted |= dict.fromkeys(
+                    containers_of(self._catalog, workload), Want(sizing, workload.created)
+                )
         was_in_trouble = bool(self._learning.trouble)
-        await self._learning.advance(now, wanted=wanted, owners=catalog.owners(), running=self._running())
+        await self._learning.advance(now, wanted=wanted, owners=catalog.owners(), running=running(catalog))
         if bool(self._learning.trouble) != was_in_trouble:
             for policy in catalog.policies:
                 self._statuses.look_again(policy.key)
+        if not self._learning.trouble:
+            for workload in workloads:
+                self._compare(workload)
 
-    def _running(self) -> set[WorkloadContainer]:
-        """The containers of pods that are ready: they should have samples."""
-        found = set()
-        for pod in self._catalog.pods:
-            if pod.ready and (workload := self._catalog.workload_of(pod)):
-                found |= {
-                    WorkloadContainer.of(workload.key, each.name)
-                    for each in pod.containers
-                    if each.role != "init"
-                }
-        return found
+    def _sizing(self, mandate: Mandate | None, *, asked: bool) -> Sizing | None:
+        """How a workload is sized, by a policy or for a VPA; None when nobody asks."""
+        if mandate and not mandate.problem:
+            return mandate.sizing
+        return self.mandates.unselected if asked else None
+
+    def _compare(self, workload: Workload) -> None:
+        """Hold what was used against what had been recommended."""
+        mandate, outcome = self._mandate(workload), self._statuses.outcome(workload.key)
+        if mandate is None or outcome is None:
+            return
+        sizing = mandate.sizing
+
+        def used(container: str) -> Used | None:
+            return self._learning.used(WorkloadContainer.of(workload.key, container), sizing)
+
+        compare(outcome.recommendations, used, policy=mandate.name, metrics=self._metrics)
 
     # A look
 
     async def look(self, key: WorkloadKey, now: float) -> float | None:
         """Look at one workload; the answer is after how many seconds to look again."""
         workload = self._catalog.get(key)
-        mandate = self._mandate(workload) if workload else None
-        if workload is None or workload.deleting or mandate is None:
+        mandate = self._mandate(workload) if workload and not workload.deleting else None
+        name = mandate.name if mandate else ""
+        with about(kind=key.kind, namespace=key.namespace, name=key.name, policy=name):
+            try:
+                again = await self._look(key, workload, mandate, now)
+                if self._vpas.asks_for(key):
+                    await self._tell_vpas(key, workload, mandate, now)
+                    again = min(again or VPA_INTERVAL, VPA_INTERVAL) if workload else None
+            except Exception as error:
+                self._metrics.reconciliation_errors.labels(name, type(error).__name__).inc()
+                raise
+        return again
+
+    async def _tell_vpas(
+        self, key: WorkloadKey, workload: Workload | None, mandate: Mandate | None, now: float
+    ) -> None:
+        sizing = self._sizing(mandate, asked=True)
+        learned: dict[str, Learned] = {}
+        if workload and sizing:
+            async with self._learning.lock:
+                for name in containers_of(self._catalog, workload):
+                    if found := self._learning.learned(name, sizing, now=now, runs_on=runs_on(workload)):
+                        learned[name.container] = found
+        await self._vpas.tell(key, learned, now)
+
+    async def _look(
+        self, key: WorkloadKey, workload: Workload | None, mandate: Mandate | None, now: float
+    ) -> float | None:
+        if workload is None or mandate is None:
             self._actuator.forget(key)
             self._statuses.drop(key)
             return None
         interval = mandate.spec.reconciliation_interval.seconds
         if mandate.problem:
-            self._note(mandate, key, Outcome(WorkloadState.SKIPPED, reason=mandate.problem))
+            outcome = Outcome(WorkloadState.SKIPPED, reason=mandate.problem, skipped=Skipped.POLICY_INVALID)
+            self._statuses.put(mandate.key, key, outcome)
             return interval
         if mandate.spec.mode is Mode.DISABLED:
-            before = self._statuses.outcome(key) or Outcome(WorkloadState.SKIPPED, "the mode is Disabled")
-            self._note(mandate, key, before)
+            disabled = Outcome(WorkloadState.SKIPPED, "the mode is Disabled", skipped=Skipped.DISABLED)
+            before = self._statuses.outcome(key)
+            self._statuses.put(mandate.key, key, before if before and before.recommendations else disabled)
             return interval
         with self._metrics.reconciliation_duration.labels(mandate.name).time():
             return min(interval, await self._size(workload, mandate, now))
@@ -150,9 +194,10 @@ class SizingLoop:
         key, pods = workload.key, self._catalog.pods_of(workload)
         hpas = self._catalog.hpas_of(workload)
         async with self._learning.lock:
+            self._note_kills(workload, pods, mandate)
             assessment = self._assess(workload, pods, mandate, hpas, now)
         before = self._statuses.outcome(key)
-        changed = before is None or before.recommendations != assessment.recommendations
+        changed = before is None or not same(before.recommendations, assessment.recommendations)
         if changed and assessment.sizes:
             self._metrics.recommendations.labels(mandate.name).inc()
             await self._journal.recommended(workload, assessment, mandate=mandate, now=now)
@@ -162,32 +207,34 @@ class SizingLoop:
             return mandate.spec.reconciliation_interval.seconds
         applied = report.marks.applied.at if report.marks and report.marks.applied else None
         held = assessment.held if report.state in FINE and assessment.held else ""
-        self._note(
-            mandate,
-            key,
-            Outcome(
-                state=WorkloadState.SKIPPED if held else report.state,
-                reason=held or report.reason,
-                recommendations=assessment.recommendations,
-                recommended_at=now if changed or before is None else before.recommended_at,
-                applied_at=applied,
-            ),
+        outcome = Outcome(
+            state=WorkloadState.SKIPPED if held else report.state,
+            reason=held or report.reason,
+            # Why a number was recommended is told as of when it was: the evidence grows all the time.
+            recommendations=assessment.recommendations if changed or not before else before.recommendations,
+            recommended_at=now if changed and assessment.sizes else before.recommended_at if before else None,
+            applied_at=applied,
+            skipped=Skipped.NO_RECOMMENDATION if held or not assessment.sizes else Skipped.CANNOT_APPLY,
         )
+        if outcome.state is WorkloadState.FAILED and (before is None or before.state is not outcome.state):
+            self._metrics.reconciliation_errors.labels(mandate.name, "Failed").inc()
+        self._statuses.put(mandate.key, key, outcome)
         return (
             mandate.spec.reconciliation_interval.seconds
             if report.again is None
             else max(report.again - now, 0.5)
         )
 
+    def _note_kills(self, workload: Workload, pods: list[Pod], mandate: Mandate) -> None:
+        kills = self._learning.note_kills(
+            kill for name in containers_of(self._catalog, workload) for kill in kills_of(name, pods)
+        )
+        self._metrics.oom_kills.labels(mandate.name).inc(len(kills))
+
     def _assess(
         self, workload: Workload, pods: list[Pod], mandate: Mandate, hpas: list[Hpa], now: float
     ) -> Assessment:
         steady = runs_on(workload)
-        self._learning.note_kills(
-            kill
-            for container in workload.containers
-            for kill in kills_of(WorkloadContainer.of(workload.key, container.name), pods)
-        )
 
         def learned(container: str) -> Learned | None:
             name = WorkloadContainer.of(workload.key, container)
@@ -207,10 +254,11 @@ class SizingLoop:
         self, workload: Workload, pods: list[Pod], assessment: Assessment, mandate: Mandate, now: float
     ) -> Report | None:
         """Bring the workload towards what is recommended, as far as it may be touched."""
+        config = self._config()
         wish = assessment.wish(
-            mandate.spec,
+            mandate.strategy(config, now=now),
             resizes_in_place=self._resizes_in_place(),
-            withheld=mandate.withheld(workload, self._config()),
+            withheld=mandate.withheld(workload, config, vpa=self._vpas.applied_by(workload.key)),
         )
         report = self._actuator.glance(workload, pods, wish, now=int(now))
         if report is None:
@@ -227,10 +275,3 @@ class SizingLoop:
 
     def _mandate(self, workload: Workload) -> Mandate | None:
         return self.mandates.of(self._catalog.selection.of(workload))
-
-    def _note(self, mandate: Mandate, key: WorkloadKey, outcome: Outcome) -> None:
-        """Tell the policy's status; a workload of the default policy has none that could be told."""
-        if mandate.policy is None:
-            self._statuses.drop(key)
-        else:
-            self._statuses.put(mandate.policy.key, key, outcome)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.api.optimizationpolicy import Bounds, Mode, OptimizationPolicySpec
+from trimtab.actuation.windows import next_opening
+from trimtab.api.optimizationpolicy import Bounds, Mode, OptimizationPolicySpec, UpdateStrategy
 from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
 from trimtab.kube.policies import Policy
@@ -17,6 +18,7 @@ from trimtab.operator.assessment import sizing_of
 from trimtab.operator.cohort import Sizing
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.selection import Verdict
+from trimtab.operator.statuses import DEFAULT, PolicyKey
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.sizing.rules import Rules
 
@@ -33,10 +35,21 @@ class Mandate:
     problem: str = ""
 
     @property
+    def key(self) -> PolicyKey:
+        return self.policy.key if self.policy else DEFAULT
+
+    @property
     def name(self) -> str:
         return str(self.policy) if self.policy else "default"
 
-    def withheld(self, workload: Workload, config: OperatorConfig) -> str:
+    def strategy(self, config: OperatorConfig, *, now: float) -> UpdateStrategy:
+        """How changes are made now: while none of the operator's own windows is open, by those instead of the policy's."""
+        windows, strategy = config.maintenance_windows, self.spec.update_strategy
+        if next_opening(windows, now=int(now)) == int(now):
+            return strategy
+        return strategy.model_copy(update={"windows": windows})
+
+    def withheld(self, workload: Workload, config: OperatorConfig, *, vpa: str = "") -> str:
         """Why nothing may be changed in this workload, whatever is recommended; empty when it may."""
         if config.dry_run:
             return "the operator runs with dryRun"
@@ -44,6 +57,8 @@ class Mandate:
             return f"the mode is {self.spec.mode}"
         if workload.namespace in config.limits.untouched_namespaces:
             return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
+        if vpa:
+            return f"VerticalPodAutoscaler {vpa} changes its pods; with updateMode Off it leaves that to the policy"
         return ""
 
 
@@ -55,6 +70,8 @@ class Mandates:
         self._known: dict[Policy, Mandate] = {}
         default = config.default_policy
         self._default = self._read(None, default) if default else None
+        self.unselected = self._default.sizing if self._default else sizing_of(OptimizationPolicySpec())
+        """How containers are sized that no policy is about, for whoever asks."""
 
     def of(self, verdict: Verdict) -> Mandate | None:
         """That of the policy that wins; None when nobody wants the workload sized."""
@@ -74,8 +91,13 @@ class Mandates:
         limits = self.config.limits
         bounded = _bounded(spec, limits.max_cpu, limits.max_memory)
         problems = limits.problems(spec)
+        provider, ours = spec.metrics_config.provider, self.config.metrics_source.provider
+        if provider not in {None, ours}:
+            problems.append(
+                f"spec.metricsConfig.provider: this operator reads usage from {ours}, not {provider}"
+            )
+        sizing = sizing_of(spec)
         try:
-            sizing = sizing_of(spec)
             STRATEGIES.settings_of(sizing.strategy, sizing.given())
         except TrimtabError as error:
             problems.append(f"spec.strategy: {error}")

@@ -35,7 +35,10 @@ class Metrics:
             "metrics_collection_duration_seconds", "How long reading usage took", "provider"
         )
         self.reconciliation_errors = self._counter(
-            "reconciliation_errors_total", "Looks that failed, by the kind of error", "policy", "error_type"
+            "reconciliation_errors_total",
+            "Looks that failed, by the kind of error; without a policy: reads of usage",
+            "policy",
+            "error_type",
         )
         self.recommendations = self._counter("recommendations_total", "Recommendations made", "policy")
         self.applications = self._counter(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from trimtab.api.optimizationpolicy import Mode, WorkloadState
@@ -44,6 +45,15 @@ _ATTENTION = {
 Document = dict[str, Any]
 
 
+class Skipped(StrEnum):
+    """Why a workload is left alone, in a word; the reason says it in many."""
+
+    POLICY_INVALID = "PolicyInvalid"
+    DISABLED = "Disabled"
+    NO_RECOMMENDATION = "NoRecommendation"
+    CANNOT_APPLY = "CannotApply"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one workload at the last look."""
@@ -54,6 +64,17 @@ class Outcome:
     recommended_at: float | None = None
     """When these numbers were first recommended."""
     applied_at: float | None = None
+    skipped: Skipped = Skipped.CANNOT_APPLY
+    """Where that is its state."""
+
+
+def same(some: Sequence[Recommendation], others: Sequence[Recommendation]) -> bool:
+    """Whether they say the same, apart from why."""
+
+    def what(found: Sequence[Recommendation]) -> list[object]:
+        return [(each.container, each.resources, each.held) for each in found]
+
+    return what(some) == what(others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,7 @@ def status_of(
     listed = sorted(outcomes.items(), key=lambda item: (_ATTENTION[item[1].state], item[0]))[:MOST_LISTED]
     explained = len(outcomes) <= MOST_EXPLAINED
     conditions = _conditions(policy, outcomes, standing=standing, problem=problem, weather=weather)
+    known = {_name(entry): entry for entry in before.get("workloads") or ()}
     return {
         "observedGeneration": policy.generation,
         "conditions": _with_times(conditions, before.get("conditions") or (), policy, weather.now),
@@ -88,7 +110,10 @@ def status_of(
             "updated": states.count(WorkloadState.APPLIED),
             "skipped": states.count(WorkloadState.SKIPPED),
         },
-        "workloads": [_workload(key, outcome, explained=explained) for key, outcome in listed],
+        "workloads": [
+            _as_before(known.get(key), _workload(key, outcome, explained=explained), outcome)
+            for key, outcome in listed
+        ],
     }
 
 
@@ -170,6 +195,31 @@ def _workload(key: WorkloadKey, outcome: Outcome, *, explained: bool) -> Documen
     if outcome.applied_at is not None:
         found["lastApplied"] = moment(outcome.applied_at)
     return found
+
+
+def _name(entry: Document) -> WorkloadKey:
+    return WorkloadKey(entry["kind"], entry["namespace"], entry["name"])
+
+
+def _as_before(old: Document | None, new: Document, outcome: Outcome) -> Document:
+    """With what a restart must not lose: the history of a workload that is looked at no more, and since when what is
+    still recommended was.
+    """
+    if old is None:
+        return new
+    if outcome.skipped is Skipped.DISABLED and not outcome.recommendations:
+        return {**old, **{field: new[field] for field in ("status", "reason")}}
+    if "lastRecommendation" in new and _amounts(old) == _amounts(new):
+        return {**new, "lastRecommendation": old.get("lastRecommendation", new["lastRecommendation"])}
+    return new
+
+
+def _amounts(entry: Document) -> list[tuple[Any, ...]]:
+    """What is recommended, apart from why."""
+    return [
+        (each["container"], each.get("cpu"), each.get("memory"))
+        for each in entry.get("recommendations") or ()
+    ]
 
 
 def _recommendation(recommendation: Recommendation, *, explained: bool) -> Document:

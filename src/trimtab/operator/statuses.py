@@ -16,8 +16,12 @@ from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.selection import Standing
 from trimtab.operator.status import Document, Outcome, Weather, status_of
+from trimtab.operator.tally import Tally
 
 PolicyKey = tuple[str, str]
+
+DEFAULT: PolicyKey = ("", "default")
+"""In the place of a policy: that of the operator's configuration, which has no status."""
 
 GATHER = 2.0
 """Seconds in which changes are gathered into one write."""
@@ -35,6 +39,7 @@ class Statuses:
         problem: Callable[[Policy], str],
         weather: Callable[[], Weather],
         may_write: Callable[[], bool],
+        tally: Tally,
     ) -> None:
         self._client = client
         self._policy = policy
@@ -42,9 +47,11 @@ class Statuses:
         self._problem = problem
         self._weather = weather
         self._may_write = may_write
+        self._tally = tally
         self._outcomes: dict[PolicyKey, dict[WorkloadKey, Outcome]] = {}
         self._owner: dict[WorkloadKey, PolicyKey] = {}
-        self._written: dict[PolicyKey, Document] = {}
+        self._written: dict[PolicyKey, tuple[str, Document]] = {}
+        """The status that each has, and of which uid: another may have taken its name."""
         self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self._write, workers=4)
 
     def outcome(self, workload: WorkloadKey) -> Outcome | None:
@@ -78,16 +85,18 @@ class Statuses:
 
     async def _write(self, key: PolicyKey) -> float | None:
         policy = self._policy(key)
-        if policy is None:
+        if policy is None and key != DEFAULT:
             self._written.pop(key, None)
             self._outcomes.pop(key, None)
+        self._tally.count(key[1] if key == DEFAULT else "/".join(key), self.of(key).items())
+        if policy is None:
             return None
         if not self._may_write():
             return GATHER
         namespace, name = key
-        before = self._written.get(key)
+        uid, before = self._written.get(key, ("", {}))
         try:
-            if before is None:
+            if uid != policy.uid:
                 found = await self._client.get(OPTIMIZATION_POLICIES, name, namespace=namespace)
                 before = found.get("status") or {}
             status = status_of(
@@ -103,5 +112,5 @@ class Statuses:
                 await self._client.apply(OPTIMIZATION_POLICIES, body, subresource="status", force=True)
         except NotFound:
             return None
-        self._written[key] = status
+        self._written[key] = policy.uid, status
         return None

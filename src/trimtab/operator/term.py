@@ -23,6 +23,7 @@ from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
+from trimtab.operator.dropin import DropIn
 from trimtab.operator.guardrails import PromQLGuardrails
 from trimtab.operator.journal import LiveJournal
 from trimtab.operator.learning import Learning, Pace
@@ -32,6 +33,7 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Weather
 from trimtab.operator.statuses import PolicyKey, Statuses
+from trimtab.operator.tally import Tally
 from trimtab.store import Store
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import Source
@@ -70,6 +72,7 @@ class Term:
         name = _name_of(catalog)
         cluster = LiveCluster(client, events, kinds=catalog.kinds())
         self._learning = Learning(usage, store, cluster=name, pace=self._pace, metrics=metrics)
+        self._tally = Tally(metrics)
         self._statuses = Statuses(
             client,
             policy=self._policy,
@@ -77,7 +80,9 @@ class Term:
             problem=lambda policy: self._loop.mandates.of_policy(policy).problem,
             weather=self._weather,
             may_write=may_write,
+            tally=self._tally,
         )
+        self._vpas = DropIn(client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run)
         self._loop = SizingLoop(
             catalog=catalog,
             learning=self._learning,
@@ -94,6 +99,7 @@ class Term:
             guardrails=PromQLGuardrails(
                 usage if isinstance(usage, Prometheus) else None, lambda: config.current.guardrails
             ),
+            vpas=self._vpas,
             config=lambda: config.current,
             resizes_in_place=lambda: self._resizes,
             metrics=metrics,
@@ -108,20 +114,27 @@ class Term:
 
     async def run(self) -> Never:
         """Turn after turn, and a look at whatever changed."""
-        async with asyncio.TaskGroup() as group:
-            await self._look_at_features()
-            group.create_task(self._statuses.queue.run())
-            for policy in self._catalog.policies:
-                self._statuses.look_again(policy.key)
-            try:
-                await self._loop.turn(time.time())
-                for workload in self._catalog.workloads():
-                    self.look_again(workload.key)
-                group.create_task(self._workloads.run())
-                await self._turns()
-            finally:
-                await asyncio.shield(self._learning.save(time.time()))
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._work(group)
+        finally:
+            self._tally.clear()
         raise AssertionError("unreachable")
+
+    async def _work(self, group: asyncio.TaskGroup) -> Never:
+        await self._look_at_features()
+        group.create_task(self._statuses.queue.run())
+        for policy in self._catalog.policies:
+            self._statuses.look_again(policy.key)
+        try:
+            await self._vpas.begin(time.time())
+            await self._loop.turn(time.time())
+            for key in {workload.key for workload in self._catalog.workloads()} | self._vpas.targets():
+                self.look_again(key)
+            group.create_task(self._workloads.run())
+            await self._turns()
+        finally:
+            await asyncio.shield(self._learning.save(time.time()))
 
     async def _turns(self) -> Never:
         while True:

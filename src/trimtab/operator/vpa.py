@@ -12,7 +12,7 @@ recommender (`checkpoints`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -65,13 +65,18 @@ def new_status(
 
 
 async def recommend(
-    client: Client, catalog: Catalog, key: WorkloadKey, *, proposals: Mapping[str, Proposal], now: float
+    client: Client,
+    catalog: Catalog,
+    key: WorkloadKey,
+    *,
+    proposals: Callable[[Vpa], Mapping[str, Proposal]],
+    now: float,
 ) -> None:
     """Let every VPA of ours that is about a workload have what is proposed for its containers, by their names."""
     workload = catalog.get(key)
     pods = len(catalog.pods_of(workload)) if workload else 0
     for vpa in filter(is_ours, catalog.vpas_of(key)):
-        if status := new_status(vpa, workload, proposals=proposals, pods=pods, now=now):
+        if status := new_status(vpa, workload, proposals=proposals(vpa), pods=pods, now=now):
             await write_status(client, vpa, status)
 
 

@@ -17,7 +17,7 @@ from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.registry import strategy
 from trimtab.sizing.rows import NEW, regrouped
 from trimtab.sizing.strategy import Floats, Indices, Sizes, Strategy
-from trimtab.sizing.witness import Witness, WitnessSettings
+from trimtab.sizing.witness import Booleans, Witness, WitnessSettings
 
 K = TypeVar("K", bound=tuple[Any, ...])
 
@@ -53,6 +53,11 @@ class Fleet(Generic[K]):
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._rows)
+
+    @property
+    def places(self) -> int:
+        """How many rows there are, the spare ones included."""
+        return self._strategy.containers
 
     def include(self, keys: Iterable[K]) -> None:
         """Give a row to each that has none; it knows nothing yet."""
@@ -96,13 +101,15 @@ class Fleet(Generic[K]):
             running=None if running is None else np.isin(np.arange(self._strategy.containers), running),
         )
 
-    def observe_oom(self, t: Floats, rows: Indices, memory: Floats) -> None:
-        """Take in that these containers were killed for memory, when and at how many bytes; one known already is not
-        counted again.
+    def observe_oom(self, t: Floats, rows: Indices, memory: Floats) -> Booleans:
+        """Take in that these containers were killed for memory, when and at how many bytes.
+
+        One known already is not counted again; the answer says which were new.
         """
         new = self._witness.observe_oom(t, rows, memory)
         if new.any():
             self._strategy.observe_oom(float(t[new].max()), rows[new], memory[new])
+        return new
 
     def recommend(self, t: float) -> Sizes:
         """The sizes of all, by row."""

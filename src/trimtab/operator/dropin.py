@@ -1,0 +1,110 @@
+"""The VerticalPodAutoscalers that name us: who they are about, and what each is told.
+
+Who does what: a VPA's status is ours to write, whatever policies say, from what the strategy of the workload's policy
+proposes, or the one of the default policy where none selects it; the VPA's own resourcePolicy bounds it. A policy
+bounds, guards and applies its own recommendation, and leaves a workload to VPA's own parts wherever a VPA is in effect
+there (`applied_by`), so that no pod has two masters.
+
+Nobody starts from nothing: until we have seen a container for a day, or have anything to say of it, what VPA's own
+recommender had learned (`checkpoints`) is what we answer, except after a kill, of which it knows nothing. Policies do
+not lean on it: they act on what was seen by ourselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+
+from trimtab.kube.client import Client, Object
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.vpas import Vpa
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.catalog import Catalog, target_of
+from trimtab.operator.checkpoints import CheckpointKey, read_checkpoints, warm_up
+from trimtab.operator.cohort import Learned
+from trimtab.operator.vpa import is_ours, recommend
+from trimtab.sizing.proposal import Proposal, proposal
+from trimtab.sizing.vpa import Vpa as VpaStrategy
+from trimtab.sizing.vpa import VpaSettings
+
+log = structlog.get_logger(__name__)
+
+Heritage = Mapping[tuple[str, str], Mapping[str, Proposal]]
+"""By a VPA's namespace and name: what was known of each container."""
+
+WELL_KNOWN = 86400.0
+"""Seconds for which a container has been seen when what VPA knew of it is of no more use."""
+
+
+class DropIn:
+    """What VPAs are told, as a recommender of theirs."""
+
+    def __init__(
+        self, client: Client, catalog: Catalog, *, may_write: Callable[[], bool], dry_run: Callable[[], bool]
+    ) -> None:
+        self._client = client
+        self._catalog = catalog
+        self._may_write = may_write
+        self._dry_run = dry_run
+        self._inherited: Heritage = {}
+
+    async def begin(self, now: float) -> None:
+        """Find out what VPA's own recommender had learned."""
+        try:
+            self._inherited = inherited(await read_checkpoints(self._client), now)
+        except KubeError as error:
+            log.warning("checkpoints.unread", error=describe(error))
+
+    def targets(self) -> set[WorkloadKey]:
+        """The workloads that VPAs of ours are about, be they there or not."""
+        return {self._catalog.top(target_of(vpa)) for vpa in self._catalog.vpas if is_ours(vpa)}
+
+    def asks_for(self, key: WorkloadKey) -> bool:
+        """Whether a VPA of ours is about this workload."""
+        return any(map(is_ours, self._catalog.vpas_of(key)))
+
+    def applied_by(self, key: WorkloadKey) -> str:
+        """The name of a VPA that changes this workload's pods, ours or not; empty when none does."""
+        return next((vpa.name for vpa in self._catalog.vpas_of(key) if vpa.applies), "")
+
+    async def tell(self, key: WorkloadKey, learned: Mapping[str, Learned], now: float) -> None:
+        """Tell every VPA of ours about a workload what is known of its containers."""
+        if not self._may_write() or (self._dry_run() and self.applied_by(key)):
+            return  # what it is told would be put into effect
+
+        def proposals(vpa: Vpa) -> dict[str, Proposal]:
+            theirs = self._inherited.get((vpa.namespace, vpa.name), {})
+            names = {*theirs, *learned}
+            return {name: found for name in names if (found := best(learned.get(name), theirs.get(name)))}
+
+        await recommend(self._client, self._catalog, key, proposals=proposals, now=now)
+
+
+def inherited(checkpoints: Mapping[CheckpointKey, Object], now: float) -> Heritage:
+    """What VPA's own recommender would recommend now."""
+    rows = {key: row for row, key in enumerate(checkpoints)}
+    sizer = VpaStrategy(max(len(rows), 1), VpaSettings())
+    known = warm_up(sizer, rows, checkpoints)
+    sizes = sizer.recommend(now)
+    found: dict[tuple[str, str], dict[str, Proposal]] = {}
+    for key in known:
+        theirs = found.setdefault((key.namespace, key.vpa), {})
+        theirs[key.container] = proposal(sizes, rows[key], strategy=VpaStrategy.name)
+    return found
+
+
+def best(own: Learned | None, before: Proposal | None) -> Proposal | None:
+    """Our own proposal where it rests on enough; else that of before us."""
+    if own is None or before is None:
+        return own.proposal if own else before
+    seen = own.evidence
+    if seen.last - seen.first < WELL_KNOWN and not seen.kills:
+        return before
+    return msgspec.structs.replace(
+        own.proposal,
+        cpu=own.proposal.cpu if math.isfinite(own.proposal.cpu.target) else before.cpu,
+        memory=own.proposal.memory if math.isfinite(own.proposal.memory.target) else before.memory,
+    )
