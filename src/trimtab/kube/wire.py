@@ -33,7 +33,7 @@ from trimtab.kube.pace import RateLimit, RetryRule
 
 JSON = "application/json"
 
-_STREAM_BUFFER = 1 << 20
+_STREAM_BUFFER = 512 << 10
 _FEW_BYTES = 64 << 10
 
 
