@@ -12,7 +12,7 @@ from trimtab.api import OptimizationPolicy
 from trimtab.api.errors import InvalidObjectError
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.intern import Memo
-from trimtab.kube.records import Folding, MetadataWire, Shape, seconds, version_number
+from trimtab.kube.records import Folding, Labels, MetadataWire, Shape, seconds, version_number
 
 
 class Policy(msgspec.Struct, frozen=True, eq=False):
@@ -27,6 +27,16 @@ class Policy(msgspec.Struct, frozen=True, eq=False):
     spec: OptimizationPolicySpec
     problem: str
     """What is wrong with it, for one that was let in before its kind knew better; it then selects nothing."""
+    annotations: Labels = ()
+    """Our own."""
+
+    def says_the_same_as(self, other: Policy) -> bool:
+        """Whether both are the same policy and want the same: a record is made anew whenever a status is written."""
+        return (self.uid, self.generation, self.annotations) == (
+            other.uid,
+            other.generation,
+            other.annotations,
+        )
 
     @property
     def key(self) -> tuple[str, str]:
@@ -58,6 +68,7 @@ def policies(folding: Folding | None = None) -> Shape[Policy]:
             created=seconds(found.creation_timestamp),
             spec=spec,
             problem=problem,
+            annotations=shared.our_annotations(found.annotations),
         )
 
     return Shape(wire=_PolicyWire, fold=fold)

@@ -15,17 +15,18 @@ import msgspec
 from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import commonest
 from trimtab.actuation.verdict import Evidence as Signs
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec, Percentile, UpdateStrategy
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.cohort import Learned, Sizing
 from trimtab.sizing.around import recommend_pod
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.heap import heap
+from trimtab.sizing.proposal import percentile_settings
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.surroundings import Surroundings
 
-QUANTILES = {Percentile.P50: 0.5, Percentile.P90: 0.9, Percentile.P95: 0.95, Percentile.P99: 0.99}
 RUNS_NOW_AND_THEN = frozenset({"Job", "CronJob"})
 JUST_KILLED = 900.0
 """Seconds after a kill in which more memory waits for nothing."""
@@ -72,16 +73,8 @@ class Assessment:
 
 def sizing_of(spec: OptimizationPolicySpec) -> Sizing:
     """The strategy of a policy; what metricsConfig says of percentiles is for the strategy of that name."""
-    settings = dict(spec.strategy.settings)
-    if spec.strategy.name == "percentile":
-        config = spec.metrics_config
-        said = {
-            "quantile": QUANTILES[config.percentile],
-            "safety_factor": config.safety_factor,
-            "window": config.rolling_window.seconds,
-        }
-        settings = said | settings
-    return Sizing.of(spec.strategy.name, settings)
+    said = percentile_settings(spec.metrics_config) if spec.strategy.name == "percentile" else {}
+    return Sizing.of(spec.strategy.name, {**said, **spec.strategy.settings})
 
 
 def runs_on(workload: Workload) -> bool:
@@ -106,7 +99,7 @@ def assess(
         name: msgspec.structs.replace(found.proposal, facts=_facts(found, source))
         for name, found in known.items()
     }
-    evidence = {name: found.evidence for name, found in known.items()}
+    evidence = _with_heaps({name: found.evidence for name, found in known.items()}, workload, containers)
     recommendations = recommend_pod(
         containers, proposals=proposals, evidence=evidence, rules=rules, around=around, now=now
     )
@@ -131,6 +124,20 @@ def _as_they_run(workload: Workload, pods: Sequence[Pod]) -> tuple[Container, ..
         msgspec.structs.replace(each, resources=sizes.get(each.name, each.resources))
         for each in live[0].containers
     )
+
+
+def _with_heaps(
+    evidence: Mapping[str, Evidence], workload: Workload, containers: Sequence[Container]
+) -> Mapping[str, Evidence]:
+    """With what the template says of a container's heap; most say nothing."""
+    if not workload.heaps:
+        return evidence
+    limits = {each.name: each.resources.memory_limit for each in containers}
+    heaps = {
+        hint.container: heap([hint.args], dict(hint.env), limits.get(hint.container))
+        for hint in workload.heaps
+    }
+    return {name: msgspec.structs.replace(seen, heap=heaps.get(name)) for name, seen in evidence.items()}
 
 
 def _is_sized(name: str, containers: Sequence[Container]) -> bool:

@@ -237,7 +237,7 @@ class Catalog:
             self._tell_namespace(found.namespace)
 
     def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
-        if old and new and old.generation == new.generation:
+        if old and new and new.says_the_same_as(old):
             return  # only its status was written, and by us
         self._selection = None
         if self._ready.is_set():

@@ -1,4 +1,4 @@
-"""Whether what must stay low does so for a workload: each guardrail of the configuration, asked of a PromQL server.
+"""Whether what must stay low does so for a workload: each guardrail, asked of a PromQL server.
 
 What cannot be told is unknown, which keeps a change from beginning and from going on.
 """
@@ -6,14 +6,14 @@ What cannot be told is unknown, which keeps a change from beginning and from goi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from string import Template
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import structlog
 
 from trimtab.kube.workloads import Workload
 from trimtab.operator.config import Guardrail
+from trimtab.operator.promql import bound
 from trimtab.usage.errors import UsageError
 
 log = structlog.get_logger(__name__)
@@ -28,30 +28,26 @@ class Teller(Protocol):
 
 
 class PromQLGuardrails:
-    """The guardrails that are configured now."""
+    """Knows by asking; without anybody to ask, nothing."""
 
-    def __init__(self, teller: Teller | None, guardrails: Callable[[], tuple[Guardrail, ...]]) -> None:
+    def __init__(self, teller: Teller | None) -> None:
         self._teller = teller
-        self._guardrails = guardrails
 
-    async def verdicts(self, workload: Workload, *, now: float) -> Mapping[str, bool | None]:
+    async def verdicts(
+        self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
+    ) -> Mapping[str, bool | None]:
         """Each guardrail by name, and whether it holds; None is unknown."""
-        guardrails = self._guardrails()
         held = await asyncio.gather(*(self._holds(each, workload, now) for each in guardrails))
         return {guardrail.name: holds for guardrail, holds in zip(guardrails, held, strict=True)}
 
     async def _holds(self, guardrail: Guardrail, workload: Workload, now: float) -> bool | None:
         if self._teller is None:
             return None
+        query = bound(
+            guardrail.query, namespace=workload.namespace, kind=workload.kind, workload=workload.name
+        )
         try:
-            return guardrail.holds(await self._teller.value(filled_in(guardrail.query, workload), at=now))
+            return guardrail.holds(await self._teller.value(query, at=now))
         except UsageError as error:
             log.warning("guardrail.unknown", guardrail=guardrail.name, error=str(error))
             return None
-
-
-def filled_in(query: str, workload: Workload) -> str:
-    """A query with the workload's names, which are made of letters, digits, dots and dashes, in their places."""
-    return Template(query).safe_substitute(
-        namespace=workload.namespace, kind=workload.kind, workload=workload.name
-    )

@@ -8,7 +8,7 @@ Who is sized, and on whose word: a `mandate`, by a policy; and apart from that, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from trimtab.operator.assessment import Assessment, assess, runs_on
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.census import containers_of, running
 from trimtab.operator.cohort import Learned, Sizing, Used, kills_of
-from trimtab.operator.config import OperatorConfig
+from trimtab.operator.config import Guardrail, OperatorConfig
 from trimtab.operator.dropin import DropIn
 from trimtab.operator.learning import Learning, Want
 from trimtab.operator.logs import about
@@ -53,7 +53,9 @@ class Journal(Protocol):
 class Guardrails(Protocol):
     """Who knows whether what must not get worse holds."""
 
-    async def verdicts(self, workload: Workload, *, now: float) -> Mapping[str, bool | None]: ...
+    async def verdicts(
+        self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
+    ) -> Mapping[str, bool | None]: ...
 
 
 class SizingLoop:
@@ -98,7 +100,7 @@ class SizingLoop:
     async def turn(self, now: float) -> None:
         """Read usage up to now, and learn from it."""
         catalog = self._catalog
-        self.mandates.forget_all_but(frozenset(catalog.policies))
+        self.mandates.forget_all_but({policy.uid for policy in catalog.policies})
         workloads = list(catalog.workloads())
         self._neighbourhood = Neighbourhood(
             nodes=catalog.nodes,
@@ -263,7 +265,7 @@ class SizingLoop:
         report = self._actuator.glance(workload, pods, wish, now=int(now))
         if report is None:
             # Only now: to ask for the guardrails of thousands that need nothing would be a burden.
-            verdicts = await self._guardrails.verdicts(workload, now=now)
+            verdicts = await self._guardrails.verdicts(workload, mandate.guardrails(config), now=now)
             wish = replace(wish, evidence=replace(wish.evidence, guardrails=verdicts))
             report = await self._actuator.reconcile(workload.key, wish, now=int(now))
         if report is not None and report.done:

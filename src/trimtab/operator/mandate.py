@@ -6,6 +6,7 @@ what it asks for. Then it has a problem, its workloads are left alone, and its s
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from trimtab.actuation.windows import next_opening
@@ -16,9 +17,11 @@ from trimtab.kube.policies import Policy
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import sizing_of
 from trimtab.operator.cohort import Sizing
-from trimtab.operator.config import OperatorConfig
+from trimtab.operator.config import Guardrail, OperatorConfig
+from trimtab.operator.promql import problem_of
 from trimtab.operator.selection import Verdict
 from trimtab.operator.statuses import DEFAULT, PolicyKey
+from trimtab.operator.webhook.rules import GUARDRAIL
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.sizing.rules import Rules
 
@@ -49,6 +52,11 @@ class Mandate:
             return strategy
         return strategy.model_copy(update={"windows": windows})
 
+    def guardrails(self, config: OperatorConfig) -> tuple[Guardrail, ...]:
+        """What is watched while a workload is changed: what the operator is told to, and the policy's own."""
+        own = _guardrail(self.policy)
+        return (*config.guardrails, Guardrail(name="policy", query=own)) if own else config.guardrails
+
     def withheld(self, workload: Workload, config: OperatorConfig, *, vpa: str = "") -> str:
         """Why nothing may be changed in this workload, whatever is recommended; empty when it may."""
         if config.dry_run:
@@ -67,7 +75,7 @@ class Mandates:
 
     def __init__(self, config: OperatorConfig) -> None:
         self.config = config
-        self._known: dict[Policy, Mandate] = {}
+        self._known: dict[str, Mandate] = {}
         default = config.default_policy
         self._default = self._read(None, default) if default else None
         self.unselected = self._default.sizing if self._default else sizing_of(OptimizationPolicySpec())
@@ -78,14 +86,14 @@ class Mandates:
         return self.of_policy(verdict[0]) if verdict else self._default
 
     def of_policy(self, policy: Policy) -> Mandate:
-        found = self._known.get(policy)
-        if found is None:
-            found = self._known[policy] = self._read(policy, policy.spec)
+        found = self._known.get(policy.uid)
+        if found is None or not (found.policy and policy.says_the_same_as(found.policy)):
+            found = self._known[policy.uid] = self._read(policy, policy.spec)
         return found
 
-    def forget_all_but(self, policies: frozenset[Policy]) -> None:
-        """Let go of policies that are there no more, or in another version."""
-        self._known = {policy: mandate for policy, mandate in self._known.items() if policy in policies}
+    def forget_all_but(self, uids: Container[str]) -> None:
+        """Let go of policies that are there no more."""
+        self._known = {uid: mandate for uid, mandate in self._known.items() if uid in uids}
 
     def _read(self, policy: Policy | None, spec: OptimizationPolicySpec) -> Mandate:
         limits = self.config.limits
@@ -101,6 +109,8 @@ class Mandates:
             STRATEGIES.settings_of(sizing.strategy, sizing.given())
         except TrimtabError as error:
             problems.append(f"spec.strategy: {error}")
+        if (query := _guardrail(policy)) and (wrong := problem_of(query)):
+            problems.append(f"metadata.annotations[{GUARDRAIL}]: {wrong}")
         return Mandate(
             policy=policy,
             spec=bounded,
@@ -108,6 +118,10 @@ class Mandates:
             sizing=sizing,
             problem="; ".join([policy.problem] if policy and policy.problem else problems),
         )
+
+
+def _guardrail(policy: Policy | None) -> str:
+    return dict(policy.annotations).get(GUARDRAIL, "") if policy else ""
 
 
 def _bounded(

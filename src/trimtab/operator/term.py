@@ -67,7 +67,7 @@ class Term:
         self._pace = pace or Pace()
         self._usage = usage
         self._resizes = False
-        self._standings: dict[Policy, Standing] = {}
+        self._standings: dict[PolicyKey, Standing] = {}
         self._counted_at = float("-inf")
         name = _name_of(catalog)
         cluster = LiveCluster(client, events, kinds=catalog.kinds())
@@ -96,9 +96,7 @@ class Term:
                 metrics=metrics,
                 may_annotate=lambda: may_write() and not config.current.dry_run,
             ),
-            guardrails=PromQLGuardrails(
-                usage if isinstance(usage, Prometheus) else None, lambda: config.current.guardrails
-            ),
+            guardrails=PromQLGuardrails(usage if isinstance(usage, Prometheus) else None),
             vpas=self._vpas,
             config=lambda: config.current,
             resizes_in_place=lambda: self._resizes,
@@ -157,9 +155,10 @@ class Term:
 
     def _standing(self, policy: Policy) -> Standing:
         if time.monotonic() - self._counted_at > STANDINGS_LAST:
-            self._standings = standings(self._catalog.selection, self._catalog.workloads())
+            found = standings(self._catalog.selection, self._catalog.workloads())
+            self._standings = {each.key: standing for each, standing in found.items()}
             self._counted_at = time.monotonic()
-        return self._standings.get(policy) or Standing()
+        return self._standings.get(policy.key) or Standing()
 
     def _weather(self) -> Weather:
         return Weather(
