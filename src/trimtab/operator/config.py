@@ -65,6 +65,19 @@ class StoreSettings(Model):
     share what they learn need PostgreSQL."""
 
 
+class LearningSettings(Model):
+    """How usage is read and learned from."""
+
+    step: Annotated[Duration, Within("1s", "15m")] = Duration.parse("1m")
+    """The time between two samples of the present; no shorter than usage is measured."""
+
+    history: Annotated[Duration, Within("0s", "2160h")] = Duration.parse("192h")
+    """How much of the past is read for containers that are new to us, where the source knows it."""
+
+    history_step: Annotated[Duration, Within("1s", "1h")] = Duration.parse("5m")
+    """The time between two samples of the past."""
+
+
 class PaceLimit(Model):
     """How many pods are changed, at once and in a minute."""
 
@@ -252,6 +265,9 @@ class OperatorConfig(Model):
 
     store: Annotated[StoreSettings, RESTART] = StoreSettings()
     """Where what was learned is kept."""
+
+    learning: Annotated[LearningSettings, RESTART] = LearningSettings()
+    """How usage is read and learned from."""
 
     pace: PaceSettings = PaceSettings()
     """How fast changes are made."""

@@ -24,6 +24,7 @@ from trimtab.kube.lease import Candidate, LeadershipLost
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
+from trimtab.operator.config import LearningSettings
 from trimtab.operator.health import Health
 from trimtab.operator.learning import Pace
 from trimtab.operator.listening import listening
@@ -49,12 +50,10 @@ class Operator:
         config: LiveConfig,
         *,
         metrics: Metrics | None = None,
-        pace: Pace | None = None,
     ) -> None:
         self._connection = connection
         self._config = config
         self._metrics = metrics or Metrics()
-        self._pace = pace or Pace()
         self._health = Health()
         self._term: Term | None = None
 
@@ -99,7 +98,7 @@ class Operator:
                     config=self._config,
                     metrics=self._metrics,
                     may_write=may_write,
-                    pace=self._pace,
+                    pace=_pace(config.learning),
                 )
 
             await self._terms(term)
@@ -153,6 +152,14 @@ class Operator:
     def _look_again(self, key: WorkloadKey) -> None:
         if self._term is not None:
             self._term.look_again(key)
+
+
+def _pace(learning: LearningSettings) -> Pace:
+    return Pace(
+        step=learning.step.seconds,
+        past_step=learning.history_step.seconds,
+        past=learning.history.seconds,
+    )
 
 
 def _now() -> datetime:
