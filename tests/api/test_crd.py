@@ -140,6 +140,12 @@ def test_a_status_is_kept_apart_from_the_spec_and_shown(
 
 REFUSED: list[tuple[type[Kind], dict[str, Any], str]] = [
     (OptimizationPolicy, {"mode": "auto"}, "spec.mode"),
+    (OptimizationPolicy, {"updateStrategy": {"template": "Always"}}, "spec.updateStrategy.template"),
+    (
+        OptimizationPolicy,
+        {"updateStrategy": {"windows": [{"start": "24:00"}]}},
+        "spec.updateStrategy.windows[0].start",
+    ),
     (OptimizationPolicy, {"weight": 0}, "spec.weight"),
     (OptimizationPolicy, {"weight": 1001}, "spec.weight"),
     (OptimizationPolicy, {"weight": "100"}, "spec.weight"),
@@ -334,6 +340,12 @@ limit_rules = maybe(
     headroom=quantities,
 )
 steps = maybe(increase=st.sampled_from([0.5, 2, 100, 0]), decrease=st.sampled_from([0, 0.3, 0.9, 1]))
+windows = maybe(
+    days=st.lists(st.sampled_from(["Mon", "Sun", "Someday"]), max_size=3),
+    start=st.sampled_from(["00:00", "23:59", "24:00", "7:00", "07:60"]),
+    end=st.sampled_from(["05:30", "noon"]),
+    timeZone=st.sampled_from(["UTC", "Europe/Berlin", "Etc/GMT+1", "Europe Berlin", ""]),
+)
 specs = maybe(
     mode=st.sampled_from(["Auto", "Recommend", "Disabled", "auto", 1]),
     weight=st.integers(-1, 1002),
@@ -364,6 +376,12 @@ specs = maybe(
         updateRequestsOnly=st.booleans(),
         keepQosClass=st.booleans(),
         besideHpa=st.sampled_from(["Rescale", "Hold", "Fight"]),
+        template=st.sampled_from(["Never", "AsNeeded", "Always", "Sometimes"]),
+        takeOwnership=st.booleans(),
+        canary=maybe(percent=st.integers(-1, 102), observation=durations, patience=durations),
+        minInterval=durations,
+        windows=st.lists(windows, max_size=2),
+        startupBoost=maybe(factor=st.sampled_from([1, 2.5, 10, 0.9, 11]), duration=durations),
     ),
     changes=maybe(minimum=st.sampled_from([0, 0.1, 1, 1.1]), cpu=steps, memory=steps),
     limitPolicy=maybe(cpu=limit_rules, memory=limit_rules),
