@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from harness.records import folded, workload
 from trimtab.kube.client import Client, Object
+from trimtab.kube.heaps import HeapHint
 from trimtab.kube.pods import Resources
 from trimtab.kube.resources import (
     CRON_JOBS,
@@ -86,6 +87,41 @@ async def test_each_kind_tells_who_it_is_and_what_its_pods_are(
         STATEFUL_SETS: "OnDelete",
         DAEMON_SETS: "RollingUpdate",
     }.get(resource, "")
+
+
+def test_of_command_lines_and_environment_only_what_is_said_of_heaps_is_kept() -> None:
+    found = workload(
+        containers=(
+            {
+                "name": "java",
+                "command": ["sh", "-c"],
+                "args": ["exec java -Dtoken=secret -Xmx512m -XX:MaxRAMPercentage=70.0 -jar app.jar"],
+                "env": [
+                    {"name": "JAVA_TOOL_OPTIONS", "value": "-Dpassword=secret -XX:MaxHeapSize=1g"},
+                    {"name": "PASSWORD", "value": "secret"},
+                    {"name": "HOST", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                ],
+            },
+            {"name": "node", "command": ["node", "--max-old-space-size", "300", "app.js"]},
+            {"name": "go", "env": [{"name": "GOMEMLIMIT", "value": "900MiB"}]},
+            {"name": "plain", "args": ["--verbose"]},
+        )
+    )
+    assert found.heaps == (
+        HeapHint(
+            "java", "-Xmx512m -XX:MaxRAMPercentage=70.0", (("JAVA_TOOL_OPTIONS", "-XX:MaxHeapSize=1g"),)
+        ),
+        HeapHint("node", "--max-old-space-size 300", ()),
+        HeapHint("go", "", (("GOMEMLIMIT", "900MiB"),)),
+    )
+
+
+def test_where_nothing_is_said_of_heaps_nothing_is_kept() -> None:
+    assert workload(containers=({"name": "web", "args": ["--port=80"]},)).heaps == ()
+
+
+def test_a_template_that_is_spelled_otherwise_says_nothing_of_heaps() -> None:
+    assert workload(containers=({"name": "web", "args": "-Xmx512m"},)).heaps == ()
 
 
 @pytest.mark.parametrize(("kind", "finished"), [("Complete", True), ("Failed", True), ("Suspended", False)])

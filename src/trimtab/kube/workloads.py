@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from trimtab.kube.heaps import HeapHint, heap_hints
 from trimtab.kube.intern import Memo
 from trimtab.kube.pods import Container, ContainerFolding, ContainersWire
 from trimtab.kube.records import Folding, Labels, MetadataWire, Owner, Shape, seconds, version_number
@@ -76,6 +77,8 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Whether its controller was told to hold: a paused Deployment, a suspended Job or CronJob."""
     finished: bool
     """Whether it has run to its end, as only a Job does."""
+    heaps: tuple[HeapHint, ...] = ()
+    """What its template says of heaps; of most there is nothing."""
 
     @property
     def kind(self) -> str:
@@ -201,6 +204,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             rolling=_rolling(resource, wire, update),
             paused=spec.paused or bool(spec.suspend),
             finished=resource.kind == "Job" and _has_ended(wire.status.conditions),
+            heaps=heap_hints(bytes(template), shared.intern),
         )
 
     return Shape(wire=_WorkloadWire, fold=fold)
