@@ -43,7 +43,7 @@ from trimtab.actuation.revert import FIRST_REST, LONGEST_REST, rest
 from trimtab.actuation.situation import Sightings
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
-from trimtab.actuation.verdict import Evidence, Health, judge
+from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
 from trimtab.api.optimizationpolicy import TemplateUpdate, WorkloadState
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
 
@@ -226,12 +226,19 @@ def test_a_restart_that_the_resize_makes_is_no_harm_and_the_next_one_is() -> Non
 
 def test_more_throttling_and_a_broken_guardrail_are_worse() -> None:
     before = Health(pods=5, throttled=0.1)
-    for known, word in (
-        (Evidence(throttled=0.2), "throttled in 20%"),
-        (Evidence(throttled=0.1, guardrails={"latency": False}), "latency"),
-    ):
-        assert word in judge(before, Health(pods=1, throttled=known.throttled), known).worse
-    assert judge(before, Health(pods=1, throttled=0.14), Evidence(throttled=0.14)).worse == ""
+    for share, guardrails, word in ((0.2, {}, "throttled in 20%"), (0.1, {"latency": False}, "latency")):
+        known = Evidence(guardrails=guardrails)
+        assert word in judge(before, Health(pods=1, throttled=share), known).worse
+    assert judge(before, Health(pods=1, throttled=0.14), Evidence()).worse == ""
+
+
+def test_throttling_counts_of_the_changed_pods_since_they_were_changed() -> None:
+    others = {f"web-{n}": [Throttled(NOW + 20, 0.9)] for n in range(4)}
+    of_canary = [Throttled(NOW - 60, 0.9), Throttled(NOW + 20, 0.1), Throttled(NOW + 40, 0.3)]
+    known = evidence(throttled={**others, "web-4": of_canary})
+    canary = [pod("web-4")]
+    assert health(canary, since=NOW, until=NOW + 60, evidence=known).throttled == pytest.approx(0.2)
+    assert health(canary, since=NOW, until=NOW + 10, evidence=known).throttled is None
 
 
 def test_without_evidence_a_change_waits_and_is_then_taken_back() -> None:

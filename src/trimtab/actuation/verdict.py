@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,12 +19,19 @@ THROTTLING_MARGIN = 0.05
 """Throttled periods may grow by so much of all periods before a change counts as worse."""
 
 
+class Throttled(NamedTuple):
+    """In which share of its CPU periods a pod was throttled, from this time on until the next."""
+
+    since: float
+    share: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """What only metrics and objectives can tell; None is unknown."""
 
-    throttled: float | None = None
-    """The share of CPU periods in which the workload's changed pods were throttled lately."""
+    throttled: Mapping[str, Sequence[Throttled]] = field(default_factory=dict)
+    """How much each pod, by name, was throttled lately; unknown of those that are not in it."""
 
     guardrails: Mapping[str, bool | None] = field(default_factory=dict)
     """Each guardrail by name, and whether it holds."""
@@ -60,8 +69,18 @@ def health(
         killed=sum(any(end.reason == "OOMKilled" for end in ends) for ends in exits),
         # A pod that came meanwhile has yet to start.
         unready=sum(not pod.ready and pod.created < since for pod in pods),
-        throttled=evidence.throttled,
+        throttled=_throttled(pods, since=since, until=until, evidence=evidence),
     )
+
+
+def _throttled(pods: Sequence[Pod], *, since: int, until: int, evidence: Evidence) -> float | None:
+    shares = [
+        each.share
+        for pod in pods
+        for each in evidence.throttled.get(pod.name, ())
+        if since <= each.since < until
+    ]
+    return fmean(shares) if shares else None
 
 
 def judge(before: Health, now: Health, evidence: Evidence) -> Verdict:

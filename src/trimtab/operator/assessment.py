@@ -14,7 +14,6 @@ import msgspec
 
 from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import commonest
-from trimtab.actuation.verdict import Evidence as Signs
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
@@ -54,8 +53,7 @@ class Assessment:
         return "; ".join(dict.fromkeys(f"{each.container}: {each.held}" for each in self.recommendations))
 
     def wish(self, strategy: UpdateStrategy, *, resizes_in_place: bool, withheld: str) -> Wish:
-        """What is asked of `actuation`; guardrails are not looked at yet."""
-        throttled = [found.throttled for found in self.evidence.values() if found.throttled is not None]
+        """What is asked of `actuation`; how its pods fare is not looked at yet."""
         return Wish(
             sizes=self.sizes,
             strategy=strategy,
@@ -65,7 +63,6 @@ class Assessment:
                 for name, found in self.evidence.items()
                 if found.memory_peak is not None
             },
-            evidence=Signs(throttled=max(throttled, default=None)),
             urgent=self.urgent,
             withheld=withheld,
         )

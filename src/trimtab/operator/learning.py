@@ -81,6 +81,11 @@ class Learning:
     def source(self) -> Source[Any]:
         return self._source
 
+    @property
+    def step(self) -> float:
+        """Seconds between two samples of the present."""
+        return self._pace.step
+
     def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
         return next((cohort for cohort in self._cohorts.get(sizing, ()) if name in cohort.fleet), None)
 

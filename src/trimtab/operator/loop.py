@@ -14,6 +14,7 @@ from typing import Protocol
 
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, ResizePod
+from trimtab.actuation.verdict import Evidence
 from trimtab.api.optimizationpolicy import Mode, WorkloadState
 from trimtab.kube.hpas import Hpa
 from trimtab.kube.pods import Pod
@@ -32,6 +33,7 @@ from trimtab.operator.neighbourhood import Neighbourhood
 from trimtab.operator.quality import compare
 from trimtab.operator.status import Outcome, Skipped, same
 from trimtab.operator.statuses import Statuses
+from trimtab.operator.throttling import Throttling
 from trimtab.usage.owners import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
@@ -82,6 +84,7 @@ class SizingLoop:
         self._journal = journal
         self._guardrails = guardrails
         self._vpas = vpas
+        self._throttling = Throttling(learning.source, step=learning.step)
         self._config = config
         self._resizes_in_place = resizes_in_place
         self._metrics = metrics
@@ -264,9 +267,9 @@ class SizingLoop:
         )
         report = self._actuator.glance(workload, pods, wish, now=int(now))
         if report is None:
-            # Only now: to ask for the guardrails of thousands that need nothing would be a burden.
-            verdicts = await self._guardrails.verdicts(workload, mandate.guardrails(config), now=now)
-            wish = replace(wish, evidence=replace(wish.evidence, guardrails=verdicts))
+            # Only now: to ask how thousands fare that need nothing would be a burden.
+            evidence = await self._evidence(workload, pods, mandate, now)
+            wish = replace(wish, evidence=evidence)
             report = await self._actuator.reconcile(workload.key, wish, now=int(now))
         if report is not None and report.done:
             for deed in report.done:
@@ -274,6 +277,14 @@ class SizingLoop:
                     self._metrics.applications.labels(mandate.name, method).inc()
             await self._journal.reported(workload, report, mandate=mandate, now=now)
         return report
+
+    async def _evidence(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> Evidence:
+        """What tells whether a change hurts, besides the pods themselves."""
+        observed = mandate.spec.update_strategy.canary.observation.seconds
+        return Evidence(
+            guardrails=await self._guardrails.verdicts(workload, mandate.guardrails(self._config()), now=now),
+            throttled=await self._throttling.lately(pods, seconds=observed, now=now),
+        )
 
     def _mandate(self, workload: Workload) -> Mandate | None:
         return self.mandates.of(self._catalog.selection.of(workload))

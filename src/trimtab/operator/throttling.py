@@ -1,0 +1,63 @@
+"""How much pods were throttled lately, asked of the usage source only for workloads that are being changed.
+
+What was learned of a workload says how it fares as a rule, over hours and all its pods; whether a change hurts is seen
+in the very pods that were changed, in the minutes since. What cannot be told is left out, and so unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import structlog
+
+from trimtab.actuation.verdict import Throttled
+from trimtab.kube.pods import Pod
+from trimtab.usage.errors import UsageError
+from trimtab.usage.source import Ask, Source
+from trimtab.usage.usage import Usage
+
+log = structlog.get_logger(__name__)
+
+
+class Throttling:
+    """Asks a source, with so many seconds from one sample to the next."""
+
+    def __init__(self, source: Source[Any], *, step: float) -> None:
+        self._source = source
+        self._step = step
+
+    async def lately(
+        self, pods: Sequence[Pod], *, seconds: float, now: float
+    ) -> Mapping[str, tuple[Throttled, ...]]:
+        """The last so many seconds of each pod, by name. Without a CPU limit none is ever throttled."""
+        limited = [pod for pod in pods if any(each.resources.cpu_limit for each in pod.containers)]
+        if not limited or not self._source.capabilities.throttling:
+            return {}
+        namespaces = sorted({pod.namespace for pod in limited})
+        ask = Ask.last(seconds + self._step, now=now, step=self._step, namespaces=namespaces)
+        try:
+            usage = await self._source.read(ask)
+        except UsageError as error:
+            log.warning("throttling.unknown", error=str(error))
+            return {}
+        return _by_pod(usage, {pod.name for pod in limited})
+
+
+def _by_pod(usage: Usage, pods: set[str]) -> dict[str, tuple[Throttled, ...]]:
+    """Of a pod's containers the most throttled one counts, at each step."""
+    if usage.throttled is None:
+        return {}
+    columns: dict[str, list[int]] = {}
+    for column, container in enumerate(usage.containers):
+        if container.pod in pods:
+            columns.setdefault(container.pod, []).append(column)
+    return {
+        pod: tuple(
+            Throttled(float(t) - usage.step, float(share))
+            for t, share in zip(usage.times, np.fmax.reduce(usage.throttled[:, own], axis=1), strict=True)
+            if not np.isnan(share)
+        )
+        for pod, own in columns.items()
+    }
