@@ -1,0 +1,201 @@
+"""What a policy's status says, whatever became of its workloads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.records import policy
+from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
+from trimtab.kube.pods import Resources
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.selection import Standing
+from trimtab.operator.status import (
+    MOST_EXPLAINED,
+    MOST_LISTED,
+    Document,
+    Outcome,
+    Skipped,
+    Weather,
+    moment,
+    same,
+    status_of,
+)
+from trimtab.sizing.recommendation import Factor, Recommendation
+
+MIB = 1 << 20
+NOW = 1_800_000_000.0
+LATER = NOW + 3600
+
+
+def recommended(
+    cpu: int = 100, memory: int = 64, *, why: str = "seen", held: str | None = None
+) -> Recommendation:
+    resources = Resources(cpu, None, memory * MIB, None)
+    return Recommendation("web", resources, (Factor("usage", why, "scripted"),), held)
+
+
+def key(name: str = "web") -> WorkloadKey:
+    return WorkloadKey("Deployment", "shop", name)
+
+
+def status(
+    outcomes: dict[WorkloadKey, Outcome],
+    *,
+    before: Document | None = None,
+    standing: Standing | None = None,
+    problem: str = "",
+    weather: Weather | None = None,
+    **spec: Any,
+) -> Document:
+    return status_of(
+        policy("p", **spec),
+        outcomes,
+        standing=standing or Standing(),
+        problem=problem,
+        weather=weather or Weather(now=NOW, source="scripted"),
+        before=before or {},
+    )
+
+
+def condition(found: Document, kind: str) -> Document:
+    (one,) = [each for each in found["conditions"] if each["type"] == kind]
+    return dict(one)
+
+
+outcomes = st.builds(
+    Outcome,
+    state=st.sampled_from(WorkloadState),
+    reason=st.text(max_size=20),
+    recommendations=st.lists(
+        st.builds(recommended, st.integers(1, 9999), st.integers(1, 9999)), max_size=1
+    ).map(tuple),
+    recommended_at=st.none() | st.floats(NOW, LATER),
+    applied_at=st.none() | st.floats(NOW, LATER),
+)
+many = st.dictionaries(st.integers(0, 2000).map(lambda number: key(f"w{number}")), outcomes, max_size=30)
+
+
+@settings(max_examples=100, deadline=None)
+@given(many, st.sampled_from([0, 5, MOST_LISTED + 1]))
+def test_it_counts_all_and_lists_so_many_those_that_need_attention_first(
+    some: dict[WorkloadKey, Outcome], more: int
+) -> None:
+    fine = Outcome(WorkloadState.APPLIED, recommendations=(recommended(),))
+    found = {key(f"x{number}"): fine for number in range(more)} | some
+    said = status(found)
+    OptimizationPolicyStatus.model_validate(said)
+    states = Counter(outcome.state for outcome in found.values())
+    assert said["counts"] == {
+        "monitored": len(found),
+        "updated": states[WorkloadState.APPLIED],
+        "skipped": states[WorkloadState.SKIPPED],
+    }
+    assert len(said["workloads"]) == min(len(found), MOST_LISTED)
+    listed = Counter(entry["status"] for entry in said["workloads"])
+    for state in (WorkloadState.FAILED, WorkloadState.REVERTED):
+        assert listed[state.value] == states[state], "none of those is left out for one that is fine"
+
+
+@settings(max_examples=100, deadline=None)
+@given(many)
+def test_a_status_that_is_made_again_from_the_same_is_the_same(some: dict[WorkloadKey, Outcome]) -> None:
+    first = status(some)
+    assert status(some, before=first, weather=Weather(now=LATER, source="scripted")) == first
+
+
+def test_with_many_workloads_it_stays_small() -> None:
+    long = Outcome(
+        WorkloadState.SKIPPED, reason="because " * 2000, recommendations=(recommended(why="why " * 500),)
+    )
+    said = status({key(f"w{number}"): long for number in range(10_000)})
+    assert said["counts"]["monitored"] == 10_000
+    assert len(said["workloads"]) == MOST_LISTED
+    assert all("explanation" not in each for entry in said["workloads"] for each in entry["recommendations"])
+    few = status({key(f"w{number}"): long for number in range(MOST_EXPLAINED)})
+    assert all("explanation" in each for entry in few["workloads"] for each in entry["recommendations"])
+    OptimizationPolicyStatus.model_validate(few)
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem", "expected"),
+    [
+        ({}, "", ("True", "PolicyValid")),
+        ({"mode": "Disabled"}, "", ("False", "Disabled")),
+        ({}, "spec.strategy: strategy 'luck' is not known", ("False", "PolicyInvalid")),
+    ],
+)
+def test_it_is_ready_when_it_is_acted_on(
+    spec: dict[str, Any], problem: str, expected: tuple[str, str]
+) -> None:
+    ready = condition(status({}, problem=problem, **spec), "Ready")
+    assert (ready["status"], ready["reason"]) == expected
+    assert problem in ready["message"]
+
+
+def test_usage_that_cannot_be_read_is_told_and_the_time_of_it_stays() -> None:
+    fine = status({})
+    away = Weather(now=LATER, usage_trouble="no answer; is it running?", source="scripted")
+    said = status({}, before=fine, weather=away)
+    trouble = condition(said, "MetricsAvailable")
+    assert (trouble["status"], trouble["message"]) == ("False", "no answer; is it running?")
+    assert trouble["lastTransitionTime"] == moment(LATER)
+    assert condition(said, "Ready")["lastTransitionTime"] == moment(NOW)
+    still = Weather(now=LATER + 60, usage_trouble="no answer yet", source="scripted")
+    assert condition(status({}, before=said, weather=still), "MetricsAvailable")[
+        "lastTransitionTime"
+    ] == moment(LATER)
+
+
+def test_an_overlap_is_told_in_both_statuses() -> None:
+    heavy, light = policy("heavy", weight=500), policy("light")
+    won, lost = Standing(), Standing()
+    won.over[light] = lost.lost[heavy] = 3
+    assert (
+        "3 of its workloads are selected by trimtab-system/light too"
+        in (condition(status({}, standing=won), "Overlaps")["message"])
+    )
+    assert (
+        "3 workloads that it selects go to trimtab-system/heavy"
+        in (condition(status({}, standing=lost), "Overlaps")["message"])
+    )
+    crowd = Standing()
+    for number in range(100):
+        crowd.lost[policy(f"p{number}")] = number
+    assert len(condition(status({}, standing=crowd), "Overlaps")["message"]) < 1000
+
+
+def test_a_dry_run_is_told() -> None:
+    dry = status({}, weather=Weather(now=NOW, source="scripted", dry_run=True))
+    assert condition(dry, "DryRun")["status"] == "True"
+    assert all(each["type"] != "DryRun" for each in status({})["conditions"])
+
+
+def test_since_when_something_is_recommended_outlives_a_restart() -> None:
+    said = status({key(): Outcome(WorkloadState.RECOMMENDED, "", (recommended(),), recommended_at=NOW)})
+    again = Outcome(WorkloadState.RECOMMENDED, "", (recommended(why="more seen"),), recommended_at=LATER)
+    (entry,) = status({key(): again}, before=said)["workloads"]
+    assert entry["lastRecommendation"] == moment(NOW)
+    other = Outcome(WorkloadState.RECOMMENDED, "", (recommended(200),), recommended_at=LATER)
+    (entry,) = status({key(): other}, before=said)["workloads"]
+    assert entry["lastRecommendation"] == moment(LATER)
+
+
+def test_the_history_of_a_disabled_policy_outlives_a_restart() -> None:
+    done = Outcome(WorkloadState.APPLIED, "", (recommended(),), recommended_at=NOW, applied_at=NOW)
+    said = status({key(): done})
+    stopped = Outcome(WorkloadState.SKIPPED, "the mode is Disabled", skipped=Skipped.DISABLED)
+    (entry,) = status({key(): stopped}, before=said, mode="Disabled")["workloads"]
+    assert entry["recommendations"] == said["workloads"][0]["recommendations"]
+    assert entry["lastApplied"] == moment(NOW)
+    assert (entry["status"], entry["reason"]) == ("Skipped", "the mode is Disabled")
+
+
+def test_two_recommendations_are_the_same_when_only_their_reasons_differ() -> None:
+    assert same([recommended(why="10 samples")], [recommended(why="11 samples")])
+    assert not same([recommended(100)], [recommended(101)])
+    assert not same([recommended()], [recommended(held="no data")])
