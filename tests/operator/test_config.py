@@ -151,7 +151,7 @@ def test_a_password_in_the_address_of_the_store_is_refused_and_not_repeated(url:
 
 def test_the_fields_that_wait_for_a_restart_are_those_that_are_marked() -> None:
     assert set(restart_fields()) == {
-        "metrics_source", "store", "namespace", "leader_election", "webhook", "address",
+        "metrics_source", "learning", "store", "namespace", "leader_election", "webhook", "address",
     }  # fmt: skip
 
 

@@ -1,10 +1,11 @@
 """`trimtab operator`: the right-sizing operator, in a cluster or beside one."""
 
-import asyncio
+import gc
 import os
 from pathlib import Path
 from typing import Annotated
 
+import uvloop
 from cyclopts import Parameter
 
 from trimtab.kube.auth import load_connection
@@ -46,4 +47,6 @@ def operator(
     live = LiveConfig(config, environment=os.environ, flags=flags)
     configure(live.current.logs)
     live.subscribe(lambda now: configure(now.logs))
-    asyncio.run(Operator(load_connection(kubeconfig=kubeconfig, context=context), live).run())
+    connection = load_connection(kubeconfig=kubeconfig, context=context)
+    gc.freeze()  # what is there now stays: no need to look through it again and again
+    uvloop.run(Operator(connection, live).run())
