@@ -185,6 +185,15 @@ async def test_a_server_that_cannot_stream_lists_is_read_in_pages(
         assert witness.faults == []
 
 
+async def test_a_page_with_nothing_on_it_is_a_whole_list(fault_proxy: FaultProxy, namespace: str) -> None:
+    fault_proxy.fail_next(
+        faults.status(400), count=99, match=lambda asked: "sendInitialEvents" in asked.query
+    )
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
+        await informer.synced(timeout=30)
+        assert len(informer.cache) == 0
+
+
 async def test_an_informer_waits_out_an_api_server_that_is_away(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:

@@ -41,7 +41,7 @@ _LIST_IS_OVER = b'"k8s.io/initial-events-end":"true"'
 
 
 class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
-    items: tuple[W, ...]
+    items: tuple[W, ...] | None  # null where there is nothing
     metadata: MetadataWire
 
 
@@ -222,7 +222,7 @@ class Informer(Generic[R]):
             self._heard = time.monotonic()
             page = self._page.decode(raw)
             version = page.metadata.resource_version
-            for wire in page.items:
+            for wire in page.items or ():
                 try:
                     record = fold(wire)
                 except ValueError as error:
