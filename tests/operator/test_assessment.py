@@ -1,28 +1,127 @@
-"""What a workload should have, from what was learned of it and what its template says."""
+"""What a workload should have: each container as it runs now, by what was learned of it."""
+
+from __future__ import annotations
+
+import math
 
 import pytest
 
-from harness.records import workload
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from actuation.builders import NOW, pod, workload
+from harness.records import workload as manifest
+from sizing.containers import rules
+from trimtab.api.optimizationpolicy import UpdateStrategy
+from trimtab.kube.pods import Container, Exit, Resources
+from trimtab.kube.resources import CRON_JOBS
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import assess
-from trimtab.operator.cohort import Learned
-from trimtab.sizing.evidence import Evidence
+from trimtab.operator.assessment import JUST_KILLED, Assessment, assess, runs_on
+from trimtab.operator.cohort import Learned, kills_of
+from trimtab.sizing.evidence import Evidence, Kill
 from trimtab.sizing.proposal import Ask, Proposal
-from trimtab.sizing.rules import Rules
 from trimtab.sizing.surroundings import Surroundings
+from trimtab.usage.owners import WorkloadContainer
 
-MIB = 2**20
-NOW = 100 * 86400.0
-RULES = Rules.of(OptimizationPolicySpec.model_validate({"selector": {}}))
-SMALL = Learned(
-    Proposal(strategy="test", cpu=Ask(100.0), memory=Ask(64.0 * MIB)),
-    Evidence(samples=10_000, first=NOW - 30 * 86400, last=NOW, memory_peak=60 * MIB),
-)
+MIB = 1 << 20
+DAY = 86400.0
+HAS = Resources(1000, None, 256 * MIB, 512 * MIB)
+FEW = Resources(200, None, 256 * MIB, 512 * MIB)
+
+
+def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> Learned:
+    known: dict[str, object] = {
+        "samples": 5000,
+        "first": NOW - 14 * DAY,
+        "last": NOW,
+        "cpu_peak": 300,
+        "memory_peak": 100 * MIB,
+    }
+    return Learned(
+        Proposal(cpu=Ask(cpu), memory=Ask(memory), strategy="test"),
+        Evidence(**(known | seen)),  # type: ignore[arg-type]
+    )
+
+
+def assessed(found: Learned | None, *, sizes: Resources = HAS, template: Resources = HAS) -> Assessment:
+    return assess(
+        workload(template={"web": template}),
+        [pod(sizes={"web": sizes})],
+        rules=rules(),
+        learned=lambda _: found,
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+
+
+def test_a_container_is_sized_from_what_it_has_now_and_not_from_its_template() -> None:
+    (found,) = assessed(learned(400), sizes=HAS, template=FEW).recommendations
+    assert found.resources.cpu_request == 500, "by half at a time"
+    assert "5000 samples since" in found.text
+    assert "scripted" in found.text
+
+
+def test_what_nothing_is_known_of_keeps_what_it_has_and_is_told_why() -> None:
+    found = assessed(None)
+    assert found.sizes == {}
+    assert found.held.startswith("web: ")
+    assert found.wish(UpdateStrategy(), resizes_in_place=True, withheld="").sizes == {}
+
+
+def test_the_wish_says_what_is_needed() -> None:
+    wish = assessed(learned(400)).wish(UpdateStrategy(), resizes_in_place=False, withheld="no")
+    assert wish.need == {"web": 100 * MIB}
+    assert (wish.withheld, wish.resizes_in_place, wish.urgent) == ("no", False, False)
+
+
+@pytest.mark.parametrize(("ago", "urgent"), [(60.0, True), (JUST_KILLED + 60, False)])
+def test_more_memory_after_a_kill_is_urgent_while_the_kill_is_fresh(*, ago: float, urgent: bool) -> None:
+    limited = Resources(1000, None, 128 * MIB, 128 * MIB)
+    killed = learned(memory=600.0 * MIB, kills=(Kill(NOW - ago, 128 * MIB),))
+    found = assess(
+        workload(template={"web": limited}),
+        [pod(sizes={"web": limited})],
+        rules=rules(
+            updateStrategy={"updateRequestsOnly": False}, limitPolicy={"memory": {"mode": "KeepRatio"}}
+        ),
+        learned=lambda _: killed,
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+    assert found.urgent is urgent
+
+
+def test_a_container_that_ends_before_the_others_start_is_not_sized() -> None:
+    on = workload()
+    init = Container("setup", "init", HAS)
+    found = assess(
+        workload(containers=(*on.containers, init)),
+        [],
+        rules=rules(),
+        learned=lambda _: learned(),
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+    assert [each.container for each in found.recommendations] == ["web"]
+
+
+def test_jobs_run_now_and_then() -> None:
+    assert runs_on(workload())
+    assert not runs_on(workload(resource=CRON_JOBS))
+
+
+def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:
+    name = WorkloadContainer("shop", "Deployment", "web", "web")
+    killed = pod("web-1", sizes={"web": HAS}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
+    failed = pod("web-2", sizes={"web": HAS}, exits={"web": Exit("Error", 1, NOW - 5)})
+    assert [(kill.at, kill.memory) for kill in kills_of(name, [killed, failed, pod("web-3")])] == [
+        (NOW - 5, 512 * MIB)
+    ]
+    assert kills_of(name._replace(container="log"), [killed]) == []
 
 
 def java(options: str) -> Workload:
-    return workload(
+    return manifest(
         containers=(
             {
                 "name": "web",
@@ -35,10 +134,10 @@ def java(options: str) -> Workload:
 
 
 def memory_for(found: Workload) -> int:
-    assessment = assess(
-        found, (), rules=RULES, learned=lambda _: SMALL, around=Surroundings(), source="test", now=NOW
-    )
-    (recommendation,) = assessment.recommendations
+    small = learned(100.0, 64.0 * MIB, memory_peak=60 * MIB)
+    (recommendation,) = assess(
+        found, (), rules=rules(), learned=lambda _: small, around=Surroundings(), source="test", now=NOW
+    ).recommendations
     return recommendation.resources.memory_request or 0
 
 

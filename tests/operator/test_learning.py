@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sqlite3
 from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -228,8 +230,8 @@ async def test_who_is_gone_is_forgotten_after_a_day_and_not_before(store: Store)
 
 async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: Store, tmp_path: Path) -> None:
     bed = Bed(store, "web")
-    for part in tmp_path.iterdir():
-        part.write_bytes(b"no database" * 1000)
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
+        meddler.execute("DROP TABLE trimtab_states")
     await bed.advance(NOW)
     await bed.learning.save(NOW)
     with pytest.raises(StoreError):

@@ -1,0 +1,72 @@
+"""What a VPA is told: ours where it rests on enough, what VPA itself knew where it does not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.operator.checkpoints import CheckpointKey
+from trimtab.operator.cohort import Learned
+from trimtab.operator.dropin import WELL_KNOWN, best, inherited
+from trimtab.sizing.checkpoint import export_checkpoint
+from trimtab.sizing.evidence import Evidence, Kill
+from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.vpa import Vpa, VpaSettings
+
+NOW = 1_800_000_000.0
+DAY = 86400.0
+
+amounts = st.floats(1, 1e9) | st.just(math.nan)
+proposals = st.builds(
+    lambda cpu, memory, name: Proposal(cpu=Ask(cpu), memory=Ask(memory), strategy=name),
+    amounts,
+    amounts,
+    st.sampled_from(["trimtab", "vpa"]),
+)
+evidence = st.builds(
+    lambda seen, killed: Evidence(first=NOW - seen, last=NOW, kills=(Kill(NOW - 60, 1),) if killed else ()),
+    st.floats(0, 3 * DAY),
+    st.booleans(),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.none() | st.builds(Learned, proposals, evidence), st.none() | proposals)
+def test_the_better_of_two_is_ours_after_a_day_or_a_kill_and_there_is_always_one_where_either_knows(
+    own: Learned | None, before: Proposal | None
+) -> None:
+    found = best(own, before)
+    if own is None:
+        assert found == before
+        return
+    assert found
+    ours = before is None or own.evidence.kills or own.evidence.last - own.evidence.first >= WELL_KNOWN
+    for resource in ("cpu", "memory"):
+        amount = getattr(found, resource).target
+        mine = getattr(own.proposal, resource).target
+        theirs = getattr(before, resource).target if before else math.nan
+        expected = mine if ours and not (before and math.isnan(mine)) else theirs
+        assert amount == pytest.approx(expected, nan_ok=True)
+
+
+def test_what_vpa_knew_is_known_by_its_names_and_what_cannot_be_read_is_left_out() -> None:
+    sizer = Vpa(1, VpaSettings())
+    for minute in range(0, 3 * 1440, 30):
+        sizer.observe(NOW - 3 * DAY + minute * 60, np.array([0.25]), np.array([3e8]))
+    checkpoint = export_checkpoint(sizer, 0, now=NOW, vpa_name="web", container_name="app")
+    broken = {**checkpoint, "status": {"version": "v0"}}
+    found = inherited(
+        {CheckpointKey("shop", "web", "app"): checkpoint, CheckpointKey("shop", "web", "log"): broken}, NOW
+    )
+    assert found.keys() == {("shop", "web")}
+    ((container, known),) = found["shop", "web"].items()
+    assert container == "app"
+    assert known.cpu.target == pytest.approx(1000 * sizer.recommend(NOW).cpu.target[0], rel=0.06)
+
+
+def test_where_there_are_no_checkpoints_nothing_is_inherited() -> None:
+    assert inherited({}, NOW) == {}

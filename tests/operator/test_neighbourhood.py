@@ -1,0 +1,70 @@
+"""What stands around a workload is that of its own namespace, the nodes that there are, and its own autoscalers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.objects import node
+from harness.records import folded, workload
+from trimtab.kube.hpas import hpas
+from trimtab.kube.limits import limit_ranges, quotas
+from trimtab.kube.nodes import nodes
+from trimtab.kube.resources import DAEMON_SETS
+from trimtab.kube.workloads import workloads
+from trimtab.operator.neighbourhood import Neighbourhood
+
+GIB = 1 << 30
+
+
+def daemons(scheduled: int) -> Any:
+    container = {"name": "agent", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
+    manifest = {
+        "metadata": {"name": "agent", "namespace": "kube-system", "uid": f"agent-{scheduled}"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+        "status": {"desiredNumberScheduled": scheduled},
+    }
+    return folded(workloads(DAEMON_SETS), manifest)
+
+
+def in_namespace(namespace: str, **content: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "x", "namespace": namespace, "uid": namespace}, **content}
+
+
+def test_a_namespaces_limits_and_quota_are_around_its_own_workloads_only() -> None:
+    limits = {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}
+    quota = in_namespace("shop", status={"hard": {"requests.cpu": "10"}, "used": {"requests.cpu": "4"}})
+    near = Neighbourhood(
+        limit_ranges=[folded(limit_ranges(), in_namespace("shop", spec=limits))],
+        quotas=[folded(quotas(), quota)],
+    )
+    shop = near.around(workload(namespace="shop"), replicas=0, hpas=())
+    assert (shop.ranges.container_cpu.max, shop.quota.cpu_request, shop.replicas) == (2000, 6000, 1)
+    bank = near.around(workload(namespace="bank"), replicas=3, hpas=())
+    assert (bank.ranges.container_cpu.max, bank.quota.cpu_request, bank.replicas) == (None, None, 3)
+
+
+def test_what_runs_on_every_node_takes_its_part_of_each() -> None:
+    found = [
+        folded(nodes(), node("small", cpu="2", memory="4Gi")),
+        folded(nodes(), node("large", cpu="8", memory="16Gi")),
+    ]
+    everywhere = Neighbourhood(nodes=found, daemon_sets=[daemons(2)]).around(workload(), replicas=1, hpas=())
+    here_and_there = Neighbourhood(nodes=found, daemon_sets=[daemons(1)]).around(
+        workload(), replicas=1, hpas=()
+    )
+    assert everywhere.node
+    assert here_and_there.node
+    assert (everywhere.node.cpu, everywhere.node.memory) == (7500, 15 * GIB)
+    assert (here_and_there.node.cpu, here_and_there.node.memory) == (8000, 16 * GIB)
+    assert Neighbourhood().around(workload(), replicas=1, hpas=()).node is None
+
+
+def test_autoscalers_on_a_share_of_the_request_are_told_by_name() -> None:
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
+    }
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    scaler = folded(hpas(), in_namespace("shop", spec={"scaleTargetRef": reference, "metrics": [metric]}))
+    (target,) = Neighbourhood().around(workload(), replicas=1, hpas=[scaler]).autoscalers
+    assert (target.name, target.resource, target.target) == ("x", "cpu", 0.6)
