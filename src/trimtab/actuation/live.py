@@ -11,13 +11,14 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from trimtab.actuation.sizes import Sizes, said, sizes_of, written
-from trimtab.kube.client import Client, Object, PatchType
+from trimtab.actuation.sizes import Sizes, said, sizes_of
+from trimtab.actuation.template import by_role, removed, template_patch
+from trimtab.kube.client import Client, PatchType
 from trimtab.kube.errors import Conflict, NotFound, Status
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.ledger import EventType, ObjectReference
 from trimtab.kube.metadata import metadata
-from trimtab.kube.pods import Container, Pod, Resources, pods
+from trimtab.kube.pods import Pod, pods
 from trimtab.kube.records import Folding, R, Shape
 from trimtab.kube.resources import JOBS, PODS, REPLICA_SETS, Resource
 from trimtab.kube.workloads import BUILT_IN, Workload, WorkloadKey, kind_name, workloads
@@ -69,7 +70,7 @@ class LiveCluster:
         return [pod for pod in found if pod.owner and pod.owner.uid in owners]
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
-        main, sidecars = _by_role(pod.containers, sizes)
+        main, sidecars = by_role(pod.containers, sizes)
         await self._client.resize(
             pod.name, main, sidecars=sidecars, namespace=pod.namespace, version=str(pod.version)
         )
@@ -79,18 +80,18 @@ class LiveCluster:
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         current = sizes_of(workload.containers)
-        if take_ownership and any(_removed(current[name], wanted) for name, wanted in sizes.items()):
+        if take_ownership and any(removed(current[name], wanted) for name, wanted in sizes.items()):
             # To apply removes only what nobody else owns; whoever set a limit co-owns it.
             await self._client.patch(
                 workload.resource,
                 workload.name,
-                _template(workload, sizes, removing_from=current),
+                template_patch(workload, sizes, removing_from=current),
                 type=PatchType.STRATEGIC,
                 namespace=workload.namespace,
             )
         # With its uid, since to apply to what is gone would make it anew.
         named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
-        body = {"metadata": named} | _template(workload, sizes)
+        body = {"metadata": named} | template_patch(workload, sizes)
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
         shape = self._shapes[workload.key.kind]
         wire = msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire)
@@ -137,33 +138,3 @@ class LiveCluster:
         ):
             found += map(shape.fold, msgspec.json.decode(raw, type=page_of).items or ())
         return found
-
-
-def _template(workload: Workload, sizes: Sizes, removing_from: Sizes | None = None) -> Object:
-    """A patch of the pod template, which a CronJob keeps in the template of its jobs."""
-    main, sidecars = _by_role(workload.containers, sizes, removing_from or {})
-    containers = {"containers": main} | ({"initContainers": sidecars} if sidecars else {})
-    spec: Object = {"template": {"spec": containers}}
-    return {"spec": {"jobTemplate": {"spec": spec}} if workload.kind == "CronJob" else spec}
-
-
-def _by_role(
-    containers: Iterable[Container], sizes: Sizes, removing_from: Sizes | None = None
-) -> tuple[list[Object], list[Object]]:
-    """Main containers and sidecars, which are kept in two lists."""
-    found: dict[str, list[Object]] = {"main": [], "sidecar": [], "init": []}
-    for each in containers:
-        if each.name in sizes:
-            resources = written(sizes[each.name])
-            for kind, what in _removed((removing_from or {}).get(each.name), sizes[each.name]):
-                resources.setdefault(kind, {})[what] = None
-            found[each.role].append({"name": each.name, "resources": resources})
-    return found["main"], found["sidecar"]
-
-
-def _removed(current: Resources | None, wanted: Resources) -> list[tuple[str, str]]:
-    """Which requests and limits are there and not wanted, as a manifest names them."""
-    had, has = written(current or Resources()), written(wanted)
-    return [
-        (kind, what) for kind, amounts in had.items() for what in amounts if what not in has.get(kind, {})
-    ]
