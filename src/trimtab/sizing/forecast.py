@@ -25,9 +25,10 @@ from trimtab.sizing.strategy import Floats
 
 LAST, SLOW, HOURLY, BLEND, PEAK = range(5)
 FORECASTERS = 5
-SEEN, TOTAL, HIGHEST, MASS = range(4)
-"""What is known of a container's present epoch: how much of it was seen, use, peak; and the weight of all errors."""
-EPOCH = 4
+SEEN, TOTAL, HIGHEST, HARMED, MASS = range(5)
+"""What is known of a container's present epoch: how much of it was seen, use, peak, how much of it was over the size
+held; and the weight of all errors."""
+EPOCH = 5
 HOURS = 24
 UNIT = 2.0**32
 """The integers that stand for shares when the fleet is summed."""
@@ -68,6 +69,7 @@ class Pace(NamedTuple):
     top: float
     hourly: float
     yields: float
+    owed: float
     fleet_errors: float
     fleet_costs: float
 
@@ -86,7 +88,7 @@ class Stake(NamedTuple):
     headroom: float
     """and how many times its highest peak at most."""
     change: float
-    """What it takes to change a size: the least that the change must be expected to save."""
+    """What it takes to change a size: what not changing it must have cost."""
 
 
 @dataclass(slots=True)
@@ -97,8 +99,6 @@ class Small:
     """The logarithm of each forecaster's level."""
     bid: Floats
     """The size each forecaster would have asked for in this epoch."""
-    margin: Floats
-    """What it then multiplied its level by."""
     over: Floats
     """The share of the epoch that was over its bid,"""
     lack: Floats
@@ -114,6 +114,8 @@ class Small:
     """What was used of what was asked for: the two sums."""
     care: Floats
     """How much dearer harm is for this container, because it had too much of it."""
+    owed: Floats
+    """What another size would have been expected to save since the last change: small savings add up, noise fades."""
     held: Floats
 
     @classmethod
@@ -122,7 +124,6 @@ class Small:
         return cls(
             base=np.full(shape, np.nan),
             bid=np.full(shape, np.nan),
-            margin=np.full(shape, np.nan),
             over=np.zeros(shape),
             lack=np.zeros(shape),
             cost=np.zeros(shape),
@@ -132,6 +133,7 @@ class Small:
             peak=np.zeros((containers, 2)),
             served=np.zeros((containers, 2)),
             care=np.ones(containers),
+            owed=np.zeros(containers),
             held=np.full(containers, np.nan),
         )
 
@@ -158,6 +160,7 @@ def note_samples(
     bid: Floats,
     over: Floats,
     lack: Floats,
+    held: Floats,
 ) -> None:
     """Take in one sample of each container, where each sample counts."""
     for i in range(len(usage)):
@@ -167,6 +170,7 @@ def note_samples(
         epoch[i, SEEN] += weight
         epoch[i, TOTAL] += weight * use
         epoch[i, HIGHEST] = max(epoch[i, HIGHEST], use)
+        epoch[i, HARMED] += weight if use > held[i] else 0.0
         epoch[i, MASS] += weight
         if np.isnan(base[i, 0]):
             base[i, :] = np.log(max(use, LEAST))
@@ -191,6 +195,7 @@ def note_peaks(
     bid: Floats,
     over: Floats,
     lack: Floats,
+    held: Floats,
 ) -> None:
     """Take in one sample of each container, where only the peak of the epoch counts: it replaces the one before."""
     for i in range(len(usage)):
@@ -202,6 +207,7 @@ def note_peaks(
         epoch[i, TOTAL] += weight * use
         if not first and use <= epoch[i, HIGHEST]:
             continue
+        epoch[i, HARMED] = 1.0 if use > held[i] else 0.0
         epoch[i, MASS] += 1.0 if first else 0.0
         if np.isnan(base[i, 0]):
             base[i, :] = np.log(max(use, LEAST))
@@ -226,7 +232,7 @@ def settle(
     small: tuple[Floats, ...],
 ) -> None:
     """End an epoch: what each forecaster's bid has cost, and its level for the next."""
-    base, bid, _, over, lack, cost, tries, hourly, level, peak, served, care, held = small
+    base, bid, over, lack, cost, tries, hourly, level, peak, served, care, _, held = small
     for i in range(len(epoch)):
         if epoch[i, SEEN] == 0.0:
             continue
@@ -242,9 +248,7 @@ def settle(
             tries[i] = tries[i] * pace.costs + 1.0
             served[i, 0] = served[i, 0] * pace.yields + min(mean, held[i])
             served[i, 1] = served[i, 1] * pace.yields + held[i]
-            harmed = 1.0 if epoch[i, HIGHEST] > held[i] else 0.0
-            if not peaks and harmed > 0:
-                harmed = _harmed(bid[i], over[i], held[i]) / seen
+            harmed = epoch[i, HARMED] / seen
             care[i] = min(max(care[i] * np.exp(0.05 * min(harmed / stake.risk - 1.0, 20.0)), 1.0), 20.0)
         for k in range(FORECASTERS):
             over[i, k] = 0.0
@@ -271,19 +275,9 @@ def _share(served: Floats, usual: float) -> float:
 
 
 @njit(cache=True)
-def _harmed(bids: Floats, over: Floats, held: float) -> float:
-    """The share of the epoch over the held size, by the bid that was nearest to it."""
-    nearest = 0
-    for k in range(FORECASTERS):
-        if abs(bids[k] - held) < abs(bids[nearest] - held):
-            nearest = k
-    return float(over[nearest])
-
-
-@njit(cache=True)
 def fleet_costs(small: tuple[Floats, ...]) -> Floats:
     """The mean cost of each forecaster over the containers that have tried."""
-    cost, tries = small[5], small[6]
+    cost, tries = small[4], small[5]
     total = np.zeros(FORECASTERS, np.int64)
     count = 0
     for i in range(len(tries)):
@@ -312,19 +306,6 @@ def fleet_errors(epoch: Floats, errors: Singles, prior: Floats) -> Floats:
 
 
 @njit(cache=True, fastmath=True)
-def _above(
-    place: int, errors: Singles, shape: Floats, edges: Floats, fleet: float, jump: float, missed: float
-) -> tuple[float, float]:
-    """The weight of errors above an edge, and what they cost if nothing of them were served."""
-    above, harm = 0.0, 0.0
-    for b in range(place, len(errors)):
-        weight = errors[b] + fleet * shape[b]
-        above += weight
-        harm += weight * (jump + missed * edges[b + 1])
-    return above, harm
-
-
-@njit(cache=True)
 def _cheapest(
     top: int,
     errors: Singles,
@@ -334,29 +315,25 @@ def _cheapest(
     price: float,
     jump: float,
     missed: float,
-) -> tuple[int, float]:
-    """The edge with the least expected cost, and that cost, from the top down.
-
-    Once the time above costs more than the best so far, no lower edge can be better.
-    """
-    least, place = np.inf, top + 1
-    above, harm = _above(top + 1, errors, shape, edges, fleet, jump, missed)
-    for b in range(top, -1, -1):
+    costs: Floats,
+) -> int:
+    """The edge with the least expected cost, up to the top one; and the cost of each edge."""
+    above, load = 0.0, 0.0
+    for b in range(len(errors) - 1, -1, -1):
         edge = edges[b + 1]
-        expected = edge * (price - missed * above) + harm
-        if expected < least:
-            least, place = expected, b + 1
+        costs[b + 1] = edge * price + above * (jump - missed * edge) + missed * load
         weight = errors[b] + fleet * shape[b]
         above += weight
-        harm += weight * (jump + missed * edge)
-        if jump * above > least:
-            break
-    return place, least
+        load += weight * edge
+    place = top + 1
+    for b in range(top, 0, -1):
+        if costs[b] < costs[place]:
+            place = b
+    return place
 
 
 @njit(cache=True)
 def decide(
-    turn: int,
     pace: Pace,
     stake: Stake,
     grid: Grid,
@@ -369,39 +346,42 @@ def decide(
 ) -> None:
     """Name the sizes of the next epoch: each forecaster's bid, and the one that is held.
 
-    Margins change slowly: beside that of the chosen forecaster only the one whose turn it is is found anew.
+    A margin is good for one level only, so each is found anew: where the level is low, covering a spike costs little.
     """
-    base, bid, margin, _, _, cost, _, _, level, peak, served, care, held = small
+    base, bid, _, _, cost, _, _, level, peak, served, care, owed, held = small
+    costs = np.empty(grid.buckets + 1)
     for i in range(len(epoch)):
         if epoch[i, SEEN] == 0.0:
             continue
         usual = level[i, 0]
         share = _share(served[i], usual)
-        under, unserved = stake.under * care[i], share + stake.unserved * care[i]
+        mass = epoch[i, MASS] + pace.fleet_errors
+        jump, missed = stake.under * care[i] / mass, (share + stake.unserved * care[i]) / (usual * mass)
         chosen = 0
         for k in range(1, FORECASTERS):
             judged = cost[i, k] + pace.fleet_costs * fleet[k]
             if judged < cost[i, chosen] + pace.fleet_costs * fleet[chosen]:
                 chosen = k
         saved, highest = 0.0, peak[i, 1] * stake.headroom
+        reach = np.log(highest * REACH) - grid.low
         for k in range(FORECASTERS):
             forecast = np.exp(base[i, k])
-            if k == chosen or turn < FORECASTERS or turn % FORECASTERS == k:
-                mass = epoch[i, MASS] + pace.fleet_errors
-                price, jump, missed = (
-                    share * forecast / usual,
-                    under / mass,
-                    unserved * forecast / usual / mass,
-                )
-                top = _bucket(highest * REACH, base[i, k], grid)
-                place, least = _cheapest(
-                    top, errors[i, k], shape[k], edges, pace.fleet_errors, price, jump, missed
-                )
-                margin[i, k] = edges[place]
-                if k == chosen and held[i] > 0:
-                    stay = _bucket(held[i], base[i, k], grid) + 1
-                    above, harm = _above(stay, errors[i, k], shape[k], edges, pace.fleet_errors, jump, missed)
-                    saved = edges[stay] * (price - missed * above) + harm - least
-            bid[i, k] = min(max(forecast * margin[i, k], peak[i, 0] * stake.footing), highest)
-        if np.isnan(held[i]) or saved > stake.change * share:
+            top = int(min(max((reach - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
+            place = _cheapest(
+                top,
+                errors[i, k],
+                shape[k],
+                edges,
+                pace.fleet_errors,
+                share / usual * forecast,
+                jump,
+                missed * forecast,
+                costs,
+            )
+            bid[i, k] = min(max(forecast * edges[place], peak[i, 0] * stake.footing), highest)
+            if k == chosen and held[i] > 0:
+                saved = costs[_bucket(held[i], base[i, k], grid) + 1] - costs[place]
+        owed[i] = owed[i] * pace.owed + max(saved, 0.0) / share
+        if np.isnan(held[i]) or owed[i] > stake.change:
+            owed[i] = 0.0
             held[i] = bid[i, chosen]

@@ -68,6 +68,7 @@ class Learner:
             small.bid,
             small.over,
             small.lack,
+            small.held,
         )
 
     def raise_to(self, containers: Indices, sizes: Floats, peaks: Floats) -> None:
@@ -121,7 +122,6 @@ class Learner:
         arrays = self._ahead.arrays()
         forecast.settle(hour, hour_ahead, self._peaks, self._pace, self._stake, self._epoch, arrays)
         forecast.decide(
-            int(self._epochs[0]),
             self._pace,
             self._stake,
             self._grid,

@@ -27,7 +27,7 @@ HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 CPU_GRID, CPU_SPREAD = Grid(low=-1.5, width=0.065, buckets=88), 0.35
 MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.03, buckets=40), 0.05
 """The buckets of errors, and how far errors spread before any was seen."""
-CPU_PRICE, OOM_PRICE = 0.08, 0.05
+CPU_PRICE, OOM_PRICE = 0.16, 0.05
 """What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked."""
 CARE = 12.0
 """How many times the risk asked a container may bear before it is treated with more care."""
@@ -35,14 +35,17 @@ CPU_PEAK, MEMORY_PEAK = 0.0, 336.0
 """Hours in which a peak fades by half; 0: only the last epoch's counts."""
 MEMORY_FOOTING = 1.0
 """How many times its fading peak a container's memory is at least: what it once needed it may need again."""
-CPU_HEADROOM, MEMORY_HEADROOM = 1.1, 1.4
+CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.4
 """How many times its highest peak a container is given at most."""
 CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
 """How many epochs of a container's own the fleet's errors and costs count as much as."""
-COSTS, SLOW, TOP, YIELD = 72.0, 96.0, 720.0, 336.0
-"""Hours in which costs, the slow mean, the highest peak and the share that is used lose half their weight."""
+COSTS, SLOW, TOP, YIELD, OWED = 72.0, 96.0, 720.0, 336.0, 12.0
+"""Hours in which costs, the slow mean, the highest peak, the share that is used and what a change would have saved
+lose half their weight."""
 MEMORY_TOLERANCE = 0.3
 """The part of the tolerance that holds for memory, which moves less."""
+NEAR = 0.2
+"""How far from the size a request may be without being worth a change."""
 NEED = 0.5
 """Where between what a killed container had and what it gets its need is taken to be."""
 FIRST_WEIGHT = 1 / 60
@@ -58,14 +61,15 @@ class TrimtabSettings(Settings):
     """The share of time that a container may need more CPU than it asks for: less risk, more cost."""
     memory_risk: float = Field(default=0.2, gt=0)
     """OOMs a container and month that are worth the memory saved: less risk, more cost."""
-    unserved: float = Field(default=1.0, ge=0)
-    """How much CPU left unserved counts beside time over the request: more covers the spikes better."""
+    unserved: float = Field(default=0.5, ge=0, le=1)
+    """What counts as harm: 0 is time over the request alone, 1 is CPU left unserved alone, which covers spikes better."""
     update: float = Field(default=HOUR, gt=0)
     """Seconds that a size stays until the next is asked for."""
     half_life: float = Field(default=96.0, gt=0)
     """Hours in which an error of a forecast loses half its weight."""
-    tolerance: float = Field(default=0.2, ge=0, lt=1)
-    """What a change of size must save to be made, as a fraction of the container's mean use."""
+    tolerance: float = Field(default=0.45, ge=0)
+    """What a size must have cost too much for it to be changed, as a fraction of what the container uses in an update:
+    more changes less often."""
     oom_bump: float = Field(default=1.25, gt=1)
     """A killed container gets this many times what it had,"""
     oom_min_bump: float = Field(default=64 * 2.0**20, ge=0)
@@ -92,7 +96,7 @@ class Trimtab(Strategy[TrimtabSettings]):
             spread=CPU_SPREAD,
             pace=_pace(hours, errors=settings.half_life, peak=CPU_PEAK, fleet=CPU_FLEET),
             stake=Stake(
-                under=CPU_PRICE / settings.cpu_risk,
+                under=(1.0 - settings.unserved) * CPU_PRICE / settings.cpu_risk,
                 unserved=settings.unserved * CPU_PRICE / settings.cpu_risk,
                 risk=CARE * settings.cpu_risk,
                 footing=0.0,
@@ -178,8 +182,8 @@ class Trimtab(Strategy[TrimtabSettings]):
         target = np.maximum(held, least)
         return Bounds(
             target=target,
-            lower=target * (1 - self.settings.tolerance),
-            upper=target * (1 + self.settings.tolerance),
+            lower=target * (1 - NEAR),
+            upper=target * (1 + NEAR),
         )
 
 
@@ -197,6 +201,7 @@ def _pace(hours: float, *, errors: float, peak: float, fleet: float) -> Pace:
         top=left(TOP),
         hourly=0.5,
         yields=left(YIELD),
+        owed=left(OWED),
         fleet_errors=fleet,
         fleet_costs=FLEET_COSTS,
     )
