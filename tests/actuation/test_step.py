@@ -116,6 +116,22 @@ def test_after_an_oom_kill_all_pods_get_more_at_once_whatever_else_would_wait() 
     assert begun(situation(wish(urgent=True), pods=unready, on=on)).phase is Phase.PROMOTING
 
 
+def test_after_an_oom_kill_nothing_is_taken_on_the_way() -> None:
+    asked = Resources(1, 1, 512 * MIB, 512 * MIB)
+    (given,) = begun(situation(wish({"web": asked}, urgent=True))).after.values()
+    assert (given.memory_request, given.memory_limit) == (512 * MIB, SMALL.memory_limit and 512 * MIB)
+    assert (given.cpu_request, given.cpu_limit) == (SMALL.cpu_request, SMALL.cpu_limit)
+
+
+def test_who_was_killed_for_memory_keeps_more_of_it_whatever_still_falls() -> None:
+    """Its next start may be minutes away, and the last kill may be seen only now."""
+    killed = {"web": Exit("OOMKilled", 137, NOW - 2)}
+    alone = begun(situation(wish(urgent=True), pods=[pod(created=NOW - 5, ready=False, exits=killed)]))
+    assert (alone.health.killed, alone.health.unready) == (1, 1)
+    again = [pod(sizes=AFTER, ready=False, exits={"web": Exit("OOMKilled", 137, NOW + 1)})]
+    assert marks_of(step(alone, again, now=NOW + 2)).change.phase is Phase.VERIFYING  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("pods", "unready", "begins"), [(1, 1, False), (9, 1, False), (20, 2, True), (20, 3, False)]
 )

@@ -16,6 +16,7 @@ from trimtab.actuation.marks import MOST_BYTES, Change, Marks, Phase, Way, write
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import (
     Sizes,
+    at_least,
     commonest,
     grows,
     has_size,
@@ -82,6 +83,8 @@ def canaries(situation: Situation, pods: Sequence[Pod]) -> tuple[str, ...]:
 def _safe(situation: Situation, before: Sizes) -> dict[str, Resources]:
     wish = situation.wish
     wanted = joined(before, wish.sizes)
+    if wish.urgent:  # it waits for nothing and is tried on nobody first, so it only gives
+        wanted = {name: at_least(now, wanted[name]) for name, now in before.items()}
     return {
         name: safe_memory(now, wanted[name], need=wish.need.get(name)) if name in wish.sizes else now
         for name, now in before.items()
@@ -125,7 +128,7 @@ def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) 
         before=dict(before),
         after=dict(after),
         template=situation.template,
-        health=health(live, since=now - window, until=now, evidence=situation.wish.evidence),
+        health=health(live, since=now - window, until=now, evidence=situation.wish.evidence, count_new=True),
         odd={pod.uid: sizes_of(pod.containers) for pod in odd},
         canaries=first,
         patches_template=chosen.patches_template,

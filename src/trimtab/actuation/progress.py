@@ -203,7 +203,16 @@ def _verdict(situation: Situation, change: Change) -> Verdict:
         evidence=evidence,
         count_restarts=not change.restarts or bool(change.settled),
     )
+    if _relieves(change):
+        now = msgspec.structs.replace(now, killed=0, restarted=0, unready=0)
     return judge(change.health, now, evidence)
+
+
+def _relieves(change: Change) -> bool:
+    """Whether pods that were killed for lack of memory get more of it, and nothing is taken: what still falls, falls
+    by what was. To take that back would leave them to be killed.
+    """
+    return bool(change.health.killed) and not grows(change.after, change.before)
 
 
 def _note(marks: Marks, change: Change, **changes: object) -> WriteMarks:

@@ -107,6 +107,15 @@ def same_fields(current: Resources, wanted: Resources) -> Resources:
     )
 
 
+def at_least(current: Resources, wanted: Resources) -> Resources:
+    """What is wanted, with nothing less than it is now."""
+    pairs = zip(_fields(current), _fields(wanted), strict=True)
+    cpu, cpu_limit, memory, memory_limit = (
+        now if wish is None else max(now or 0, wish) for now, wish in pairs
+    )
+    return Resources(cpu, cpu_limit, memory, memory_limit)
+
+
 def written(resources: Resources) -> dict[str, Any]:
     """As a manifest has it."""
     requests = _amounts(resources.cpu_request, resources.memory_request)

@@ -56,9 +56,18 @@ class Verdict:
 
 
 def health(
-    pods: Sequence[Pod], *, since: int, until: int, evidence: Evidence, count_restarts: bool = True
+    pods: Sequence[Pod],
+    *,
+    since: int,
+    until: int,
+    evidence: Evidence,
+    count_restarts: bool = True,
+    count_new: bool = False,
 ) -> Health:
-    """How these pods fared in this time. A restart that the change itself makes is not counted, an OOM kill is."""
+    """How these pods fared in this time. A restart that the change itself makes is not counted, an OOM kill is.
+
+    Pods that came meanwhile have yet to start: that they are not ready counts only where `count_new` says so.
+    """
     exits = [
         [state.last_exit for state in pod.states if state.last_exit and since <= state.last_exit.at <= until]
         for pod in pods
@@ -67,8 +76,7 @@ def health(
         pods=len(pods),
         restarted=sum(map(bool, exits)) if count_restarts else 0,
         killed=sum(any(end.reason == "OOMKilled" for end in ends) for ends in exits),
-        # A pod that came meanwhile has yet to start.
-        unready=sum(not pod.ready and pod.created < since for pod in pods),
+        unready=sum(not pod.ready and (count_new or pod.created < since) for pod in pods),
         throttled=_throttled(pods, since=since, until=until, evidence=evidence),
     )
 
