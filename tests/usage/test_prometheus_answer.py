@@ -26,7 +26,7 @@ def written(value: float) -> str:
 def test_any_number_is_read_as_it_was_written(values: list[float], blanks: tuple[str, str]) -> None:
     pairs = [[GRID.start + row * GRID.step, written(value)] for row, value in enumerate(values)]
     raw = json.dumps(pairs, separators=blanks).encode().replace(b".0,", b",")
-    rows, found = samples(Series(values=msgspec.Raw(raw)), GRID)
+    _, rows, found = samples([Series(values=msgspec.Raw(raw))], GRID)
     np.testing.assert_array_equal(rows, np.arange(len(values)))
     np.testing.assert_array_equal(np.isnan(found), np.isnan(values))
     for one, other in zip(found, values, strict=True):
@@ -41,11 +41,29 @@ def test_a_damaged_text_is_refused_or_has_samples_that_were_asked_for(
     raw = b'[[1700000000,"0.25"],[1700000060,"1e-05"],[1700000120.0,"-3"]]'
     damaged = raw[:where] + put + raw[where + instead :]
     try:
-        rows, values = samples(Series(values=msgspec.Raw(damaged)), GRID)
+        _, rows, values = samples([Series(values=msgspec.Raw(damaged))], GRID)
     except BadAnswer:
         return
     assert len(rows) == len(values)
     assert all(0 <= row < GRID.steps for row in rows)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.floats(width=32), max_size=4), max_size=6))
+@example([[], [math.inf, 1.0], [2.0]])
+@example([])
+def test_many_series_are_read_as_each_would_be(all_values: list[list[float]]) -> None:
+    texts = [
+        json.dumps(
+            [[int(GRID.start + row * GRID.step), written(value)] for row, value in enumerate(values)],
+            separators=(",", ":"),
+        )
+        for values in all_values
+    ]
+    which, rows, found = samples([Series(values=msgspec.Raw(text.encode())) for text in texts], GRID)
+    places = [(place, row) for place, values in enumerate(all_values) for row in range(len(values))]
+    assert list(zip(which, rows, strict=True)) == places
+    np.testing.assert_allclose(found, [value for values in all_values for value in values])
 
 
 @pytest.mark.parametrize(
@@ -69,4 +87,4 @@ def test_a_damaged_text_is_refused_or_has_samples_that_were_asked_for(
 )
 def test_what_is_no_sample_is_refused(raw: bytes) -> None:
     with pytest.raises(BadAnswer):
-        samples(Series(values=msgspec.Raw(raw)), GRID)
+        samples([Series(values=msgspec.Raw(raw))], GRID)

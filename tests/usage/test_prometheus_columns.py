@@ -38,9 +38,23 @@ def test_the_edges_of_a_run_are_dropped_unless_they_are_all_of_it(
 def test_samples_laid_twice_or_twice_on_a_step_are_one() -> None:
     found = Columns(3, most=100)
     for _ in range(2):
-        found.lay(WEB, np.array([2, 0, 0]), np.array([7.0, 1.0, 3.0]))
-    found.lay(DB, np.array([1]), np.array([101.0]))
+        found.lay([WEB], np.array([0, 0, 0]), np.array([2, 0, 0]), np.array([7.0, 1.0, 3.0]))
+    found.lay([WEB, DB], np.array([1]), np.array([1]), np.array([101.0]))
     np.testing.assert_array_equal(found.grid([DB, WEB]), [[NAN, 3], [NAN, NAN], [NAN, 7]])
+
+
+def test_there_may_be_more_containers_than_were_expected() -> None:
+    names = [PodContainer("shop", f"web-{number}", "app") for number in range(1000)]
+    found = Columns(2, most=1e6, expected=10)
+    for name in names:
+        found.lay([name], np.array([0]), np.array([1]), np.array([float(name.pod[4:])]))
+    np.testing.assert_array_equal(found.grid(names), [[NAN] * 1000, range(1000)])
+
+
+def test_who_has_no_sample_has_no_column() -> None:
+    found = Columns(2, most=100)
+    found.lay([WEB, DB], np.array([1]), np.array([0]), np.array([1.0]))
+    assert found.containers == {DB}
 
 
 def test_a_kill_is_told_once_while_it_is_in_the_window() -> None:

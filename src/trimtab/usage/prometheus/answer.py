@@ -7,6 +7,7 @@ refused whole: half an answer would be a wrong maximum. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -41,6 +42,7 @@ _LIMITS = (
 
 
 Rows = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.intp]
 
 
 class Grid(NamedTuple):
@@ -128,16 +130,31 @@ def highest(series: Series) -> float:
     return float(max(values[np.isfinite(values)], default=0.0))
 
 
-def samples(series: Series, grid: Grid) -> tuple[Rows, Floats]:
-    """The rows of a grid on which a series has samples, and their values."""
-    flat = _numbers(bytes(series.values))
+def samples(found: Sequence[Series], grid: Grid) -> tuple[Indices, Rows, Floats]:
+    """All samples of these series: of which series each is, on which row of a grid, and its value."""
+    flat, counts = _all_numbers([bytes(series.values) for series in found])
     times, values = flat[0::2], flat[1::2]
     rows = (times - grid.start) / grid.step
     row = np.rint(rows)
     fits = (row >= 0) & (row < grid.steps) & (np.abs(rows - row) * grid.step < _ON_THE_GRID)
     if not fits.all():
         raise BadAnswer("the answer has samples at times that were not asked for")
-    return row.astype(np.int64), values
+    return np.repeat(np.arange(len(found)), counts), row.astype(np.int64), values
+
+
+def _all_numbers(texts: Sequence[bytes]) -> tuple[Floats, list[int]]:
+    """Times and values in turn, of one series after the other, and how many samples each has.
+
+    Most answers have thousands of series with few samples, so all are read as one.
+    """
+    counts = [max(0, text.count(b"[") - 1) for text in texts]
+    flat = np.empty(2 * sum(counts))
+    if all((text.startswith(b"[[") and text.endswith(b"]]")) or text == b"[]" for text in texts):
+        whole = b"[" + b",".join(text[1:-1] for text in texts if len(text) > 2) + b"]"
+        if not len(flat) or read_pairs(np.frombuffer(whole, np.uint8), flat):
+            return flat, counts
+    one_by_one = [_numbers(text) for text in texts]
+    return np.concatenate([np.empty(0), *one_by_one]), [len(numbers) // 2 for numbers in one_by_one]
 
 
 def _numbers(raw: bytes) -> Floats:

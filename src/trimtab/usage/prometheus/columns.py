@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from trimtab.usage.prometheus.answer import Rows
+from trimtab.usage.prometheus.answer import Indices, Rows
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Oom, PodContainer, plausible
 
+_LEAST = 16
+_BLOCK = 4096
 
-class Columns(dict[PodContainer, Floats]):
+
+class Columns:
     """What was answered so far. Laying the same samples twice changes nothing, so a part may be answered twice."""
 
-    def __init__(self, steps: int, *, most: float) -> None:
-        super().__init__()
+    def __init__(self, steps: int, *, most: float, expected: int = 0) -> None:
+        """`expected` is about how many columns there will be: with more, what is there has to be moved."""
         self._steps = steps
         self._most = most
+        self._places: dict[PodContainer, int] = {}
+        # Side by side, for most windows are short and there are many containers. What is not used takes no memory.
+        self._columns = np.empty((max(expected, _LEAST), steps))
 
-    def __missing__(self, container: PodContainer) -> Floats:
-        column = self[container] = np.full(self._steps, np.nan)
+    @property
+    def containers(self) -> AbstractSet[PodContainer]:
+        return self._places.keys()
+
+    def __getitem__(self, container: PodContainer) -> Floats:
+        """One column, made if it is not there."""
+        column: Floats = self._columns[self._place(container)]
         return column
 
-    def lay(self, container: PodContainer, rows: Rows, values: Floats) -> None:
-        """Of two samples on one step the higher counts. What cannot be true is no sample."""
-        if len(rows):
-            np.fmax.at(self[container], rows, plausible(values.copy(), most=self._most))
+    def lay(self, containers: Sequence[PodContainer], which: Indices, rows: Rows, values: Floats) -> None:
+        """Lay samples, each of one of these containers; who has none gets no column.
+
+        Of two on one step the higher counts. What cannot be true is no sample.
+        """
+        seen = np.unique(which)
+        places = np.zeros(len(containers), np.intp)
+        places[seen] = [self._place(containers[number]) for number in seen]
+        at = places[which] * self._steps + rows
+        np.fmax.at(self._columns.reshape(-1), at, plausible(values.copy(), most=self._most))
 
     def without_edges(self, width: int) -> None:
         """Drop the first and last samples of each run: a rate over a window that is part empty comes out too low.
@@ -34,22 +52,43 @@ class Columns(dict[PodContainer, Floats]):
         A run of no more than these is kept: of a job that ran for a minute little is better than nothing. Where a
         column begins or ends with the grid, the window reaches into what lies beyond.
         """
-        for column in self.values():
-            bounds = np.flatnonzero(np.diff(np.isnan(column), prepend=True, append=True))
-            for begin, end in zip(bounds[0::2], bounds[1::2], strict=True):
-                left = width if begin > 0 else 0
-                right = width if end < len(column) else 0
-                if end - begin > left + right:
-                    column[begin : begin + left] = np.nan
-                    column[end - right : end] = np.nan
+        for top in range(0, len(self._places), _BLOCK):
+            block = self._columns[: len(self._places)][top : top + _BLOCK]
+            absent = np.isnan(block)
+            for place in np.flatnonzero(absent.any(axis=1) & ~absent.all(axis=1)):
+                _without_edges(block[place], width)
 
     def grid(self, containers: Sequence[PodContainer]) -> Floats:
-        """All columns side by side; those of containers without a sample are NaN. Empties itself on the way."""
+        """All columns side by side; those of containers without a sample are NaN. Nothing is left here."""
         grid = np.full((self._steps, len(containers)), np.nan)
-        for place, name in enumerate(containers):
-            if (column := self.pop(name, None)) is not None:
-                grid[:, place] = column
+        places = np.array([self._places.get(name, -1) for name in containers], np.intp)
+        there = np.flatnonzero(places >= 0)
+        for some in range(0, len(there), _BLOCK):
+            block = there[some : some + _BLOCK]
+            grid[:, block] = self._columns[places[block]].T
+        self._places, self._columns = {}, np.empty((_LEAST, self._steps))
         return grid
+
+    def _place(self, container: PodContainer) -> int:
+        place = self._places.get(container)
+        if place is None:
+            place = self._places[container] = len(self._places)
+            if place == len(self._columns):
+                self._columns = np.concatenate(
+                    [self._columns, np.empty((max(_LEAST, place // 2), self._steps))]
+                )
+            self._columns[place] = np.nan
+        return place
+
+
+def _without_edges(column: Floats, width: int) -> None:
+    bounds = np.flatnonzero(np.diff(np.isnan(column), prepend=True, append=True))
+    for begin, end in zip(bounds[0::2], bounds[1::2], strict=True):
+        left = width if begin > 0 else 0
+        right = width if end < len(column) else 0
+        if end - begin > left + right:
+            column[begin : begin + left] = np.nan
+            column[end - right : end] = np.nan
 
 
 def events(kills: Columns, *, start: float, step: float, window: float) -> tuple[Oom, ...]:
@@ -58,8 +97,8 @@ def events(kills: Columns, *, start: float, step: float, window: float) -> tuple
     Two sources that see the same kill do so a little apart, so a run goes on across a gap of a window.
     """
     found = []
-    for container, column in kills.items():
-        seen = np.flatnonzero(column > 0)
+    for container in kills.containers:
+        seen = np.flatnonzero(kills[container] > 0)
         if len(seen):
             begins = np.concatenate(([True], np.diff(seen) * step > window))
             found += [Oom(start + step * float(row), container) for row in seen[begins]]

@@ -20,7 +20,7 @@ from trimtab.kube.client import Client
 from trimtab.kube.pace import Backoff
 from trimtab.store import Store
 from trimtab.usage.errors import BadAnswer, UsageError
-from trimtab.usage.prometheus.answer import Grid, Rows, Series, samples
+from trimtab.usage.prometheus.answer import Grid, Indices, Rows, Series, samples
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
 from trimtab.usage.prometheus.holdings import Holdings, Look
@@ -108,7 +108,12 @@ class Prometheus(Source[PrometheusSettings]):
         held = await self._look(server, grid, ask.namespaces)
         questions, parts = self._questions(held, ask), self._parts(held, ask)
         columns = {
-            question.kind: Columns(grid.steps, most=_most(question.kind, held)) for question in questions
+            question.kind: Columns(
+                grid.steps,
+                most=_most(question.kind, held),
+                expected=0 if question.kind == "oom" else sum(held.series.values()),
+            )
+            for question in questions
         }
         done, whole = 0, sum(map(held.weight, parts)) * len(questions)
         for question in questions:
@@ -222,11 +227,11 @@ async def _take(server: Server, question: Question, part: Part, *, grid: Grid, i
     """Ask for one part, and keep the answer once all of it is known to be sound."""
     asked = Grid(grid.start + part.first * grid.step, grid.step, part.steps)
 
-    def read(answer: list[Series]) -> list[tuple[PodContainer, Rows, Floats]]:
-        return [(_container(series, question.labels), *samples(series, asked)) for series in answer]
+    def read(answer: list[Series]) -> tuple[list[PodContainer], Indices, Rows, Floats]:
+        return [_container(series, question.labels) for series in answer], *samples(answer, asked)
 
-    for container, rows, values in await server.range(question.promql(part.namespaces), asked, read):
-        into.lay(container, part.first + rows, values)
+    containers, which, rows, values = await server.range(question.promql(part.namespaces), asked, read)
+    into.lay(containers, which, part.first + rows, values)
 
 
 def _container(series: Series, labels: Labels) -> PodContainer:
@@ -240,7 +245,7 @@ def _container(series: Series, labels: Labels) -> PodContainer:
 
 
 def _usage(columns: dict[Kind, Columns], grid: Grid, *, window: float) -> Usage:
-    containers = tuple(sorted(columns["cpu"].keys() | columns["memory"].keys()))
+    containers = tuple(sorted(columns["cpu"].containers | columns["memory"].containers))
     throttled = columns["throttled"].grid(containers) if "throttled" in columns else None
     if throttled is not None:
         np.minimum(throttled, 1.0, out=throttled)
