@@ -4,15 +4,13 @@ What a benchmark reads and what the demo shows. Writing goes through the API ser
 """
 
 import asyncio
-import base64
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-import aiohttp
-
+from harness.etcd import Etcd
 from harness.objects import Object, node, owner_uid, pod, pod_status
 from trimtab.kube.client import Client, PatchType
 from trimtab.kube.resources import NAMESPACES, NODES, PODS, Resource
@@ -85,31 +83,30 @@ class Population:
         await self._write_ground(client, show=show)
         first, *others = self.places()
         await _write_pod(client, first, None)
-        async with aiohttp.ClientSession(base_url=etcd) as session:
-            stored = await _stored(session, first)
+        async with Etcd(etcd) as kept:
+            stored = await kept.get(first.key)
             own_uid = (await client.get(PODS, first.name, namespace=first.namespace))["metadata"]["uid"]
 
             async def copy(place: Place) -> None:
                 value = stored.replace(own_uid.encode(), str(uuid.uuid4()).encode())
                 for field in ("owner_uid", "name", "app", "namespace", "node"):
                     value = value.replace(getattr(first, field).encode(), getattr(place, field).encode())
-                # One by one: what is put in one transaction would share one resource version.
-                await _ask(session, "/v3/kv/put", key=place.key, value=value)
+                await kept.put(place.key, value)
 
             await share(others, copy, show=show)
 
     async def touch(self, etcd: str, *, events: int, per_second: float, show: Progress | None = None) -> None:
         """Store pods again as they are, at this rate: to everybody who watches, each is a change."""
         clock = asyncio.get_running_loop().time
-        async with aiohttp.ClientSession(base_url=etcd) as session:
+        async with Etcd(etcd) as kept:
             places = list(islice(self.places(), 500))
-            stored = [await _stored(session, place) for place in places]
+            stored = [await kept.get(place.key) for place in places]
             began = clock()
 
             async def put(number: int) -> None:
                 await asyncio.sleep(began + number / per_second - clock())
                 place = number % len(places)
-                await _ask(session, "/v3/kv/put", key=places[place].key, value=stored[place])
+                await kept.put(places[place].key, stored[place])
 
             await share(range(events), put, show=show)
 
@@ -138,18 +135,6 @@ async def _write_pod(client: Client, place: Place, make: Callable[[Place], Objec
 
 def _usual(place: Place) -> Object:
     return pod(place.name, namespace=place.namespace, node=place.node, app=place.app)
-
-
-async def _stored(session: aiohttp.ClientSession, place: Place) -> bytes:
-    found = await _ask(session, "/v3/kv/range", key=place.key)
-    return base64.b64decode(found["kvs"][0]["value"])
-
-
-async def _ask(session: aiohttp.ClientSession, path: str, **content: bytes) -> Any:
-    encoded = {name: base64.b64encode(value).decode() for name, value in content.items()}
-    async with session.post(path, json=encoded) as answer:
-        answer.raise_for_status()
-        return await answer.json()
 
 
 async def share(
