@@ -2,7 +2,7 @@
 
 Each is told once. Whether a recommendation has been told already is read from the workload's own annotation, so a
 restart or another leader tells nothing twice. None of it may hold up the loop: a store or a server that is away costs
-the telling, and the log says so.
+the telling, and the log says so; only the annotation is made up for at the next look.
 """
 
 from __future__ import annotations
@@ -52,15 +52,18 @@ class LiveJournal:
         self._may_annotate = may_annotate
 
     async def recommended(
-        self, workload: Workload, assessment: Assessment, *, mandate: Mandate, now: float
+        self, workload: Workload, assessment: Assessment, *, changed: bool, mandate: Mandate, now: float
     ) -> None:
-        """Tell of a recommendation that differs from the one on the workload."""
+        """Tell of a recommendation that differs from the one on the workload; `changed` if not at the last look."""
         sizes = assessment.sizes
         text = msgspec.json.encode({name: written(resources) for name, resources in sizes.items()}).decode()
         if dict(workload.annotations).get(RECOMMENDATION) == text:
             return
         if self._may_annotate():
             await self._annotate(workload, text)
+        if not changed:
+            return
+        if self._may_annotate():
             self._cluster.emit(workload, type="Normal", reason="Recommended", message=said(sizes))
         why = {each.container: each.text for each in assessment.recommendations}
         has = {each.name: each.resources for each in workload.containers}

@@ -46,7 +46,7 @@ class Journal(Protocol):
     """Who is told of what was recommended and done: users, by annotations and Events; the store."""
 
     async def recommended(
-        self, workload: Workload, assessment: Assessment, *, mandate: Mandate, now: float
+        self, workload: Workload, assessment: Assessment, *, changed: bool, mandate: Mandate, now: float
     ) -> None: ...
 
     async def reported(self, workload: Workload, report: Report, *, mandate: Mandate, now: float) -> None: ...
@@ -205,7 +205,8 @@ class SizingLoop:
         changed = before is None or not same(before.recommendations, assessment.recommendations)
         if changed and assessment.sizes:
             self._metrics.recommendations.labels(mandate.name).inc()
-            await self._journal.recommended(workload, assessment, mandate=mandate, now=now)
+        if assessment.sizes:
+            await self._journal.recommended(workload, assessment, changed=changed, mandate=mandate, now=now)
         report = await self._apply(workload, pods, assessment, mandate, now)
         if report is None:
             self._statuses.drop(key)

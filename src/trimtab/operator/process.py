@@ -22,6 +22,7 @@ from trimtab.kube.client import Client
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.lease import Candidate, LeadershipLost
 from trimtab.kube.pace import RateLimit, RetryRule
+from trimtab.kube.policies import Policy
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import LearningSettings
@@ -79,6 +80,7 @@ class Operator:
                 source(provider.provider, client=client, store=store, **provider.settings)
             )
             catalog = Catalog(client, home=config.namespace, look_again=self._look_again)
+            catalog.policies.on_change(self._policy_changed)
             events = EventRecorder(client, component=COMPONENT, instance=socket.gethostname(), now=_now)
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for task in (self._config.run(), events.run(), catalog.run()):
@@ -152,6 +154,10 @@ class Operator:
     def _look_again(self, key: WorkloadKey) -> None:
         if self._term is not None:
             self._term.look_again(key)
+
+    def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
+        if self._term is not None and (found := new or old):
+            self._term.policy_changed(found, old)
 
 
 def _pace(learning: LearningSettings) -> Pace:

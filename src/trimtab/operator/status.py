@@ -27,6 +27,9 @@ _LONGEST_REASON = 4096
 _LONGEST_LIST = 5
 """Policies that are named in a message."""
 
+_INVALID, _UNKNOWN = "PolicyInvalid", "UsageUnknown"
+_TROUBLES = {_INVALID, _UNKNOWN}
+
 _ATTENTION = {
     state: place
     for place, state in enumerate(
@@ -117,6 +120,17 @@ def status_of(
     }
 
 
+def news(before: Document, now: Document) -> list[Document]:
+    """The conditions that tell of a trouble, and did not before."""
+
+    def troubles(status: Document) -> dict[tuple[str, str], Document]:
+        found = {(each["type"], each["reason"]): each for each in status.get("conditions") or ()}
+        return {name: each for name, each in found.items() if each["reason"] in _TROUBLES}
+
+    known = troubles(before)
+    return [each for name, each in troubles(now).items() if name not in known]
+
+
 def _conditions(
     policy: Policy,
     outcomes: Mapping[WorkloadKey, Outcome],
@@ -127,7 +141,7 @@ def _conditions(
 ) -> list[Document]:
     problem = policy.problem or problem
     if problem:
-        ready = _condition("Ready", holds=False, reason="PolicyInvalid", message=problem)
+        ready = _condition("Ready", holds=False, reason=_INVALID, message=problem)
     elif policy.spec.mode is Mode.DISABLED:
         ready = _condition("Ready", holds=False, reason="Disabled", message="The mode is Disabled.")
     else:
@@ -137,7 +151,7 @@ def _conditions(
     metrics = _condition(
         "MetricsAvailable",
         holds=not weather.usage_trouble,
-        reason="UsageUnknown" if weather.usage_trouble else "UsageRead",
+        reason=_UNKNOWN if weather.usage_trouble else "UsageRead",
         message=weather.usage_trouble or f"Usage is read from {weather.source}.",
     )
     found = [ready, metrics]

@@ -1,4 +1,4 @@
-"""Writes the status of each policy when it has changed, and no more often than anybody reads it.
+"""Writes the status of each policy when it has changed, and no more often than anybody reads it; a trouble is an Event.
 
 Outcomes are noted here as workloads are looked at. A policy whose outcomes changed is written a moment later, with all
 that changed meanwhile. What is written is compared with what is there; after a restart that is asked of the server.
@@ -6,16 +6,18 @@ that changed meanwhile. What is written is compared with what is there; after a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from trimtab.kube.client import Client
 from trimtab.kube.errors import NotFound
+from trimtab.kube.events import EventRecorder
+from trimtab.kube.ledger import ObjectReference
 from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.selection import Standing
-from trimtab.operator.status import Document, Outcome, Weather, status_of
+from trimtab.operator.status import Document, Outcome, Weather, news, status_of
 from trimtab.operator.tally import Tally
 
 PolicyKey = tuple[str, str]
@@ -39,6 +41,7 @@ class Statuses:
         problem: Callable[[Policy], str],
         weather: Callable[[], Weather],
         may_write: Callable[[], bool],
+        events: EventRecorder,
         tally: Tally,
     ) -> None:
         self._client = client
@@ -47,6 +50,7 @@ class Statuses:
         self._problem = problem
         self._weather = weather
         self._may_write = may_write
+        self._events = events
         self._tally = tally
         self._outcomes: dict[PolicyKey, dict[WorkloadKey, Outcome]] = {}
         self._owner: dict[WorkloadKey, PolicyKey] = {}
@@ -110,7 +114,26 @@ class Statuses:
             if status != before:
                 body = {"metadata": {"name": name, "namespace": namespace}, "status": status}
                 await self._client.apply(OPTIMIZATION_POLICIES, body, subresource="status", force=True)
+                self._warn(policy, news(before, status))
         except NotFound:
             return None
         self._written[key] = policy.uid, status
         return None
+
+    def _warn(self, policy: Policy, troubles: Iterable[Document]) -> None:
+        """Tell of what has just gone wrong where people look for it."""
+        about = ObjectReference(
+            api_version=OPTIMIZATION_POLICIES.api_version,
+            kind=OPTIMIZATION_POLICIES.kind,
+            name=policy.name,
+            namespace=policy.namespace,
+            uid=policy.uid,
+        )
+        for trouble in troubles:
+            self._events.record(
+                about,
+                type="Warning",
+                reason=trouble["reason"],
+                message=trouble["message"],
+                action="Reconcile",
+            )

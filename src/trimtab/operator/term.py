@@ -67,6 +67,7 @@ class Term:
         self._pace = pace or Pace()
         self._usage = usage
         self._resizes = False
+        self._acted_on = config.current
         self._standings: dict[PolicyKey, Standing] = {}
         self._counted_at = float("-inf")
         name = _name_of(catalog)
@@ -80,6 +81,7 @@ class Term:
             problem=lambda policy: self._loop.mandates.of_policy(policy).problem,
             weather=self._weather,
             may_write=may_write,
+            events=events,
             tally=self._tally,
         )
         self._vpas = DropIn(client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run)
@@ -110,6 +112,11 @@ class Term:
         """Something about this workload has changed."""
         self._workloads.add(key)
 
+    def policy_changed(self, policy: Policy, old: Policy | None) -> None:
+        """It is new, gone, or wants something else; its workloads are told apart, and it may have none."""
+        if policy is old or old is None or not policy.says_the_same_as(old):
+            self._statuses.look_again(policy.key)
+
     async def run(self) -> Never:
         """Turn after turn, and a look at whatever changed."""
         try:
@@ -122,13 +129,10 @@ class Term:
     async def _work(self, group: asyncio.TaskGroup) -> Never:
         await self._look_at_features()
         group.create_task(self._statuses.queue.run())
-        for policy in self._catalog.policies:
-            self._statuses.look_again(policy.key)
         try:
             await self._vpas.begin(time.time())
             await self._loop.turn(time.time())
-            for key in {workload.key for workload in self._catalog.workloads()} | self._vpas.targets():
-                self.look_again(key)
+            self._look_at_all()
             group.create_task(self._workloads.run())
             await self._turns()
         finally:
@@ -142,6 +146,16 @@ class Term:
             )  # when the last step is over and scraped
             await self._look_at_features()
             await self._loop.turn(time.time())
+            if self._config.current is not self._acted_on:
+                self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        """At the start, and when the configuration says something else."""
+        self._acted_on = self._config.current
+        for policy in self._catalog.policies:
+            self._statuses.look_again(policy.key)
+        for key in {workload.key for workload in self._catalog.workloads()} | self._vpas.targets():
+            self.look_again(key)
 
     async def _look_at_features(self) -> None:
         try:
