@@ -90,7 +90,7 @@ def assess(
     now: float,
 ) -> Assessment:
     """What each container of a workload should have; `learned` knows a container by its name."""
-    containers = _as_they_run(workload, pods)
+    containers = as_they_run(workload, pods)
     known = {each.name: found for each in containers if (found := learned(each.name)) is not None}
     proposals = {
         name: msgspec.structs.replace(found.proposal, facts=_facts(found, source))
@@ -110,7 +110,7 @@ def assess(
     )
 
 
-def _as_they_run(workload: Workload, pods: Sequence[Pod]) -> tuple[Container, ...]:
+def as_they_run(workload: Workload, pods: Sequence[Pod]) -> tuple[Container, ...]:
     """The containers with the sizes that most pods have now: they may differ from the template's."""
     live = [pod for pod in pods if not pod.deleting]
     if not live or workload.kind == "CronJob":

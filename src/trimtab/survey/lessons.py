@@ -1,0 +1,55 @@
+"""What the past teaches of all containers of a survey: a cohort for each strategy, and the sums for the bill."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from trimtab.kube.pods import Pod
+from trimtab.kube.workloads import Workload
+from trimtab.operator.cohort import Cohort, Learned, Sizing, kills_of
+from trimtab.survey.consumption import Consumption
+from trimtab.survey.picture import Picture
+from trimtab.usage.owners import WorkloadContainer
+from trimtab.usage.usage import Usage
+
+
+class Lessons:
+    """Taken in part by part, in the order of time; then, once, the kills that pods remember."""
+
+    def __init__(self, picture: Picture, workloads: Collection[Workload], sizings: Iterable[Sizing]) -> None:
+        self.owners = picture.owners()
+        self.consumption = Consumption()
+        pods = {workload.key: picture.pods_of(workload) for workload in workloads}
+        names = [
+            WorkloadContainer.of(workload.key, container)
+            for workload in workloads
+            for container in _containers(workload, pods[workload.key])
+        ]
+        self._cohorts = {}
+        for sizing in sizings:
+            cohort = Cohort(sizing, until=0.0)
+            cohort.include(names)
+            self._cohorts[sizing] = cohort
+        self._kills = [kill for name in names for kill in kills_of(name, pods[name.workload])]
+
+    def take_in(self, usage: Usage) -> None:
+        self.consumption.take_in(usage, self.owners)
+        for cohort in self._cohorts.values():
+            cohort.take_in(usage, self.owners, running=None)
+
+    def tell_of_kills(self) -> None:
+        """What pods remember of kills, once the past is in: an older one is known from there."""
+        for cohort in self._cohorts.values():
+            cohort.take_in_kills(self._kills)
+
+    def learned(
+        self, name: WorkloadContainer, sizing: Sizing, *, now: float, runs_on: bool
+    ) -> Learned | None:
+        cohort = self._cohorts[sizing]
+        return cohort.learned(name, now=now, runs_on=runs_on) if name in cohort.fleet else None
+
+
+def _containers(workload: Workload, pods: Sequence[Pod]) -> list[str]:
+    """The names in the template, and those that something put beside them."""
+    everyone = [workload.containers, *(pod.containers for pod in pods)]
+    return list(dict.fromkeys(each.name for containers in everyone for each in containers))

@@ -1,0 +1,244 @@
+"""A cluster as it is at one moment: workloads with their pods, and everything that has a say in their size.
+
+Each resource is listed once and nothing is watched. Who may not read all namespaces gets those that may be read: what
+was refused is kept beside what was found (`refused`, `troubles`), so that a partial picture never passes for a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.cache import Cache
+from trimtab.kube.client import Client
+from trimtab.kube.discovery import discover
+from trimtab.kube.errors import Forbidden, NotFound, describe
+from trimtab.kube.hpas import Hpa, hpas
+from trimtab.kube.informer import Scope
+from trimtab.kube.limits import limit_ranges, quotas
+from trimtab.kube.metadata import Metadata, metadata
+from trimtab.kube.nodes import nodes
+from trimtab.kube.ownership import OWNER, Ownership, owner_uid
+from trimtab.kube.pods import Pod, pods
+from trimtab.kube.records import Folding, R, Shape
+from trimtab.kube.resources import (
+    HPAS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
+from trimtab.kube.workloads import BUILT_IN, Workload, kind_name, workloads
+from trimtab.operator.catalog import target_of
+from trimtab.operator.neighbourhood import Neighbourhood
+from trimtab.sizing.surroundings import Surroundings
+from trimtab.usage.owners import Owners
+
+W = TypeVar("W")
+
+EVERYWHERE = (None,)
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+WITHOUT_OWNER = "!pod-template-hash,!rollouts-pod-template-hash"
+"""Of ReplicaSets only those that no Deployment or Rollout made are workloads; of the others the metadata will do."""
+
+
+class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
+    items: tuple[W, ...] | None = None
+
+
+class Picture:
+    """What was found, and what was refused."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+        """Namespaces whose pods we may not see, and what the server said."""
+        self.troubles: dict[str, str] = {}
+        """Resources of which some or all are missing, and why."""
+        self.pods: Cache[Pod] = Cache({OWNER: owner_uid})
+        self._between: Cache[Metadata] = Cache({OWNER: owner_uid})
+        self._ownership = Ownership(self._between)
+        self._hpas: Cache[Hpa] = Cache({"target": target_of})
+        self._neighbourhood = Neighbourhood()
+
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of workload that the cluster has, as users spell them."""
+        return tuple(kind_name(resource.kind, resource.group) for resource in self._ownership.kinds())
+
+    def workloads(self) -> list[Workload]:
+        """Those that no other workload owns."""
+        return list(self._ownership.tops())
+
+    def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
+        members = self._ownership.below(workload)
+        return tuple(pod for member in members for pod in self.pods.find(OWNER, member.uid))
+
+    def bare_pods(self) -> list[Pod]:
+        """Those that nobody made: there is no template to size."""
+        return [pod for pod in self.pods if pod.owner is None]
+
+    def around(self, workload: Workload, *, replicas: int) -> Surroundings:
+        members = self._ownership.below(workload)
+        keys = [member.key for member in members if isinstance(member, Workload)]
+        found = [hpa for key in keys for hpa in self._hpas.find("target", key)]
+        return self._neighbourhood.around(workload, replicas=replicas, hpas=found)
+
+    def owners(self) -> Owners:
+        """Who owns whom, to tell whose usage is read: of pods that are gone as well."""
+        return Owners(self._ownership, replica_sets=self._between, pods=self.pods)
+
+    async def fill(self, client: Client, scopes: Sequence[str | None]) -> None:
+        """List everything but the pods in these namespaces, or in all."""
+        shared = Folding()
+        custom = await _custom_kinds(client)
+        kinds: dict[Resource, Cache[Workload]] = {
+            resource: Cache({OWNER: owner_uid}) for resource in (*BUILT_IN, *custom)
+        }
+        ranges, quota, machines = Cache(), Cache(), Cache()  # type: ignore[var-annotated]
+        listing = _Listing(client, scopes, self.troubles)
+        async with asyncio.TaskGroup() as group:
+            for resource, cache in kinds.items():
+                labels = WITHOUT_OWNER if resource == REPLICA_SETS else ""
+                group.create_task(listing.fill(cache, resource, workloads(resource, shared), labels=labels))
+            for other, resource, shape in (
+                (self._between, REPLICA_SETS, metadata(shared)),
+                (self._hpas, HPAS, hpas(shared)),
+                (ranges, LIMIT_RANGES, limit_ranges(shared)),
+                (quota, RESOURCE_QUOTAS, quotas(shared)),
+                (machines, NODES, nodes(shared)),
+            ):
+                group.create_task(listing.fill(other, resource, shape))
+        for resource, cache in kinds.items():
+            self._ownership.add(resource, cache)
+        daemons = [found for found in self.workloads() if found.kind == "DaemonSet"]
+        self._neighbourhood = Neighbourhood(
+            nodes=machines, daemon_sets=daemons, limit_ranges=ranges, quotas=quota
+        )
+
+
+async def look(client: Client, *, namespaces: Sequence[str] | None = None) -> Picture:
+    """The picture of these namespaces, or of all that may be read."""
+    picture = Picture()
+    scopes = await _readable(client, namespaces, picture)
+    try:
+        await picture.fill(client, scopes)
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    for name in namespaces or ():
+        if name not in picture.refused and not _is_used(picture, name):
+            await _exists(client, name)
+    return picture
+
+
+async def selected(client: Client, kinds: Iterable[Resource], *, labels: str) -> set[str]:
+    """The uids of the workloads with these labels: the server reads the selector, so it means what kubectl's does."""
+    shape = metadata()
+    found: set[str] = set()
+    for resource in kinds:
+        async for record in _records(client, resource, shape, Scope(labels=labels)):
+            found.add(record.uid)
+    return found
+
+
+class _Listing:
+    """Fills caches from the namespaces that we may read, and notes what is refused."""
+
+    def __init__(self, client: Client, scopes: Sequence[str | None], troubles: dict[str, str]) -> None:
+        self._client = client
+        self._scopes = scopes
+        self._troubles = troubles
+
+    async def fill(self, cache: Cache[R], resource: Resource, shape: Shape[R], *, labels: str = "") -> None:
+        for namespace in self._scopes if resource.namespaced else EVERYWHERE:
+            try:
+                async for record in _records(self._client, resource, shape, Scope(namespace, labels=labels)):
+                    cache.put(record)
+            except (Forbidden, NotFound) as error:
+                self._troubles[str(resource)] = describe(error)
+
+
+async def _readable(
+    client: Client, namespaces: Sequence[str] | None, picture: Picture
+) -> Sequence[str | None]:
+    """Where pods may be listed; they are in the picture then."""
+    shape = pods()
+    if namespaces is None:
+        try:
+            await _take_pods(client, None, shape, picture.pods)
+        except Forbidden:
+            namespaces = await _namespaces(client)
+        else:
+            return EVERYWHERE
+    readable = []
+    for namespace in namespaces:
+        try:
+            await _take_pods(client, namespace, shape, picture.pods)
+        except Forbidden as error:
+            picture.refused[namespace] = error.message
+        else:
+            readable.append(namespace)
+    if not readable:
+        why = next(iter(picture.refused.values()), "there is no namespace")
+        raise TrimtabError(f"{client.connection.context}: no pods to see: {why}; see `trimtab doctor`")
+    return readable
+
+
+async def _take_pods(client: Client, namespace: str | None, shape: Shape[Pod], into: Cache[Pod]) -> None:
+    async for pod in _records(client, PODS, shape, Scope(namespace, fields=RUNNING)):
+        into.put(pod)
+
+
+async def _namespaces(client: Client) -> list[str]:
+    """All, or where even their names are not for us, the one of the context."""
+    try:
+        return [found.name async for found in _records(client, NAMESPACES, metadata(), Scope())]
+    except Forbidden:
+        return [client.connection.namespace]
+
+
+async def _custom_kinds(client: Client) -> list[Resource]:
+    """What scales besides the built-in kinds, as the operator takes it: a Rollout, a CloneSet."""
+    known = {(resource.group, resource.kind) for resource in BUILT_IN}
+    found = (await discover(client)).scalable
+    return [
+        resource
+        for resource in found
+        if resource.namespaced and resource.group and (resource.group, resource.kind) not in known
+    ]
+
+
+async def _records(client: Client, resource: Resource, shape: Shape[R], scope: Scope) -> AsyncIterator[R]:
+    """All objects of a resource as compact records; one that makes no sense is passed over."""
+    decoder = msgspec.json.Decoder(_Page[shape.wire])  # type: ignore[name-defined]
+    async for raw in client.pages(
+        resource,
+        namespace=scope.namespace,
+        labels=scope.labels,
+        fields=scope.fields,
+        accept=shape.accept_list,
+    ):
+        for wire in decoder.decode(raw).items or ():
+            try:
+                yield shape.fold(wire)
+            except ValueError:
+                continue
+
+
+def _is_used(picture: Picture, namespace: str) -> bool:
+    found: Collection[Pod] = picture.pods.in_namespace(namespace)
+    return bool(found) or any(workload.namespace == namespace for workload in picture.workloads())
+
+
+async def _exists(client: Client, namespace: str) -> None:
+    try:
+        await client.get(NAMESPACES, namespace)
+    except NotFound:
+        raise TrimtabError(f"--namespace {namespace}: there is no such namespace") from None
+    except Forbidden:
+        return

@@ -1,0 +1,58 @@
+"""Which containers are in danger as they are now, and how much a finding matters.
+
+Money counts with all replicas. A danger outranks any saving: what is wasted is paid, what is killed is missed.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+from trimtab.kube.pods import Resources
+from trimtab.sizing.evidence import Evidence
+from trimtab.survey.consumption import Consumed
+
+Risk = Literal["OOM", "throttling"]
+
+NEAR_LIMIT = 0.95
+"""Share of its memory limit from which on a container's next peak may be its last."""
+HELD_BACK = 0.05
+"""Share of scheduling periods in which a container is stopped that users begin to notice."""
+
+MUCH, SOME = 50.0, 5.0
+"""Dollars a month that a workload wastes to be of high and of medium severity."""
+
+
+class Severity(IntEnum):
+    """How much a finding matters; more is worse."""
+
+    NONE = 0
+    LOW = 1
+    MEDIUM = 2
+    HIGH = 3
+    CRITICAL = 4
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+def risks(has: Resources, evidence: Evidence, consumed: Consumed) -> tuple[Risk, ...]:
+    """What a container is in danger of with the size that it has."""
+    found: list[Risk] = []
+    limit = has.memory_limit
+    if evidence.kills or (limit and consumed.memory_peak >= NEAR_LIMIT * limit):
+        found.append("OOM")
+    if evidence.throttled is not None and evidence.throttled > HELD_BACK:
+        found.append("throttling")
+    return tuple(found)
+
+
+def severity(*, found: tuple[Risk, ...], wasted: float, changes: bool, lacks_requests: bool) -> Severity:
+    """Of one container, all its replicas counted; `wasted` is money a month."""
+    if "OOM" in found:
+        return Severity.CRITICAL
+    if found or wasted >= MUCH:
+        return Severity.HIGH
+    if wasted >= SOME or lacks_requests:
+        return Severity.MEDIUM
+    return Severity.LOW if changes else Severity.NONE

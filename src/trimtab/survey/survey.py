@@ -1,0 +1,152 @@
+"""The survey itself: look at the cluster, read its past, judge each workload.
+
+Whatever the cluster or the source refuses as a whole is a `TrimtabError`; what only some of it refuses is told in the
+answer beside what was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.client import Client
+from trimtab.kube.workloads import Workload
+from trimtab.operator.assessment import runs_on
+from trimtab.operator.cohort import Sizing
+from trimtab.sizing.registry import STRATEGIES
+from trimtab.survey.findings import Skipped, Survey, Surveyed
+from trimtab.survey.judgement import DAY, Judge
+from trimtab.survey.lessons import Lessons
+from trimtab.survey.past import Progress, Reading, plan, read
+from trimtab.survey.picture import Picture, look, selected
+from trimtab.survey.prices import Prices
+from trimtab.usage.owners import Owners
+from trimtab.usage.source import Source
+from trimtab.usage.usage import Usage
+
+WINDOW = 14 * DAY
+
+Heard = Callable[[Usage, Owners], None]
+"""Told of each part of the past that was read."""
+
+
+async def survey(
+    client: Client,
+    source: Source[Any],
+    *,
+    namespaces: Sequence[str] | None = None,
+    labels: str = "",
+    kinds: Sequence[str] = (),
+    names: Sequence[str] = (),
+    strategy: str = "trimtab",
+    settings: Mapping[str, Any] | None = None,
+    compare: Sequence[str] = (),
+    window: float = WINDOW,
+    step: float | None = None,
+    now: float,
+    prices: Prices | None = None,
+    described: str = "",
+    progress: Progress = lambda _text, _share: None,
+    planned: Callable[[Reading], None] = lambda _reading: None,
+    heard: Heard = lambda _usage, _owners: None,
+) -> Survey:
+    """Look at a cluster; `described` is what people are told of the source, `planned` hears what its read will cost.
+
+    Whatever the source or the cluster refuses as a whole is a `TrimtabError`; what only some of it refuses is in the
+    answer.
+    """
+    sizing = Sizing.of(strategy, settings or {})
+    sizings = {strategy: sizing, **{name: Sizing.of(name, {}) for name in compare}}
+    for each in sizings.values():
+        STRATEGIES.settings_of(each.strategy, each.given())  # refused before anything long is begun
+    progress("looking at workloads", 0.0)
+    picture = await look(client, namespaces=namespaces)
+    chosen = await _chosen(client, picture, labels=labels, kinds=kinds, names=names)
+    sized, skipped = _sized(picture, chosen)
+    lessons = Lessons(picture, sized, sizings.values())
+    if sized:
+        spaces = sorted({workload.namespace for workload in sized})
+        reading = await plan(source, window=window, step=step, now=now, namespaces=spaces)
+        planned(reading)
+        async for usage in read(source, reading, progress=progress):
+            await asyncio.to_thread(lessons.take_in, usage)
+            heard(usage, lessons.owners)
+    judge = Judge(picture, lessons, sizings, prices or Prices(), described or source.name, now)
+    found = []
+    for workload in sized:
+        surveyed = judge.surveyed(workload)
+        if isinstance(surveyed, Skipped):
+            skipped.append(surveyed)
+        else:
+            found.append(surveyed)
+    return Survey(
+        context=client.connection.context,
+        server=client.connection.server,
+        source=described or source.name,
+        at=now,
+        window=window,
+        strategy=strategy,
+        prices=prices or Prices(),
+        workloads=tuple(sorted(found, key=_impact)),
+        skipped=tuple(skipped),
+        refused=picture.refused,
+        troubles=picture.troubles,
+        compared=tuple(compare),
+    )
+
+
+def _impact(found: Surveyed) -> tuple[float, ...]:
+    """The worst first; of equals what moves most money, then what has most replicas."""
+    return (-found.severity, -abs(found.saving), -found.replicas)
+
+
+async def _chosen(
+    client: Client, picture: Picture, *, labels: str, kinds: Sequence[str], names: Sequence[str]
+) -> list[Workload]:
+    wanted = {_known_kind(kind, picture.kinds()) for kind in kinds}
+    found = [
+        workload
+        for workload in picture.workloads()
+        if (not wanted or workload.key.kind in wanted) and (not names or workload.name in names)
+    ]
+    if labels:
+        uids = await selected(client, {workload.resource for workload in found}, labels=labels)
+        found = [workload for workload in found if workload.uid in uids]
+    return found
+
+
+def _known_kind(given: str, known: Sequence[str]) -> str:
+    """As users write it: deployment, Deployment, rollout.argoproj.io or rollout alone."""
+    spelled = {kind.lower(): kind for kind in known}
+    short = {kind.lower().partition(".")[0]: kind for kind in known}
+    found = spelled.get(given.lower()) or short.get(given.lower())
+    if found is None:
+        raise TrimtabError(
+            f"--kind {given}: the cluster has no such workloads; there are: {', '.join(known)}"
+        )
+    return found
+
+
+def _sized(picture: Picture, chosen: Iterable[Workload]) -> tuple[list[Workload], list[Skipped]]:
+    sized, skipped = [], []
+    for workload in chosen:
+        reason = _not_worth_a_look(workload, picture)
+        if reason:
+            skipped.append(Skipped(workload.key, reason))
+        else:
+            sized.append(workload)
+    return sized, skipped
+
+
+def _not_worth_a_look(workload: Workload, picture: Picture) -> str:
+    if workload.deleting:
+        return "is being deleted"
+    if workload.finished:
+        return "has run to its end"
+    if not workload.containers and not picture.pods_of(workload):
+        return "has no pod template that we can read"
+    if runs_on(workload) and not workload.replicas:
+        return "is scaled to zero"
+    return ""
