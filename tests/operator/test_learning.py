@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from harness.records import workload
 from harness.scripted import Script, Scripted, steady
+from trimtab.kube.nodes import Room
 from trimtab.operator.cohort import Cohort, Kill, Sizing
 from trimtab.operator.learning import MOST_COHORTS, Learning, Pace, Want
 from trimtab.operator.metrics import Metrics
@@ -56,10 +57,12 @@ class Bed:
         self.source.pods.append(pod(name))
         self.wanted[container(name)] = Want(sizing, created)
 
-    async def advance(self, now: float) -> None:
+    async def advance(self, now: float, *, machine: Room | None = None) -> None:
         names = {each.name for each in self.wanted}
         owners = Owners([workload(name, containers=({"name": "web"},)) for name in names])
-        await self.learning.advance(now, wanted=self.wanted, owners=owners, running=set(self.wanted))
+        await self.learning.advance(
+            now, wanted=self.wanted, owners=owners, running=set(self.wanted), machine=machine
+        )
 
     def cpu(self, name: str, now: float) -> float:
         found = self.learning.learned(container(name), EASY, now=now, runs_on=True)
@@ -99,6 +102,16 @@ async def test_a_new_cohort_is_shown_the_past_in_parts_and_then_the_present_step
     bed.source.asked.clear()
     await bed.advance(NOW + MINUTE)
     assert steps(bed.source.asked) == [NOW + MINUTE]
+
+
+async def test_more_than_any_machine_has_is_not_believed(store: Store) -> None:
+    bed = Bed(store, "web", script=steady(100.0, 1e14))
+    machine = Room(cpu=64_000, memory=1 << 38)
+    await bed.advance(NOW, machine=machine)
+    assert bed.samples("web", NOW) == 0
+    bed.source.script = steady(64.0, 3e8)
+    await bed.advance(NOW + MINUTE, machine=machine)
+    assert bed.samples("web", NOW + MINUTE) == 1
 
 
 async def test_a_source_without_a_past_is_asked_for_now_alone(store: Store) -> None:

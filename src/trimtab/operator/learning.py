@@ -13,22 +13,27 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import structlog
 
+from trimtab.kube.nodes import Room
 from trimtab.operator.cohort import Cohort, Kill, Learned, Sizing, Used
 from trimtab.operator.metrics import Metrics
 from trimtab.store import StateKey, Store, StoreError
 from trimtab.usage.errors import UsageError
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Ask, Source
+from trimtab.usage.usage import Usage, plausible
 
 log = structlog.get_logger(__name__)
 
 MOST_COHORTS = 8
 """With more than these, all of a strategy's containers begin anew, together, from the past that the source knows."""
+
+GLITCH = 1.25
+"""Times the CPU of the largest machine: a rate is drawn out to the ends of its window, and so may be a little more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class Learning:
         self._metrics = metrics
         self._cohorts: dict[Sizing, list[Cohort]] = {}
         self._saved_at = float("-inf")
+        self._machine: Room | None = None
         self.lock = asyncio.Lock()
         """Held while cohorts learn, which is done in a thread: who asks them anything holds it too."""
         self.trouble = ""
@@ -113,8 +119,10 @@ class Learning:
         wanted: Mapping[WorkloadContainer, Want],
         owners: Owners,
         running: Collection[WorkloadContainer],
+        machine: Room | None = None,
     ) -> None:
-        """Bring every cohort up to the last whole step before now."""
+        """Bring every cohort up to the last whole step before now. What no `machine` has is not believed."""
+        self._machine = machine
         async with self.lock:
             await self._assign(now, wanted)
         try:
@@ -252,7 +260,18 @@ class Learning:
         namespaces = {name.namespace for cohort in cohorts for name in cohort.fleet}
         ask = Ask(start=begin, end=last + step, step=step, namespaces=tuple(sorted(namespaces)))
         with self._metrics.metrics_collection_duration.labels(self._source.name).time():
-            usage = await self._source.read(ask)
+            usage = _possible(await self._source.read(ask), self._machine)
         async with self.lock:
             for cohort in cohorts:
                 await asyncio.to_thread(cohort.take_in, usage, owners, running=None if is_past else running)
+
+
+def _possible(usage: Usage, machine: Room | None) -> Usage:
+    """Without what is more than the largest machine has: one such sample would be a day's peak."""
+    if machine is None or not (machine.cpu and machine.memory):
+        return usage
+    return replace(
+        usage,
+        cpu=plausible(usage.cpu.copy(), most=machine.cpu / 1000 * GLITCH),
+        memory=plausible(usage.memory.copy(), most=machine.memory),
+    )

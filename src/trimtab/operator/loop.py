@@ -29,7 +29,7 @@ from trimtab.operator.learning import Learning, Want
 from trimtab.operator.logs import about
 from trimtab.operator.mandate import Mandate, Mandates
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.neighbourhood import Neighbourhood
+from trimtab.operator.neighbourhood import Neighbourhood, largest_machine
 from trimtab.operator.quality import compare
 from trimtab.operator.status import Outcome, Skipped, same
 from trimtab.operator.statuses import Statuses
@@ -119,7 +119,13 @@ class SizingLoop:
                     containers_of(self._catalog, workload), Want(sizing, workload.created)
                 )
         was_in_trouble = bool(self._learning.trouble)
-        await self._learning.advance(now, wanted=wanted, owners=catalog.owners(), running=running(catalog))
+        await self._learning.advance(
+            now,
+            wanted=wanted,
+            owners=catalog.owners(),
+            running=running(catalog),
+            machine=largest_machine(catalog.nodes),
+        )
         if bool(self._learning.trouble) != was_in_trouble:
             for policy in catalog.policies:
                 self._statuses.look_again(policy.key)

@@ -54,6 +54,14 @@ class Neighbourhood:
         )
 
 
+def largest_machine(nodes: Iterable[Node]) -> Room | None:
+    """The most CPU and the most memory that a node has; None where no node is known."""
+    rooms = [node.capacity for node in nodes]
+    if not rooms:
+        return None
+    return Room(cpu=max(room.cpu for room in rooms), memory=max(room.memory for room in rooms))
+
+
 def _everywhere(daemon_sets: Iterable[Workload], nodes: int) -> Room:
     """What the DaemonSets that run on every node take of each."""
     cpu = memory = 0
