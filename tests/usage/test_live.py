@@ -1,0 +1,96 @@
+"""A real container, a real metrics-server: what is sampled is what it does."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import images
+from harness.cluster import Cluster
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.store import Store
+from trimtab.usage.errors import BadAnswer, SourceRefused
+from trimtab.usage.metrics_server import samples
+from trimtab.usage.source import Ask, Source, source
+from trimtab.usage.usage import PodContainer, Usage
+from usage.conformance import conforms
+
+MIB = 2.0**20
+
+
+@pytest.fixture
+async def client(node_cluster: Cluster) -> AsyncIterator[Client]:
+    async with Client(load_connection(kubeconfig=node_cluster.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+def busy(node_cluster: Cluster, namespace: str) -> PodContainer:
+    container = {
+        "name": "worker",
+        "image": images.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "args": ["-c", "while true; do for i in $(seq 1000); do :; done; sleep 0.1; done"],
+        "resources": {"limits": {"cpu": "200m", "memory": "64Mi"}},
+    }
+    pod = {
+        "metadata": {"name": "busy"},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    node_cluster.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+    return PodContainer(namespace, "busy", "worker")
+
+
+async def test_a_real_container_is_sampled_and_remembered(
+    busy: PodContainer, client: Client, tmp_path: Path
+) -> None:
+    address = tmp_path / "trimtab.db"
+    async with Store.open(address) as store:
+        async with source("metrics-server", client=client, store=store, interval=1) as live:
+            async with asyncio.timeout(120):
+                while not (usage := await _last(live, busy.namespace)).cpu.size or not (usage.cpu > 0).any():
+                    await asyncio.sleep(0.5)
+        _is_the_worker(usage, busy)
+    async with Store.open(address) as store:
+        again = source("metrics-server", store=store)  # without a cluster: from what was kept alone
+        _is_the_worker(await _last(again, busy.namespace), busy)
+        await conforms(again, Ask.last(600, now=time.time(), step=60))
+
+
+async def _last(live: Source[Any], namespace: str) -> Usage:
+    return await live.read(Ask.last(600, now=time.time(), step=60, namespaces=[namespace]))
+
+
+def _is_the_worker(usage: Usage, busy: PodContainer) -> None:
+    assert usage.containers == (busy,)
+    assert 0 < usage.cpu[usage.cpu > 0].max() < 0.5
+    assert 0 < usage.memory[usage.memory > 0].max() < 64 * MIB
+
+
+async def test_without_a_cluster_and_a_past_there_is_nothing_to_read() -> None:
+    live = source("metrics-server")
+    assert (await live.check()).advice == "give a client"
+    with pytest.raises(SourceRefused):
+        await live.read(Ask.last(600, now=time.time(), step=60))
+
+
+def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
+    page = b"""{"items": [{"metadata": {"name": "web-0", "namespace": "shop"}, "timestamp": "2026-11-15T12:00:00Z",
+        "window": "15s", "containers": [{"name": "web", "usage": {"cpu": "1500000n", "memory": "much"}},
+                                        {"name": "log", "usage": {"memory": "64Mi"}}]}]}"""
+    web, log = samples(page)
+    assert web.container == PodContainer("shop", "web-0", "web")
+    assert (web.at, web.cpu) == (1794744000.0, 0.0015)
+    assert math.isnan(web.memory)
+    assert math.isnan(log.cpu)
+    assert log.memory == 64 * MIB
+
+
+def test_an_answer_that_is_no_list_of_metrics_is_refused() -> None:
+    with pytest.raises(BadAnswer, match="no list of PodMetrics"):
+        samples(b'{"items": [{"metadata": {}}]}')
