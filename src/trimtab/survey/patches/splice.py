@@ -1,0 +1,282 @@
+"""Changes amounts inside somebody's YAML and not one byte beside them: comments, order, quotes and indents all stay.
+
+The text is parsed only to learn where things stand; what changes is cut out and put in at those places. To load and
+dump it anew, even with a library that keeps comments, would indent and fold it the library's way, and a review would
+drown in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from trimtab.api.errors import QuantityError
+from trimtab.api.quantity import Quantity
+from trimtab.errors import TrimtabError
+
+Wanted = Mapping[str, "Wanted"] | str | None
+"""What is to stand at a place: an amount, a mapping of such, or None for nothing."""
+
+_BLOCK_SCALARS = {"|", ">"}
+_QUOTES = {"'", '"'}
+
+
+class Splice(NamedTuple):
+    """Other text for a part of the text."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Text:
+    """A YAML text of one or more documents; `roots` are their nodes, which know where they stand."""
+
+    def __init__(self, text: str, *, where: str) -> None:
+        self.text = text
+        self.where = where
+        try:
+            found = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            said = getattr(error, "problem", None) or "this is no YAML"
+            raise TrimtabError(
+                f"{where}{f', line {mark.line + 1}' if mark else ''}: {said}; give plain YAML, not a template"
+            ) from None
+        self.roots: list[Node] = [node for node in found if node is not None]
+        self._shared: set[Node] = set()
+        seen: set[Node] = set()
+        for root in self.roots:
+            self._look(root, seen)
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._indent = next((step for root in self.roots for step in _steps(root)), 2)
+
+    def with_(self, splices: Sequence[Splice]) -> str:
+        """The text with these changes."""
+        text = self.text
+        for start, end, new in sorted(splices, reverse=True):
+            text = text[:start] + new + text[end:]
+        return text
+
+    def put(self, owner: MappingNode, key: str, wanted: Wanted) -> Iterator[Splice]:
+        """What to change so that a mapping has this under a key; what else stands there stays."""
+        name, value = next((entry for entry in entries(owner) if entry[0].value == key), (None, None))
+        new = _present(wanted)
+        if name is None or value is None:
+            if new is not None:
+                yield self._added(owner, key, new)
+            return
+        if value in self._shared or owner in self._shared:
+            raise TrimtabError(
+                f"{self.where}, line {name.start_mark.line + 1}: {key} is shared by an anchor (&, *); write it out there"
+            )
+        if isinstance(value, MappingNode) and value.value and isinstance(wanted, Mapping):
+            yield from self._merged(owner, name, value, wanted)
+        elif new is None:
+            yield self._removed(owner, name)
+        elif isinstance(new, Mapping):
+            yield from self._below(owner, name, value, new)
+        elif not _same(plain(value), str(new)):
+            quote = value.style if isinstance(value, ScalarNode) and value.style in _QUOTES else ""
+            gap = "" if value.end_mark.index > value.start_mark.index else " "
+            yield Splice(value.start_mark.index, value.end_mark.index, f"{gap}{quote}{new}{quote}")
+
+    def append(self, owner: MappingNode, key: str, dumped: str) -> Iterator[Splice]:
+        """What to change so that a list under a key goes on with these items, given as a dumped list."""
+        value = child(owner, key)
+        if isinstance(value, SequenceNode) and value.value and value.flow_style:
+            at = self._end(value.value[-1])
+            more = yaml.safe_dump(yaml.safe_load(dumped), default_flow_style=True, sort_keys=False)
+            yield Splice(at, at, f", {more.strip()[1:-1]}")
+            return
+        indent = owner.value[0][0].start_mark.column
+        at, head = self._line_end(self._end(owner.value[-1][1])), f"{self._newline}{' ' * indent}{key}:"
+        if value is not None:
+            at, head = self._line_end(self._end(value)), ""
+            if items(value):
+                indent = value.start_mark.column
+            else:  # nothing, or []
+                yield Splice(len(self.text[: value.start_mark.index].rstrip(" ")), value.end_mark.index, "")
+        lines = "".join(f"{self._newline}{' ' * indent}{line}" for line in dumped.splitlines())
+        yield Splice(at, at, head + lines)
+
+    def _merged(
+        self, owner: MappingNode, name: Node, value: MappingNode, wanted: Mapping[str, Wanted]
+    ) -> Iterator[Splice]:
+        if not _is_left(value, wanted):
+            yield self._removed(owner, name)
+        elif value.flow_style and not _fits(value, wanted):
+            yield Splice(value.start_mark.index, value.end_mark.index, self._rewritten(value, wanted))
+        else:
+            for inner, each in wanted.items():
+                yield from self.put(value, inner, each)
+
+    def _look(self, node: Node, seen: set[Node], *, shared: bool = False) -> None:
+        """Note which nodes can be come by in more than one way."""
+        shared = shared or node in seen
+        if shared and node in self._shared:
+            return
+        if shared:
+            self._shared.add(node)
+        seen.add(node)
+        for below in _children(node):
+            self._look(below, seen, shared=shared)
+
+    def _added(self, owner: MappingNode, key: str, new: Wanted) -> Splice:
+        if owner.flow_style:
+            at = self._end(owner.value[-1][1]) if owner.value else owner.end_mark.index - 1
+            return Splice(at, at, f"{', ' if owner.value else ''}{key}: {_flow(new)}")
+        at = self._line_end(self._end(owner.value[-1][1]))
+        return Splice(at, at, self._lines({key: new}, owner.value[0][0].start_mark.column))
+
+    def _below(self, owner: MappingNode, name: Node, value: Node, new: Wanted) -> Iterator[Splice]:
+        """A mapping in place of an empty value: in lines of its own where its key has one."""
+        start, end = value.start_mark.index, value.end_mark.index
+        if owner.flow_style:
+            yield Splice(start, end, f"{'' if end > start else ' '}{_flow(new)}")
+            return
+        yield Splice(len(self.text[:start].rstrip(" ")), end, "")
+        at = self._line_end(end)
+        yield Splice(at, at, self._lines(new, name.start_mark.column + self._indent))
+
+    def _removed(self, owner: MappingNode, name: Node) -> Splice:
+        place = next(number for number, entry in enumerate(owner.value) if entry[0] is name)
+        value = owner.value[place][1]
+        if owner.flow_style:
+            if place:
+                return Splice(self._end(owner.value[place - 1][1]), self._end(value), "")
+            end = owner.value[1][0].start_mark.index if len(owner.value) > 1 else self._end(value)
+            return Splice(name.start_mark.index, end, "")
+        start = self.text.rfind("\n", 0, name.start_mark.index) + 1
+        if self.text[start : name.start_mark.index].strip():  # on a line with the dash of a list
+            return Splice(name.end_mark.index, self._end(value), ": {}")
+        end = self.text.find("\n", self._end(value)) + 1
+        return Splice(start, end or len(self.text), "")
+
+    def _rewritten(self, mapping: MappingNode, wanted: Mapping[str, Wanted]) -> str:
+        """A mapping in braces that gets or loses keys: commas make it one piece."""
+        there = dict.fromkeys(plain(name) for name, _ in entries(mapping))
+        parts = []
+        for key in there | dict.fromkeys(wanted):
+            value, each = child(mapping, key), wanted.get(key, "")
+            if isinstance(value, MappingNode) and value.value and isinstance(each, Mapping):
+                if _is_left(value, each):
+                    parts.append(f"{key}: {self._rewritten(value, each)}")
+            elif key not in wanted and value is not None:
+                parts.append(f"{key}: {self.text[value.start_mark.index : self._end(value)]}")
+            elif (new := _present(each)) is not None:
+                parts.append(f"{key}: {_flow(new)}")
+        return "{" + ", ".join(parts) + "}"
+
+    def _lines(self, new: Wanted, indent: int) -> str:
+        return "".join(f"{self._newline}{line}" for line in _block(new, indent, self._indent))
+
+    def _end(self, node: Node) -> int:
+        """Where a node's own text ends: a block's mark lies behind the comments that follow it."""
+        if isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
+            return self._end(_children(node)[-1])
+        end = int(node.end_mark.index)
+        if isinstance(node, ScalarNode) and node.style in _BLOCK_SCALARS:
+            return len(self.text[:end].rstrip())
+        return end
+
+    def _line_end(self, at: int) -> int:
+        end = self.text.find("\n", at)
+        if end < 0:
+            return len(self.text)
+        return end - 1 if self.text[end - 1 : end] == "\r" else end
+
+
+def entries(node: Node | None) -> list[tuple[Node, Node]]:
+    """The keys and values of a mapping; of anything else, none."""
+    return node.value if isinstance(node, MappingNode) else []
+
+
+def child(node: Node | None, *keys: str) -> Node | None:
+    """What stands below a mapping at a path of keys."""
+    for key in keys:
+        node = next((value for name, value in entries(node) if name.value == key), None)
+    return node
+
+
+def items(node: Node | None) -> Sequence[Node]:
+    """What a list holds; of anything else, nothing."""
+    return node.value if isinstance(node, SequenceNode) else ()
+
+
+def plain(node: Node | None) -> str:
+    """The text of a scalar; empty for anything else."""
+    return str(node.value) if isinstance(node, ScalarNode) else ""
+
+
+def _children(node: Node) -> list[Node]:
+    if isinstance(node, MappingNode):
+        return [value for _, value in node.value]
+    return list(items(node))
+
+
+def _steps(node: Node) -> Iterator[int]:
+    """By how much mappings are indented below mappings."""
+    for name, value in entries(node):
+        if isinstance(value, MappingNode) and not value.flow_style and value.value:
+            yield value.value[0][0].start_mark.column - name.start_mark.column
+    for below in _children(node):
+        yield from _steps(below)
+
+
+def _same(old: str, new: str) -> bool:
+    """Whether both are the same amount, however written."""
+    try:
+        return Quantity.parse(old) == Quantity.parse(new)
+    except QuantityError:
+        return old == new
+
+
+def _present(wanted: Wanted) -> Wanted:
+    """What is wanted without what is to be taken away; None when nothing is left."""
+    if isinstance(wanted, Mapping):
+        return {key: found for key, each in wanted.items() if (found := _present(each)) is not None} or None
+    return wanted
+
+
+def _is_left(mapping: MappingNode, wanted: Mapping[str, Wanted]) -> bool:
+    """Whether anything is in the mapping once what is wanted is done."""
+    for name, value in entries(mapping):
+        each = wanted.get(name.value, "stays")
+        if isinstance(each, Mapping) and isinstance(value, MappingNode) and value.value:
+            if _is_left(value, each):
+                return True
+        elif _present(each) is not None:
+            return True
+    return any(_present(each) is not None for each in wanted.values())
+
+
+def _fits(mapping: MappingNode, wanted: Mapping[str, Wanted]) -> bool:
+    """Whether only amounts change, and no key comes or goes."""
+    for key, each in wanted.items():
+        value = child(mapping, key)
+        if isinstance(each, Mapping) and isinstance(value, MappingNode) and value.value:
+            if not _fits(value, each):
+                return False
+        elif not (isinstance(each, str) and isinstance(value, ScalarNode)):
+            return False
+    return True
+
+
+def _block(new: Wanted, indent: int, step: int) -> Iterator[str]:
+    assert isinstance(new, Mapping)
+    for key, each in new.items():
+        if isinstance(each, Mapping):
+            yield f"{' ' * indent}{key}:"
+            yield from _block(each, indent + step, step)
+        else:
+            yield f"{' ' * indent}{key}: {each}"
+
+
+def _flow(new: Wanted) -> str:
+    if isinstance(new, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in new.items()) + "}"
+    return str(new)

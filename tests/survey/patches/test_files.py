@@ -1,0 +1,24 @@
+"""Files are all written or none is."""
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.errors import TrimtabError
+from trimtab.survey.patches.files import write
+
+
+def test_files_are_written_with_the_folders_that_they_need_and_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write({tmp_path / "a/b.yaml": "one\r\n", tmp_path / "link": "two"})
+    assert (tmp_path / "a/b.yaml").read_bytes() == b"one\r\n"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "two"
+
+
+def test_a_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("old")
+    with pytest.raises(TrimtabError):
+        write({tmp_path / "a.yaml": "new", tmp_path / "a.yaml/below.yaml": "cannot be"})
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.yaml", "old")]

@@ -1,0 +1,97 @@
+"""Changes as diffs, commands, patches and kustomizations."""
+
+import json
+import shlex
+
+import yaml
+
+from survey.patches.changes import MIB, change, container
+from trimtab.kube.pods import Resources
+from trimtab.kube.resources import JOBS, Resource
+from trimtab.survey.patches.render import command, diff, file_name, kustomization, manifest
+
+
+def test_a_diff_shows_what_the_template_says_and_should_say() -> None:
+    assert diff(change()) == (
+        "--- shop/deployment/web now\n"
+        "+++ shop/deployment/web recommended\n"
+        "@@ -1,7 +1,7 @@\n"
+        " - name: web\n"
+        "   resources:\n"
+        "     requests:\n"
+        "-      cpu: '1'\n"
+        "-      memory: 1Gi\n"
+        "+      cpu: 100m\n"
+        "+      memory: 64Mi\n"
+        "     limits:\n"
+        "-      memory: 2Gi\n"
+        "+      memory: 128Mi\n"
+    )
+
+
+def test_a_command_sets_each_container() -> None:
+    lines = command(change("web", container("web"), container("log"))).splitlines()
+    assert lines == [
+        f"kubectl set resources -n shop deployments.apps/web --containers={name} "
+        "--requests=cpu=100m,memory=64Mi --limits=memory=128Mi"
+        for name in ("web", "log")
+    ]
+
+
+def test_a_limit_that_goes_needs_a_patch() -> None:
+    words = shlex.split(command(change(after={"web": Resources(100, None, 64 * MIB, None)})))
+    assert words[:7] == ["kubectl", "patch", "-n", "shop", "deployments.apps/web", "--type", "strategic"]
+    (found,) = json.loads(words[-1])["spec"]["template"]["spec"]["containers"]
+    assert found["resources"]["limits"] == {"memory": None}
+
+
+def test_a_manifest_is_a_patch_of_the_resources_alone() -> None:
+    assert yaml.safe_load(manifest(change())) == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "template": {
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "web",
+                            "resources": {
+                                "requests": {"cpu": "100m", "memory": "64Mi"},
+                                "limits": {"memory": "128Mi"},
+                            },
+                        }
+                    ]
+                }
+            }
+        },
+    }
+
+
+def test_two_of_a_name_are_told_apart_by_their_namespace_and_one_is_not() -> None:
+    both = [change(), change(namespace="bank"), change("api")]
+    entries = yaml.safe_load(kustomization(both))["patches"]
+    assert [entry["target"].get("namespace") for entry in entries] == ["shop", "bank", None]
+
+
+def test_a_kustomization_that_is_there_only_gets_what_it_lacks() -> None:
+    mine = "# ours\nresources: [../base]\npatches:\n  - path: own.yaml # keep\n\n# the end\nnamespace: shop\n"
+    first = kustomization([change()], mine)
+    assert (
+        first.replace(
+            f"\n  - path: {file_name(change())}\n    target:\n      group: apps\n      version: v1\n"
+            "      kind: Deployment\n      name: web",
+            "",
+        )
+        == mine
+    )
+    assert kustomization([change()], first) == first
+    for empty in ("a: 1\npatches: []\n", "a: 1\n"):
+        assert len(yaml.safe_load(kustomization([change()], empty))["patches"]) == 1
+
+
+def test_what_cannot_be_patched_says_why() -> None:
+    rollouts = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+    assert "cannot be changed" in change(resource=JOBS).obstacle
+    assert "--format manifests" in change(resource=rollouts).obstacle
+    assert not change().obstacle

@@ -1,0 +1,98 @@
+"""Somebody's YAML is changed where it must be, and nowhere else."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from yaml.nodes import MappingNode
+
+from trimtab.errors import TrimtabError
+from trimtab.survey.patches.splice import Text, Wanted
+
+
+def put(text: str, wanted: Wanted) -> str:
+    parsed = Text(text, where="values.yaml")
+    (root,) = parsed.roots
+    assert isinstance(root, MappingNode)
+    return parsed.with_(list(parsed.put(root, "resources", wanted)))
+
+
+def amounts(**cpu: str | None) -> dict[str, Wanted]:
+    return {kind: {"cpu": amount} for kind, amount in cpu.items()}
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "after"),
+    [
+        ("resources:\n    requests:\n        cpu: '1' # one\n", amounts(requests="100m"),
+         "resources:\n    requests:\n        cpu: '100m' # one\n"),
+        ("resources: {} # none yet\nimage: x\n", amounts(requests="100m"),
+         "resources: # none yet\n  requests:\n    cpu: 100m\nimage: x\n"),
+        ("resources:\nimage: x", amounts(requests="1"), "resources:\n  requests:\n    cpu: 1\nimage: x"),
+        ("resources: {requests: {cpu: 1, gpu: 2}}\n", amounts(requests="2", limits="3"),
+         "resources: {requests: {cpu: 2, gpu: 2}, limits: {cpu: 3}}\n"),
+        ("resources: { requests: { cpu: 1 } }\n", amounts(requests="2"), "resources: { requests: { cpu: 2 } }\n"),
+        ("image: x # the last\n# a note", amounts(requests="1"),
+         "image: x # the last\nresources:\n  requests:\n    cpu: 1\n# a note"),
+        ("args: |\n  one\n  two\n\n# a note\n", amounts(requests="1"),
+         "args: |\n  one\n  two\nresources:\n  requests:\n    cpu: 1\n\n# a note\n"),
+        ("resources:\r\n  requests:\r\n    cpu: 1\r\n", amounts(limits="2"),
+         "resources:\r\n  requests:\r\n    cpu: 1\r\n  limits:\r\n    cpu: 2\r\n"),
+        ("resources:\n  limits:\n    cpu: 1\n    memory: 1Gi\n", amounts(limits=None),
+         "resources:\n  limits:\n    memory: 1Gi\n"),
+        ("a: 1\nresources:\n  limits:\n    cpu: 1\n", amounts(limits=None), "a: 1\n"),
+        ("resources: {requests: {cpu: 0.1}}\n", amounts(requests="100m"), "resources: {requests: {cpu: 0.1}}\n"),
+    ],
+)  # fmt: skip
+def test_only_the_amounts_change(before: str, wanted: Wanted, after: str) -> None:
+    assert put(before, wanted) == after
+
+
+def test_what_others_share_is_refused_with_its_line() -> None:
+    text = "base: &base\n  requests: {cpu: 1}\nresources: *base\n"
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
+        put(text, amounts(requests="2"))
+
+
+def test_a_template_is_no_plain_yaml() -> None:
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: .*; give plain YAML, not a template"):
+        Text("{{- if .Values.on }}\nkind: Deployment\n", where="values.yaml")
+
+
+AMOUNT = st.sampled_from(["100m", "1", "64Mi", "1536Mi"])
+HELD = st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), AMOUNT, max_size=3)
+RESOURCES = st.dictionaries(st.sampled_from(["requests", "limits", "claims"]), HELD, max_size=3)
+WANTED = st.dictionaries(
+    st.sampled_from(["requests", "limits"]),
+    st.dictionaries(st.sampled_from(["cpu", "memory"]), st.none() | AMOUNT, min_size=1),
+    min_size=1,
+)
+
+
+def merged(held: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """What Kubernetes makes of a merge, without what is empty."""
+    found = {kind: dict(amounts or {}) for kind, amounts in held.items()}
+    for kind, each in wanted.items():
+        found.setdefault(kind, {}).update(each)
+    kept = {kind: {what: str(a) for what, a in each.items() if a is not None} for kind, each in found.items()}
+    return {kind: each for kind, each in kept.items() if each}
+
+
+@settings(max_examples=300)
+@given(
+    held=RESOURCES, wanted=WANTED, flow=st.sampled_from([None, True, False]), indent=st.sampled_from([2, 4])
+)
+def test_any_layout_says_afterwards_what_a_merge_would(
+    *, held: dict[str, Any], wanted: dict[str, Any], flow: bool | None, indent: int
+) -> None:
+    body = {"name": "web", "resources": held, "ports": [{"port": 80}]}
+    dumped = yaml.safe_dump(body, default_flow_style=flow, indent=indent, sort_keys=False)
+    text = f"# the first line\n{dumped}# the last line\n"
+    after = put(text, wanted)
+    found = yaml.safe_load(after)
+    assert merged(found.get("resources") or {}, {}) == merged(held, wanted)
+    assert {**found, "resources": held} == body
+    assert after.startswith("# the first line\n")
+    assert after.endswith("# the last line\n")
