@@ -1,0 +1,447 @@
+"""The correctness properties of the OptiPod seed that are about the operator as a whole, each under its own title.
+
+The others are where what they are about is: docs/properties.md has the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from actuation.builders import some_resources
+from actuation.world import KEY, World, run
+from harness.records import policy, workload
+from harness.scripted import Scripted, steady
+from trimtab.actuation.actuator import Actuator
+from trimtab.api import OptimizationPolicy
+from trimtab.api.errors import InvalidObjectError
+from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
+from trimtab.api.quantity import Quantity
+from trimtab.kube.client import Client
+from trimtab.kube.features import resizes_in_place
+from trimtab.kube.pods import Resources
+from trimtab.kube.workloads import Workload, WorkloadKey
+from trimtab.operator.assessment import Assessment, assess
+from trimtab.operator.cohort import Cohort, Learned, Sizing
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.layers import ConfigurationError, configuration
+from trimtab.operator.learning import Learning, Pace, Want
+from trimtab.operator.live import LiveConfig
+from trimtab.operator.mandate import Mandates
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.selection import Standing
+from trimtab.operator.status import Document, Outcome, Skipped, Weather, moment, news, same, status_of
+from trimtab.operator.tally import Tally
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.recommendation import Recommendation
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.surroundings import Surroundings
+from trimtab.store import Store
+from trimtab.usage.owners import Owners, WorkloadContainer
+from trimtab.usage.source import SOURCES
+from trimtab.usage.source import Ask as Question
+from trimtab.usage.usage import PodContainer
+
+NOW = 1_800_000_000.0
+MIB = 1 << 20
+DAY = 86400.0
+EASY = Sizing.of("percentile", {"min_samples": 1})
+FEW_STEPS = Pace(past=1200.0)
+
+examples = settings(max_examples=100, deadline=None)
+
+recommendations = st.lists(
+    st.builds(
+        Recommendation,
+        st.sampled_from(["web", "log", "proxy"]),
+        st.builds(Resources, st.integers(1, 9999), st.none(), st.integers(1, 9999).map(lambda n: n * MIB)),
+        st.just(()),
+        st.none() | st.just("no data"),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda each: each.container,
+).map(tuple)
+times = st.floats(NOW, NOW + DAY)
+outcomes = st.builds(
+    Outcome,
+    state=st.sampled_from(WorkloadState),
+    reason=st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20),
+    recommendations=recommendations,
+    recommended_at=times,
+    applied_at=st.none() | times,
+    skipped=st.sampled_from(Skipped),
+)
+keys = st.builds(
+    WorkloadKey,
+    st.sampled_from(["Deployment", "CronJob"]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from("xyz"),
+)
+many_outcomes = st.dictionaries(keys, outcomes, max_size=6)
+names = st.lists(st.sampled_from(["web", "log", "proxy", "cache"]), min_size=1, max_size=4, unique=True)
+
+
+class Nowhere:
+    """A store in which nothing is."""
+
+    @property
+    def states(self) -> Nowhere:
+        return self
+
+    async def load(self, _: object) -> None:
+        return None
+
+    async def save(self, *_: object, **__: object) -> None:
+        return None
+
+    async def forget(self, _: object) -> None:
+        return None
+
+
+def status(
+    found: dict[WorkloadKey, Outcome], *, before: Document | None = None, trouble: str = "", **spec: Any
+) -> Document:
+    return status_of(
+        policy("p", **spec),
+        found,
+        standing=Standing(),
+        problem="",
+        weather=Weather(now=NOW, source="scripted", usage_trouble=trouble),
+        before=before or {},
+    )
+
+
+def deployment(name: str, containers: Iterable[str]) -> Workload:
+    return workload(name, containers=tuple({"name": each} for each in containers))
+
+
+def pods_of(name: str, containers: Iterable[str], replicas: int) -> list[PodContainer]:
+    letters = "bcdfg"
+    return [
+        PodContainer("shop", f"{name}-7c9f8d6b5-x2x2{letters[number]}", each)
+        for number in range(replicas)
+        for each in containers
+    ]
+
+
+@examples
+@given(st.dictionaries(st.sampled_from(["web", "api", "job"]), names, min_size=1))
+def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, list[str]]) -> None:
+    """Whoever is to be looked after is asked for at the very next turn, CPU and memory."""
+    pods = [pod for name, containers in estate.items() for pod in pods_of(name, containers, 1)]
+    source = Scripted(steady(0.2, 3e8), *pods)
+    learning = Learning(source, cast("Store", Nowhere()), cluster="c", pace=FEW_STEPS, metrics=Metrics())
+    wanted = {
+        WorkloadContainer("shop", "Deployment", name, each): Want(EASY, NOW - DAY)
+        for name, containers in estate.items()
+        for each in containers
+    }
+    owners = Owners([deployment(name, containers) for name, containers in estate.items()])
+    asyncio.run(learning.advance(NOW, wanted=wanted, owners=owners, running=set(wanted)))
+    assert all(ask.namespaces == ("shop",) for ask in source.asked)
+    for name in wanted:
+        found = learning.learned(name, EASY, now=NOW, runs_on=True)
+        assert found
+        assert found.evidence.samples > 0
+        assert math.isfinite(found.proposal.cpu.target)
+        assert math.isfinite(found.proposal.memory.target)
+
+
+@examples
+@given(st.lists(st.floats(1, 4000), min_size=1, max_size=6))
+def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> None:
+    """After every cycle the status has what was recommended in it, and the time when that last changed."""
+    mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Recommend"))
+    has = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    found = workload(containers=({"name": "web", "resources": has},))
+    said: Document = {}
+    before: tuple[Recommendation, ...] = ()
+    changed_at = NOW
+    for cycle, cpu in enumerate(asked):
+        now = NOW + cycle * 300
+        assessment = _assessed(found, mandate.rules, cpu, now)
+        if not same(before, assessment.recommendations):
+            before, changed_at = assessment.recommendations, now
+        outcome = Outcome(WorkloadState.RECOMMENDED, "", assessment.recommendations, recommended_at=now)
+        said = status({found.key: outcome}, before=said, mode="Recommend")
+        ((entry,),) = [each["recommendations"] for each in said["workloads"]]
+        assert Quantity.parse(entry["cpu"]).millicores == before[0].resources.cpu_request
+        assert said["workloads"][0]["lastRecommendation"] == moment(changed_at)
+
+
+def _assessed(found: Workload, rules: Rules, cpu: float, now: float) -> Assessment:
+    seen = Evidence(samples=9000, first=now - 14 * DAY, last=now, cpu_peak=10, memory_peak=50 * MIB)
+    known = Learned(Proposal(cpu=Ask(cpu), memory=Ask(300.0 * MIB), strategy="test"), seen)
+    return assess(
+        found, (), rules=rules, learned=lambda _: known, around=Surroundings(), source="scripted", now=now
+    )
+
+
+@examples
+@given(names, st.integers(1, 4), st.floats(0.01, 8), st.floats(1e6, 1e10))
+def test_property_11_metrics_collection_per_container(
+    containers: list[str], replicas: int, cpu: float, memory: float
+) -> None:
+    """Both resources of each container are known by themselves, however many replicas there are."""
+
+    def script(of: PodContainer, _: float) -> tuple[float, float]:
+        place = containers.index(of.container) + 1
+        return cpu * place, memory * place
+
+    source = Scripted(script, *pods_of("web", containers, replicas))
+    cohort = Cohort(EASY, until=NOW)
+    wanted = [WorkloadContainer("shop", "Deployment", "web", each) for each in containers]
+    cohort.include(wanted)
+    usage = asyncio.run(source.read(Question(start=NOW, end=NOW + 180, step=60)))
+    cohort.take_in(usage, Owners([deployment("web", containers)]), running=set(wanted))
+    for place, name in enumerate(wanted, start=1):
+        evidence = cohort.learned(name, now=NOW + 120, runs_on=True).evidence
+        assert evidence.samples == 3
+        assert evidence.coverage == 1
+        assert evidence.cpu_peak == pytest.approx(cpu * place * 1000, abs=1.01)
+        assert evidence.memory_peak == pytest.approx(memory * place, abs=1.01)
+
+
+BAD = {
+    "mode": "Perhaps",
+    "weight": -1,
+    "reconciliationInterval": "soon",
+    "metricsConfig.percentile": "P42",
+    "metricsConfig.safetyFactor": 0.5,
+    "metricsConfig.rollingWindow": "-1h",
+    "resourceBounds.cpu": {"min": "2", "max": "1"},
+    "resourceBounds.memory": {"min": "lots"},
+    "selector.namespaces": {"allow": ["Not A Name"]},
+    "selector.workloadSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]},
+    "updateStrategy.canary": {"percent": 0},
+    "updateStrategy.template": "Sometimes",
+    "limitPolicy": {"cpu": {"mode": "Guess"}},
+}
+
+
+@examples
+@given(st.sets(st.sampled_from(sorted(BAD)), max_size=4))
+def test_property_15_policy_validation(wrong: set[str]) -> None:
+    """Every field that is wrong is named; a policy with none of them is read."""
+    spec: dict[str, Any] = {}
+    for path in wrong:
+        *above, field = path.split(".")
+        place = spec
+        for part in above:
+            place = place.setdefault(part, {})
+        place[field] = BAD[path]
+    manifest = {"kind": "OptimizationPolicy", "metadata": {"name": "p"}, "spec": spec}
+    if not wrong:
+        assert OptimizationPolicy.read(manifest).metadata.name == "p"
+        return
+    with pytest.raises(InvalidObjectError) as refused:
+        OptimizationPolicy.read(manifest)
+    for path in wrong:
+        assert f"spec.{path}" in str(refused.value)
+    assert policy(**spec).problem
+
+
+@examples
+@given(some_resources(), some_resources(), st.integers(1, 4), st.integers(1, 4))
+def test_property_18_recommend_mode_stores_only(
+    old: Resources, new: Resources, replicas: int, looks: int
+) -> None:
+    """However often it is looked at: the size stands in the status, and nothing is written to the workload."""
+    mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Recommend"))
+    world = World(template={"web": old}, replicas=replicas)
+    found = run(world.workload(KEY))
+    assessment = Assessment((Recommendation("web", new, ()),), {}, urgent=False)
+    wish = assessment.wish(
+        mandate.spec.update_strategy,
+        resizes_in_place=True,
+        withheld=mandate.withheld(found, OperatorConfig()),
+    )
+    for _ in range(looks):
+        report = run(Actuator(world, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
+        assert report
+        assert report.state is WorkloadState.RECOMMENDED
+        world.pass_time(600)
+    assert (world.written, world.annotations) == ([], {})
+    outcome = Outcome(WorkloadState.RECOMMENDED, "", assessment.recommendations, recommended_at=NOW)
+    ((entry,),) = [each["recommendations"] for each in status({found.key: outcome})["workloads"]]
+    assert {"cpu", "memory"} <= entry.keys()
+
+
+@examples
+@given(many_outcomes, some_resources(), some_resources())
+def test_property_19_disabled_mode_stops_processing(
+    before: dict[WorkloadKey, Outcome], old: Resources, new: Resources
+) -> None:
+    """Nothing is touched, and the status tells what it told, also after a restart."""
+    mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Disabled"))
+    world = World(template={"web": old}, replicas=1)
+    assessment = Assessment((Recommendation("web", new, ()),), {}, urgent=True)
+    withheld = mandate.withheld(run(world.workload(KEY)), OperatorConfig())
+    wish = assessment.wish(mandate.spec.update_strategy, resizes_in_place=True, withheld=withheld)
+    run(Actuator(world, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
+    assert world.written == []
+    history = status(before)
+    stopped = Outcome(WorkloadState.SKIPPED, "the mode is Disabled", skipped=Skipped.DISABLED)
+    said = status(dict.fromkeys(before, stopped), before=history, mode="Disabled")
+
+    def told(found: Document) -> dict[tuple[str, ...], Any]:
+        lasting = ("recommendations", "lastRecommendation", "lastApplied")
+        return {
+            (each["kind"], each["namespace"], each["name"]): [each.get(field) for field in lasting]
+            for each in found["workloads"]
+        }
+
+    assert told(said) == told(history)
+    assert {each["status"] for each in said["workloads"]} <= {"Skipped"}
+
+
+class Discovery:
+    """A server that serves these resources of its core group."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.answer = msgspec.json.encode({"resources": [{"name": name} for name in names]})
+
+    async def request(self, _: str, path: str) -> bytes:
+        assert path == "/api/v1"
+        return self.answer
+
+
+@examples
+@given(st.lists(st.sampled_from(["pods", "pods/status", "pods/resize", "nodes", "pods/resizes", "resize"])))
+def test_property_20_feature_gate_detection(names: list[str]) -> None:
+    """The feature is on exactly when the server serves it, whatever its version says."""
+    assert run(resizes_in_place(cast("Client", Discovery(names)))) == ("pods/resize" in names)
+
+
+@examples
+@given(many_outcomes)
+def test_property_23_status_timestamp_tracking(found: dict[WorkloadKey, Outcome]) -> None:
+    said = {
+        WorkloadKey(each["kind"], each["namespace"], each["name"]): each
+        for each in status(found)["workloads"]
+    }
+    for key, outcome in found.items():
+        assert outcome.recommended_at
+        assert said[key]["lastRecommendation"] == moment(outcome.recommended_at)
+        applied = moment(outcome.applied_at) if outcome.applied_at is not None else None
+        assert said[key].get("lastApplied") == applied
+
+
+@examples
+@given(many_outcomes, st.floats(0, 100), st.sampled_from(["Conflict", "Failed"]))
+def test_property_25_prometheus_metrics_exposure(
+    found: dict[WorkloadKey, Outcome], seconds: float, error: str
+) -> None:
+    """What is counted can be read as Prometheus reads it."""
+    metrics = Metrics()
+    Tally(metrics).count("p", found.items())
+    metrics.reconciliation_duration.labels("p").observe(seconds)
+    metrics.reconciliation_errors.labels("p", error).inc()
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+        if sample.labels.get("policy") == "p"
+    }
+
+    def total(name: str) -> float:
+        return sum(value for key, value in samples.items() if key[0] == f"trimtab_{name}")
+
+    states = [outcome.state for outcome in found.values()]
+    assert total("workloads_monitored") == len(found)
+    assert total("workloads_updated") == states.count(WorkloadState.APPLIED)
+    assert total("workloads_skipped") == states.count(WorkloadState.SKIPPED)
+    assert total("reconciliation_duration_seconds_sum") == pytest.approx(seconds)
+    assert total("reconciliation_errors_total") == 1
+
+
+@examples
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=6))
+def test_property_26_failure_event_creation(steps: list[tuple[bool, bool]]) -> None:
+    """A policy that is wrong and usage that cannot be read are told once when they begin, in the words of the status."""
+    said: Document = {}
+    before = (False, False)
+    for wrong, away in steps:
+        spec = {"mode": "Perhaps"} if wrong else {}
+        now = status({}, before=said, trouble="no answer; is it running?" if away else "", **spec)
+        told = {each["reason"]: each["message"] for each in news(said, now)}
+        assert ("PolicyInvalid" in told) == (wrong and not before[0])
+        assert ("UsageUnknown" in told) == (away and not before[1])
+        assert all(told.values())
+        said, before = now, (wrong, away)
+
+
+@examples
+@given(st.lists(st.sampled_from([*SOURCES.names(), "nagios", "", "Prometheus"]), min_size=1, max_size=5))
+def test_property_30_metrics_provider_configurability(providers: list[str]) -> None:
+    """Any that is installed can be chosen by name; one that is not is refused, and what held goes on to hold."""
+
+    def settings_for(provider: str) -> dict[str, Any]:
+        if provider not in SOURCES.names():
+            return {}
+        fields = SOURCES.type_of(provider).settings_type.model_fields
+        return {"url": "http://127.0.0.1:9090"} if "url" in fields else {}
+
+    for provider in providers:
+        text = yaml.safe_dump({"metricsSource": {"provider": provider, "settings": settings_for(provider)}})
+        if provider in SOURCES.names():
+            assert configuration(text=text, environment={}).metrics_source.provider == provider
+        else:
+            with pytest.raises(
+                ConfigurationError, match=r"metricsSource.*(provider|is not known; there are)"
+            ):
+                configuration(text=text, environment={})
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_text("dryRun: true")
+        live = LiveConfig(file, environment={})
+        chosen = {"provider": providers[0], "settings": settings_for(providers[0])}
+        file.write_text(yaml.safe_dump({"metricsSource": chosen, "dryRun": False}))
+        live.look()
+        assert live.current.dry_run == (providers[0] not in SOURCES.names())
+        assert bool(live.problem) == live.current.dry_run
+
+
+@examples
+@given(many_outcomes, st.sampled_from(["Auto", "Recommend", "Disabled"]), st.integers(1, 1000))
+def test_property_31_upgrade_preservation(found: dict[WorkloadKey, Outcome], mode: str, weight: int) -> None:
+    """A policy and its status are read and given back as they are, and a new leader changes nothing in them."""
+    assume(mode != "Disabled" or not found)
+    manifest = {
+        "apiVersion": "trimtab.io/v1alpha1",
+        "kind": "OptimizationPolicy",
+        "metadata": {"name": "p", "namespace": "shop"},
+        "spec": {"mode": mode, "weight": weight},
+    }
+    again = OptimizationPolicy.read(OptimizationPolicy.read(manifest).manifest())
+    assert again == OptimizationPolicy.read(manifest)
+    said = status(found, mode=mode)
+    read = OptimizationPolicyStatus.model_validate(said)
+    assert OptimizationPolicyStatus.model_validate(read.model_dump(mode="json")) == read
+    later = {key: _made_anew(outcome) for key, outcome in found.items()}
+    assert status(later, before=said, mode=mode) == said
+
+
+def _made_anew(outcome: Outcome) -> Outcome:
+    """As a new leader sees it: the same, but it cannot know since when."""
+    return Outcome(
+        outcome.state,
+        outcome.reason,
+        outcome.recommendations,
+        NOW + 2 * DAY,
+        outcome.applied_at,
+        Skipped.CANNOT_APPLY,
+    )
