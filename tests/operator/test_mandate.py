@@ -115,14 +115,17 @@ def test_a_policy_is_read_once_however_often_its_status_is_written() -> None:
 
 
 def test_the_default_policy_is_for_those_that_no_policy_selects() -> None:
-    assert Mandates(config()).of(()) is None
+    assert Mandates(config()).of(workload(), (), namespace=()) is None
     assert Mandates(config()).unselected.strategy == OptimizationPolicySpec().strategy.name
-    mandates = Mandates(config(defaultPolicy={"mode": "Recommend", "strategy": {"name": "vpa"}}))
-    default = mandates.of(())
+    denied = {"namespaces": {"deny": ["bank"]}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
+    mandates = Mandates(config(defaultPolicy={"strategy": {"name": "vpa"}, "selector": denied}))
+    assert mandates.of(workload(namespace="bank"), (), namespace=(("team", "a"),)) is None
+    assert mandates.of(workload(), (), namespace=(("team", "b"),)) is None
+    default = mandates.of(workload(), (), namespace=(("team", "a"),))
     assert default
     assert (default.name, default.key, default.sizing.strategy) == ("default", DEFAULT, "vpa")
     assert mandates.unselected == default.sizing
-    assert mandates.of((policy("p"),)) is mandates.of_policy(policy("p"))
+    assert mandates.of(workload(), (policy("p"),), namespace=()) is mandates.of_policy(policy("p"))
 
 
 def test_the_percentile_of_a_policy_is_for_the_strategy_of_that_name() -> None:

@@ -294,4 +294,9 @@ class SizingLoop:
         )
 
     def _mandate(self, workload: Workload) -> Mandate | None:
-        return self.mandates.of(self._catalog.selection.of(workload))
+        namespace = self._catalog.namespaces.get(workload.namespace)
+        return self.mandates.of(
+            workload,
+            self._catalog.selection.of(workload),
+            namespace=namespace.labels if namespace else (),
+        )

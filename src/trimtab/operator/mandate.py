@@ -14,6 +14,7 @@ from trimtab.api.optimizationpolicy import Bounds, Mode, OptimizationPolicySpec,
 from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
 from trimtab.kube.policies import Policy
+from trimtab.kube.records import Labels
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import sizing_of
 from trimtab.operator.cohort import Sizing
@@ -81,9 +82,18 @@ class Mandates:
         self.unselected = self._default.sizing if self._default else sizing_of(OptimizationPolicySpec())
         """How containers are sized that no policy is about, for whoever asks."""
 
-    def of(self, verdict: Verdict) -> Mandate | None:
-        """That of the policy that wins; None when nobody wants the workload sized."""
-        return self.of_policy(verdict[0]) if verdict else self._default
+    def of(self, workload: Workload, verdict: Verdict, *, namespace: Labels) -> Mandate | None:
+        """That of the policy that wins, given the labels of the namespace; None when nobody wants it sized."""
+        if verdict:
+            return self.of_policy(verdict[0])
+        if self._default is None or not self._default.spec.selector.selects(
+            kind=workload.key.kind,
+            namespace=workload.namespace,
+            labels=dict(workload.labels),
+            namespace_labels=dict(namespace),
+        ):
+            return None
+        return self._default
 
     def of_policy(self, policy: Policy) -> Mandate:
         found = self._known.get(policy.uid)
