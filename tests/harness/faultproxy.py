@@ -54,6 +54,11 @@ class FaultProxy:
         """How often each fault happened, by name; a status by its number."""
         return self._relay.injected
 
+    @property
+    def answered(self) -> deque[tuple[Asked, int]]:
+        """The latest requests that reached the server, each with the status that it answered."""
+        return self._relay.answered
+
     def fail_next(
         self, fault: Fault, *, count: int = 1, match: Callable[[Asked], bool] = lambda _: True
     ) -> None:

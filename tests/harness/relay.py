@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ class Relay:
 
     def __init__(self, server: str, *, ca: Path) -> None:
         self.injected: Counter[str] = Counter()
+        self.answered: deque[tuple[Asked, int]] = deque(maxlen=10_000)
         self._server = server
         self._watches: list[_Watch] = []
         self._session = aiohttp.ClientSession(
@@ -77,6 +78,7 @@ class Relay:
             data=body or None,
             allow_redirects=False,
         ) as answer:
+            self.answered.append((asked, answer.status))
             if fault and fault.kind is Kind.LOSE_ANSWER:
                 await answer.read()
                 return self._lost(request, fault)

@@ -1,7 +1,7 @@
 """What each of our processes may do in a cluster, and whether the server lets it.
 
 The lists are the one source of what is asked for: `trimtab doctor` checks them, and each process's manifest grants
-exactly them, which a test of the manifests holds them to.
+exactly them, which a test of the manifests holds them to. Another holds the operator's to what it really asks.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Right:
 
 
 _READ = ("get", "list", "watch")
+_FOLLOW = ("list", "watch")
 _ADMISSION = "admissionregistration.k8s.io"
 
 _WORKLOADS = (
@@ -67,14 +68,23 @@ _SCAN = (
 RIGHTS: dict[Process, tuple[Right, ...]] = {
     "scan": _SCAN,
     "operator": (
-        *_SCAN,
+        Right("", "pods", _FOLLOW),
+        Right("", "nodes", _FOLLOW),
+        Right("", "namespaces", _FOLLOW),
+        Right("", "services", ("list",)),
+        Right("", "limitranges", _FOLLOW),
+        Right("", "resourcequotas", _FOLLOW),
+        Right("autoscaling", "horizontalpodautoscalers", _FOLLOW),
+        Right("metrics.k8s.io", "pods", ("list",)),
         Right("", "pods/resize", ("patch",)),
         Right("", "pods/eviction", ("create",)),
-        *(Right(right.group, right.resource, ("patch",)) for right in _WORKLOADS),
+        # Before a workload is changed it is looked at once more, not in a cache.
+        *(Right(right.group, right.resource, (*_READ, "patch")) for right in _WORKLOADS),
         Right(GROUP, "optimizationpolicies", _READ),
         Right(GROUP, "optimizationpolicies/status", ("patch",)),
+        # An event is applied, which makes it where it is not there.
         Right("events.k8s.io", "events", ("create", "patch")),
-        Right("autoscaling.k8s.io", "verticalpodautoscalers", _READ),
+        Right("autoscaling.k8s.io", "verticalpodautoscalers", _FOLLOW),
         Right("autoscaling.k8s.io", "verticalpodautoscalers/status", ("patch",)),
         Right("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
         Right("coordination.k8s.io", "leases", ("get", "create", "update"), home=True),
