@@ -4,10 +4,11 @@
     .venv/bin/python bench/backtest.py TRACES --chart chart.html --containers 300
 
 TRACES is a folder with one folder a set, each with one parquet or CSV file. Each peer runs with its own defaults and
-with its settings swept; trimtab is swept over the risk asked. Printed for each set, and for all containers of all sets
-as one fleet, is what trimtab has at a peer's own harm or cost, read off trimtab's curve between two settings and
-divided by what the peer has; then the point of any peer's curve at which trimtab saves least. Where trimtab's curve
-does not reach so far, its nearest end is taken.
+with its settings swept; trimtab is swept over the risk asked and over what counts as harm. Printed for each set, and
+for all containers of all sets as one fleet, is what trimtab has at a peer's own harm or cost, read off between two of
+its settings and divided by what the peer has: first with its defaults for all but the risk, then with each harm's own
+best settings, as peers are compared; then the point of any peer's curve at which trimtab saves least. Where trimtab's
+curve does not reach so far, its nearest end is taken.
 """
 
 from __future__ import annotations
@@ -34,11 +35,15 @@ from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"
-RISKS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2)
+RISKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 OOMS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0)
 OURS: list[dict[str, float]] = [
     {"cpu_risk": risk, "memory_risk": ooms} for risk, ooms in zip(RISKS, OOMS, strict=True)
 ]
+OTHERWISE: list[dict[str, float]] = [
+    {"cpu_risk": risk, "unserved": unserved} for unserved in (0.0, 1.0) for risk in RISKS[1:-1]
+]
+"""Where only time over the request counts, and where only CPU left unserved does."""
 QUANTILES = (0.8, 0.9, 0.95, 0.98, 0.99)
 PEERS: dict[str, list[dict[str, float]]] = {
     "vpa": [
@@ -49,7 +54,7 @@ PEERS: dict[str, list[dict[str, float]]] = {
     "percentile": [{}, *({"quantile": q, "safety_factor": 1.0} for q in QUANTILES)],
     "peak": [{}, *({"cpu_quantile": q, "margin": 0.0} for q in QUANTILES)],
     "autopilot-window": [{}, *({"cpu_quantile": q, "margin": 0.0} for q in QUANTILES)],
-    "autopilot-ml": [{}],
+    "autopilot-ml": [{}, *({"cpu_over_cost": cost} for cost in (1.0, 2.0, 10.0, 20.0, 50.0))],
     "seasonal": [{}],
 }
 FLEET = "all"
@@ -72,7 +77,7 @@ def main() -> None:
     wanted = given.sets.split(",") if given.sets else None
     sets = {name: some(trace, given.containers) for name, trace in found(given.traces, wanted)}
     peers = {name: choices for name, choices in PEERS.items() if _installed(name)}
-    runs = [("oracle", {}), *(("trimtab", choice) for choice in OURS)]
+    runs = [("oracle", {}), *(("trimtab", choice) for choice in (*OURS, *OTHERWISE))]
     runs += [(name, choice) for name, choices in peers.items() for choice in choices]
     results: dict[tuple[str, str], dict[str, Scores]] = {}
     for name, choice in track(runs, description="replaying", console=Console(stderr=True)):
@@ -146,40 +151,48 @@ def pooled(parts: Sequence[Scores]) -> Scores:
 
 
 def at(curve: Curve, key: str, value: float, wanted: str) -> float:
-    """What a curve has at so much harm or cost, between its points."""
-    ordered = sorted(curve, key=lambda point: point[key])
-    places = np.log([max(point[key], 1e-6) for point in ordered])
-    return float(np.interp(np.log(max(value, 1e-6)), places, [point[wanted] for point in ordered]))
+    """What a curve has at so much harm or cost, between its points; of points that others beat nothing is heard."""
+    front: Curve = []
+    for point in sorted(curve, key=lambda point: (point[key], point[wanted])):
+        if not front or point[wanted] < front[-1][wanted]:
+            front.append(point)
+    places = np.log([max(point[key], 1e-6) for point in front])
+    return float(np.interp(np.log(max(value, 1e-6)), places, [point[wanted] for point in front]))
 
 
 def show(source: str, results: Mapping[tuple[str, str], Scores]) -> None:
     """One set: trimtab's curve, each peer with its own defaults, and the peers' curves at their hardest."""
     summaries = {key: scores.summary() for key, scores in results.items()}
-    curve = [summary for (name, _), summary in summaries.items() if name == "trimtab"]
+    ours = {settings: summary for (name, settings), summary in summaries.items() if name == "trimtab"}
+    plain = [ours[told(choice)] for choice in OURS]
     head = ("STRATEGY", "SLACK", "UNDER", "P90", "UNSERVED", "CHANGES", "MEMORY", "OOM/DAY", "$/MONTH")
     compared = ("SLACK@UNDER", "SLACK@UNSERVED", "UNDER@SLACK", "P90@UNDER", "$@UNDER", "MEMORY@OOM")
     table = Table(*head, *compared, box=None, title=source, title_justify="left")
     for (name, settings), summary in summaries.items():
         if name == "trimtab":
-            table.add_row(f"trimtab {settings.split()[0].partition('=')[2]}", *figures(summary))
+            table.add_row(f"trimtab {settings}", *figures(summary))
         elif not settings:
-            table.add_row(name, *figures(summary), *([] if name == "oracle" else ratios(curve, summary)))
+            table.add_row(name, *figures(summary), *([] if name == "oracle" else ratios(plain, summary)))
+            if name != "oracle":
+                table.add_row(
+                    "  each harm's best", *[""] * (len(head) - 1), *ratios(list(ours.values()), summary)
+                )
     console.print(table)
     for harm in ("cpu_under", "cpu_deficit"):
-        hardest(curve, summaries, harm)
+        hardest(list(ours.values()), summaries, harm)
 
 
 def hardest(curve: Curve, summaries: Mapping[tuple[str, str], dict[str, float]], harm: str) -> None:
-    """The point of any peer's curve, within the reach of ours, at which trimtab saves least."""
+    """The point of each peer's curve, within the reach of ours, at which trimtab saves least."""
     reach = [summary[harm] for summary in curve]
-    found = [
-        (at(curve, harm, peer[harm], "cpu_slack") / peer["cpu_slack"], " ".join(key))
-        for key, peer in summaries.items()
-        if key[0] not in {"trimtab", "oracle"} and min(reach) <= peer[harm] <= min(max(reach), WORTH_HAVING)
-    ]
-    if found:
-        ratio, name = max(found)
-        console.print(f"hardest on {harm}: {name}: trimtab has {ratio:.3f} of its slack")
+    found: dict[str, tuple[float, str]] = {}
+    for (name, settings), peer in summaries.items():
+        if name in {"trimtab", "oracle"} or not min(reach) <= peer[harm] <= min(max(reach), WORTH_HAVING):
+            continue
+        ratio = at(curve, harm, peer[harm], "cpu_slack") / peer["cpu_slack"]
+        found[name] = max(found.get(name, (0.0, "")), (ratio, settings or "defaults"))
+    told_of = ", ".join(f"{name} {ratio:.3f} ({settings})" for name, (ratio, settings) in found.items())
+    console.print(f"trimtab's share of their slack where it saves least, by {harm}: {told_of}")
 
 
 def figures(summary: Mapping[str, float]) -> list[str]:

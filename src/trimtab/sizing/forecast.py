@@ -1,8 +1,8 @@
 """What comes next for each container, how wrong that tends to be, and which forecast pays: the compiled loops.
 
 Time is cut into epochs, one an update of the loop. For each container five plain forecasters name a level for the
-next epoch: the mean of the last one, the slow mean, the mean at this hour on former days, half of each of the first
-and the third, and the peak that fades. Each has a histogram of its own errors: use divided by the level, in fine
+next epoch: the mean of the last one, the slow mean, the mean at this hour on former days, the higher of the first and
+the third, and the peak that fades. Each has a histogram of its own errors: use divided by the level, in fine
 logarithmic buckets that are the same for the smallest container and the largest. From it follows the size with the
 least expected cost, where cost is what is asked for plus a penalty for what is not covered. Forecasters are judged by
 the cost that their sizes would really have had; the best so far sets the size.
@@ -23,7 +23,7 @@ from numba import njit
 
 from trimtab.sizing.strategy import Floats
 
-LAST, SLOW, HOURLY, BLEND, PEAK = range(5)
+LAST, SLOW, HOURLY, HIGHER, PEAK = range(5)
 FORECASTERS = 5
 SEEN, TOTAL, HIGHEST, HARMED, MASS = range(5)
 """What is known of a container's present epoch: how much of it was seen, use, peak, how much of it was over the size
@@ -264,7 +264,7 @@ def settle(
         base[i, LAST] = now
         base[i, SLOW] = np.log(level[i, 0])
         base[i, HOURLY] = base[i, SLOW] if np.isnan(ahead) else ahead
-        base[i, BLEND] = 0.5 * base[i, HOURLY] + 0.5 * now
+        base[i, HIGHER] = max(base[i, HOURLY], now)
         base[i, PEAK] = np.log(peak[i, 0])
 
 
