@@ -281,7 +281,7 @@ class OperatorConfig(Model):
 
     default_policy: OptimizationPolicySpec | None = None
     """The spec of a policy for workloads that no policy selects, which gives way to every policy; they are left alone
-    when left out. What a VerticalPodAutoscaler does not say, such as updateStrategy.canary, comes from here too."""
+    when left out. Its strategy also answers VerticalPodAutoscalers whose workload no policy selects."""
 
     limits: OrganisationLimits = OrganisationLimits()
     """What no policy may go beyond."""
