@@ -33,6 +33,8 @@ class Scripted(Source[Settings]):
         self.pods = list(pods)
         self.asked: list[Ask] = []
         self.failure: Exception | None = None
+        self.found: Capabilities | None = None
+        """What it finds out of itself at the start."""
 
     def go_away(self) -> None:
         self.failure = SourceAway("scripted: no answer; is it running?")
@@ -41,6 +43,7 @@ class Scripted(Source[Settings]):
         self.failure = None
 
     async def check(self) -> Health:
+        self.capabilities = self.found or self.capabilities
         return Health(ok=True, detail="scripted")
 
     async def cost(self, ask: Ask) -> Cost:

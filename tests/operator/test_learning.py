@@ -21,7 +21,7 @@ from trimtab.operator.learning import MOST_COHORTS, Learning, Pace, Want
 from trimtab.operator.metrics import Metrics
 from trimtab.store import StateKey, Store, StoreError
 from trimtab.usage.owners import Owners, WorkloadContainer
-from trimtab.usage.source import Ask
+from trimtab.usage.source import Ask, Capabilities
 from trimtab.usage.usage import PodContainer
 
 NOW = 1_800_000_000.0
@@ -120,6 +120,15 @@ async def test_a_source_without_a_past_is_asked_for_now_alone(store: Store) -> N
         await bed.advance(NOW + minute * MINUTE)
     assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(5)]
     assert bed.samples("web", NOW + 4 * MINUTE) == 5
+
+
+async def test_a_source_that_finds_out_at_the_start_that_it_knows_no_past_is_not_asked_for_it(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    bed.source.found = Capabilities(history=False)
+    await bed.advance(NOW)
+    assert steps(bed.source.asked) == [NOW]
 
 
 async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_nothing_when_it_is_back(

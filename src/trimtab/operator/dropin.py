@@ -64,11 +64,15 @@ class DropIn:
 
     def asks_for(self, key: WorkloadKey) -> bool:
         """Whether a VPA of ours is about this workload."""
-        return any(map(is_ours, self._catalog.vpas_of(key)))
+        return any(map(is_ours, self._about(key)))
 
     def applied_by(self, key: WorkloadKey) -> str:
         """The name of a VPA that changes this workload's pods, ours or not; empty when none does."""
-        return next((vpa.name for vpa in self._catalog.vpas_of(key) if vpa.applies), "")
+        return next((vpa.name for vpa in self._about(key) if vpa.applies), "")
+
+    def _about(self, key: WorkloadKey) -> list[Vpa]:
+        # Most clusters have none, and then nobody is to look through all that a workload owns.
+        return self._catalog.vpas_of(key) if len(self._catalog.vpas) else []
 
     async def tell(self, key: WorkloadKey, learned: Mapping[str, Learned], now: float) -> None:
         """Tell every VPA of ours about a workload what is known of its containers."""

@@ -55,6 +55,12 @@ class Pace:
     save_every: float = 600.0
 
 
+def state_key(cluster: str, sizing: Sizing, number: int) -> StateKey:
+    """Where the store has what the cohort of this number knows."""
+    digest = hashlib.blake2b(sizing.settings.encode(), digest_size=6).hexdigest()
+    return StateKey(cluster, sizing.strategy, f"{digest}/{number}")
+
+
 class Want(NamedTuple):
     """A container that is to be learned of: how it is sized, and since when it has been there."""
 
@@ -217,8 +223,7 @@ class Learning:
         return found
 
     def _key(self, sizing: Sizing, number: int) -> StateKey:
-        digest = hashlib.blake2b(sizing.settings.encode(), digest_size=6).hexdigest()
-        return StateKey(self._cluster, sizing.strategy, f"{digest}/{number}")
+        return state_key(self._cluster, sizing, number)
 
     def _all(self) -> list[Cohort]:
         return [cohort for cohorts in self._cohorts.values() for cohort in cohorts]
@@ -227,6 +232,8 @@ class Learning:
 
     async def _read(self, now: float, owners: Owners, running: Collection[WorkloadContainer]) -> None:
         """Show each cohort what it has not seen; those that stand at the same time share a read."""
+        if self.heard is None:
+            await self._source.check()  # some find out only now what they can know
         step = self._pace.step
         end = (now // step) * step
         for cohort in self._all():

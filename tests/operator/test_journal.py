@@ -1,0 +1,107 @@
+"""The history of a change, as the store has it, and what is counted: begun, then applied or taken back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from actuation.builders import MIB, wish
+from actuation.world import KEY, World, resources
+from harness.records import policy
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.situation import Wish
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import Canary, WorkloadState
+from trimtab.kube.client import Client
+from trimtab.operator.assessment import Assessment
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.journal import LiveJournal
+from trimtab.operator.mandate import Mandates
+from trimtab.operator.metrics import Metrics
+from trimtab.sizing.recommendation import Factor, Recommendation
+from trimtab.store import HistoryEntry, Store
+
+QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
+NOBODY = cast("Client", None)
+"""Who is asked for nothing, as nothing is annotated."""
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        yield store
+
+
+class Told:
+    """A journal of one workload in a small world."""
+
+    def __init__(self, world: World, store: Store) -> None:
+        self.world = world
+        self.store = store
+        self.metrics = Metrics()
+        self.mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Auto"))
+        self.journal = LiveJournal(
+            NOBODY, world, store, name="c", metrics=self.metrics, may_annotate=lambda: False
+        )
+
+    async def drive(self, wanted: Wish) -> None:
+        actuator = Actuator(self.world, may_write=lambda: True)
+        for _ in range(40):
+            before = await self.world.workload(KEY)
+            report = await actuator.reconcile(KEY, wanted, now=self.world.now)
+            assert report
+            await self.journal.reported(before, report, mandate=self.mandate, now=self.world.now)
+            if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED}:
+                return
+            self.world.pass_time(30)
+
+    async def history(self) -> list[HistoryEntry]:
+        return sorted(await self.store.history.find(), key=lambda entry: (entry.timestamp, entry.what))
+
+
+async def test_a_change_is_told_when_it_begins_and_when_it_is_applied(store: Store) -> None:
+    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
+    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    begun, done = await told.history()
+    assert (begun.what, done.what) == ("applying", "applied")
+    assert (
+        begun.before
+        == done.before
+        == {"web": {"limits": {"memory": "128Mi"}, "requests": {"cpu": "100m", "memory": "64Mi"}}}
+    )
+    assert done.after
+    assert done.after["web"]["requests"]["cpu"] == "200m"
+    assert (done.who, done.why) == ("policy trimtab-system/p", "the recommendation of strategy trimtab")
+
+
+async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(store: Store) -> None:
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    world.needed_memory = 100 * MIB
+    told = Told(world, store)
+    await told.drive(wish({"web": resources(100, 40)}, canary=QUICK, need={"web": 0}))
+    begun, back = await told.history()
+    assert (begun.what, back.what) == ("applying", "reverted")
+    assert (back.before, back.after) == (begun.after, begun.before)
+    assert "killed for lack of memory" in back.why
+    labels = {"policy": "trimtab-system/p", "reason": "worse"}
+    assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
+
+
+async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> None:
+    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
+    why = (Factor("usage", "90 samples", "scripted"),)
+    assessment = Assessment((Recommendation("web", resources(50, 40), why),), {}, urgent=False)
+    found = await told.world.workload(KEY)
+    for changed in (True, False, False):
+        await told.journal.recommended(found, assessment, changed=changed, mandate=told.mandate, now=1.0)
+    (entry,) = await told.history()
+    assert (entry.what, entry.container, entry.after) == (
+        "recommended",
+        "web",
+        {"limits": {"memory": "80Mi"}, "requests": {"cpu": "50m", "memory": "40Mi"}},
+    )
+    assert "90 samples" in entry.why
+    assert told.world.events == [], "nobody is told in a dry run"
