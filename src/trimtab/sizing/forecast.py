@@ -70,6 +70,7 @@ class Pace(NamedTuple):
     hourly: float
     yields: float
     owed: float
+    moves: float
     fleet_errors: float
     fleet_costs: float
 
@@ -88,7 +89,9 @@ class Stake(NamedTuple):
     headroom: float
     """and how many times its highest peak at most."""
     change: float
-    """What it takes to change a size: what not changing it must have cost."""
+    """What it takes to change a size: what not changing it must have cost;"""
+    moves: float
+    """and how many changes of late make the next one dearer."""
 
 
 @dataclass(slots=True)
@@ -116,6 +119,8 @@ class Small:
     """How much dearer harm is for this container, because it had too much of it."""
     owed: Floats
     """What another size would have been expected to save since the last change: small savings add up, noise fades."""
+    moves: Floats
+    """How often the size was changed of late."""
     held: Floats
 
     @classmethod
@@ -134,6 +139,7 @@ class Small:
             served=np.zeros((containers, 2)),
             care=np.ones(containers),
             owed=np.zeros(containers),
+            moves=np.zeros(containers),
             held=np.full(containers, np.nan),
         )
 
@@ -232,7 +238,7 @@ def settle(
     small: tuple[Floats, ...],
 ) -> None:
     """End an epoch: what each forecaster's bid has cost, and its level for the next."""
-    base, bid, over, lack, cost, tries, hourly, level, peak, served, care, _, held = small
+    base, bid, over, lack, cost, tries, hourly, level, peak, served, care, _, _, held = small
     for i in range(len(epoch)):
         if epoch[i, SEEN] == 0.0:
             continue
@@ -348,7 +354,7 @@ def decide(
 
     A margin is good for one level only, so each is found anew: where the level is low, covering a spike costs little.
     """
-    base, bid, _, _, cost, _, _, level, peak, served, care, owed, held = small
+    base, bid, _, _, cost, _, _, level, peak, served, care, owed, moves, held = small
     costs = np.empty(grid.buckets + 1)
     for i in range(len(epoch)):
         if epoch[i, SEEN] == 0.0:
@@ -382,6 +388,8 @@ def decide(
             if k == chosen and held[i] > 0:
                 saved = costs[_bucket(held[i], base[i, k], grid) + 1] - costs[place]
         owed[i] = owed[i] * pace.owed + max(saved, 0.0) / share
-        if np.isnan(held[i]) or owed[i] > stake.change:
+        moves[i] *= pace.moves
+        if np.isnan(held[i]) or owed[i] > stake.change * max(1.0, moves[i] / stake.moves) ** 2:
             owed[i] = 0.0
+            moves[i] += 1.0
             held[i] = bid[i, chosen]

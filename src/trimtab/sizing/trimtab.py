@@ -39,13 +39,15 @@ CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.4
 """How many times its highest peak a container is given at most."""
 CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
 """How many epochs of a container's own the fleet's errors and costs count as much as."""
-COSTS, SLOW, TOP, YIELD, OWED = 72.0, 96.0, 720.0, 336.0, 12.0
-"""Hours in which costs, the slow mean, the highest peak, the share that is used and what a change would have saved
-lose half their weight."""
+COSTS, SLOW, TOP, YIELD, OWED, MOVES = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
+"""Hours in which costs, the slow mean, the highest peak, the share that is used, what a change would have saved and
+changes that were made lose half their weight."""
 MEMORY_TOLERANCE = 0.3
 """The part of the tolerance that holds for memory, which moves less."""
 NEAR = 0.2
 """How far from the size a request may be without being worth a change."""
+OFTEN = 6.0
+"""Changes of late from which on the next must have more to save: about four a day."""
 NEED = 0.5
 """Where between what a killed container had and what it gets its need is taken to be."""
 FIRST_WEIGHT = 1 / 60
@@ -102,6 +104,7 @@ class Trimtab(Strategy[TrimtabSettings]):
                 footing=0.0,
                 headroom=CPU_HEADROOM,
                 change=settings.tolerance,
+                moves=OFTEN,
             ),
             most=CPU_MOST,
             peaks=False,
@@ -118,6 +121,7 @@ class Trimtab(Strategy[TrimtabSettings]):
                 footing=MEMORY_FOOTING,
                 headroom=MEMORY_HEADROOM,
                 change=settings.tolerance * MEMORY_TOLERANCE,
+                moves=OFTEN,
             ),
             most=MEMORY_MOST,
             peaks=True,
@@ -202,6 +206,7 @@ def _pace(hours: float, *, errors: float, peak: float, fleet: float) -> Pace:
         hourly=0.5,
         yields=left(YIELD),
         owed=left(OWED),
+        moves=left(MOVES),
         fleet_errors=fleet,
         fleet_costs=FLEET_COSTS,
     )
