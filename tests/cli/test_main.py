@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from trimtab import __version__
-from trimtab.cli import COMMANDS, run
+from trimtab.cli import COMMANDS, run, spelling
 
 TRIMTAB = [sys.executable, "-m", "trimtab"]
 
@@ -33,7 +33,7 @@ def test_a_command_explains_itself_with_an_example(name: str, capsys: pytest.Cap
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
-    command = getattr(importlib.import_module(f"trimtab.cli.{name}"), name)
+    command = getattr(importlib.import_module(f"trimtab.cli.{spelling(name)}"), spelling(name))
     assert command.__doc__.splitlines()[0] == COMMANDS[name]
 
 

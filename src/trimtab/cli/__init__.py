@@ -6,6 +6,7 @@ Wrong usage and a `TrimtabError` end in one line on stderr and 2. A command's fi
 is asked for: start-up stays quick, however much there is.
 """
 
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,9 @@ COMMANDS = {
     "backtest": "Replay recorded usage through strategies, and compare what they would have cost and harmed.",
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
     "doctor": "Check a cluster: version, rights, metrics, resize in place, CRDs; and say what to do about each.",
+    "import": "Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.",
     "operator": "Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.",
+    "scan": "Show what a cluster wastes and risks: requests against usage, in money, with what to change first.",
 }
 
 USAGE = 2
@@ -41,8 +44,14 @@ def build(asked: str = "") -> App:
         print_error=False,
     )
     for name, summary in COMMANDS.items():
-        app.command(f"trimtab.cli.{name}:{name}", name=name, help=None if name == asked else summary)
+        spelled = spelling(name)
+        app.command(f"trimtab.cli.{spelled}:{spelled}", name=name, help=None if name == asked else summary)
     return app
+
+
+def spelling(name: str) -> str:
+    """What a command's file and function are called: `import` is a word of Python's own."""
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -59,6 +59,11 @@ class Fleet(Generic[K]):
         """How many rows there are, the spare ones included."""
         return self._strategy.containers
 
+    @property
+    def strategy(self) -> Strategy[Any]:
+        """For whoever brings what was learned elsewhere; its rows are those of `rows`."""
+        return self._strategy
+
     def include(self, keys: Iterable[K]) -> None:
         """Give a row to each that has none; it knows nothing yet."""
         new = [key for key in dict.fromkeys(keys) if key not in self._rows]

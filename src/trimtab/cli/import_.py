@@ -1,0 +1,167 @@
+"""`trimtab import`: take over from another autoscaler, what it was told and what it has learned."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import yaml
+from cyclopts import Parameter
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client, Object
+from trimtab.kube.errors import NotFound
+from trimtab.kube.pace import RetryRule
+from trimtab.kube.resources import NAMESPACES, VPAS
+from trimtab.kube.vpas import Vpa, vpas
+from trimtab.kube.workloads import Workload
+from trimtab.operator.checkpoints import read_checkpoints
+from trimtab.operator.learning import state_key
+from trimtab.store import Store
+from trimtab.survey.heritage import SIZING, Inherited, learned_of, policy_of
+from trimtab.survey.patches.files import write
+from trimtab.survey.picture import look
+
+
+def import_(
+    what: Literal["vpa"],
+    /,
+    *,
+    namespace: Annotated[Sequence[str], Parameter(negative=())] = (),
+    directory: Path | None = None,
+    store: str | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    output: Literal["yaml", "json", "table"] = "yaml",
+) -> int:
+    """Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.
+
+    Look at the policies, then have them, and let the operator start from what VPA knew:
+
+        trimtab import vpa --output table
+        trimtab import vpa --store trimtab.db | kubectl apply -f -
+
+    The cluster is only read. Each VPA becomes a policy of its name and namespace.
+
+    Its mode, target, bounds and whether limits follow are kept; the strategy is vpa, which goes on where VPA's own
+    numbers are. What a policy cannot say as the VPA does is told on stderr and beside the policy.
+
+    Exits with 1 when a VPA cannot become a policy.
+
+    Parameters
+    ----------
+    what
+        What to import from: vpa, the Kubernetes VerticalPodAutoscaler.
+    namespace
+        Only the VPAs in these namespaces; may be given again.
+    directory
+        Write a file a policy into this folder instead of printing.
+    store
+        Put what VPA's checkpoints hold into this store, a file or a URL as the operator's configuration has it. Stop
+        the operator meanwhile.
+    context
+        The kubeconfig context to use instead of the current one.
+    kubeconfig
+        The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
+    output
+        The policies as yaml or json, or a table of what becomes of each VPA.
+    """
+    assert what == "vpa"
+    found = asyncio.run(_import(kubeconfig, context, tuple(namespace) or None, store))
+    if directory is not None:
+        files = {
+            directory / f"{each.vpa.namespace}-{each.vpa.name}.yaml": _document(each)
+            for each in found
+            if each.policy
+        }
+        write(files)
+        print("\n".join(map(str, files)))
+    elif output == "json":
+        print(json.dumps([each.policy for each in found if each.policy], indent=2))
+    elif output == "yaml":
+        print("---\n".join(_document(each) for each in found if each.policy), end="")
+    else:
+        _show(found)
+    if output != "table":
+        for each in found:
+            for note in each.notes:
+                print(f"{each.vpa.namespace}/{each.vpa.name}: {note}", file=sys.stderr)
+    return int(any(each.policy is None for each in found))
+
+
+async def _import(
+    kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...] | None, store: str | None
+) -> list[Inherited]:
+    connection = load_connection(kubeconfig=kubeconfig, context=context)
+    async with Client(connection, retry=RetryRule(attempts=2)) as client:
+        raw = await _read(client, namespaces)
+        if not raw:
+            raise TrimtabError(f"{connection.context}: there is no VerticalPodAutoscaler to import")
+        modes = {_folded(each): _mode(each) for each in raw}
+        workloads = (await look(client, namespaces=sorted({vpa.namespace for vpa in modes}))).workloads()
+        if store is not None:
+            print(await _keep(client, list(modes), workloads, store), file=sys.stderr)
+    return [policy_of(vpa, mode, workloads) for vpa, mode in modes.items()]
+
+
+async def _read(client: Client, namespaces: tuple[str, ...] | None) -> list[Object]:
+    try:
+        return [
+            each
+            for namespace in namespaces or (None,)
+            for each in await client.items(VPAS, namespace=namespace)
+        ]
+    except NotFound:
+        raise TrimtabError(
+            f"{client.connection.context}: this cluster knows no VerticalPodAutoscalers ({VPAS.api_version})"
+        ) from None
+
+
+def _folded(raw: Object) -> Vpa:
+    shape = vpas()
+    return shape.fold(msgspec.json.decode(msgspec.json.encode(raw), type=shape.wire))
+
+
+def _mode(raw: Object) -> str:
+    return str((raw["spec"].get("updatePolicy") or {}).get("updateMode") or "Auto")
+
+
+async def _keep(client: Client, known: list[Vpa], workloads: Sequence[Workload], address: str) -> str:
+    """Put what was learned where the operator looks for it when it starts; what to tell of that."""
+    cohort = learned_of(known, await read_checkpoints(client), workloads)
+    if cohort is None:
+        return "nothing learned: there are no checkpoints of these VPAs' containers"
+    system = await client.get(NAMESPACES, "kube-system")
+    key = state_key(system["metadata"]["uid"], SIZING, 0)
+    async with Store.open(address) as store:
+        if await store.states.load(key):
+            raise TrimtabError(
+                f"--store {address}: it already knows what strategy {SIZING.strategy} learned of this cluster; name another"
+            )
+        await store.states.save(key, cohort.state(), timestamp=time.time())
+    return f"{address}: what VPA learned of {len(cohort.fleet)} containers"
+
+
+def _document(found: Inherited) -> str:
+    notes = "".join(f"# {note}\n" for note in found.notes)
+    return notes + yaml.safe_dump(found.policy, sort_keys=False)
+
+
+def _show(found: list[Inherited]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("VPA", "TARGET", "MODE", "NOTES", box=None, pad_edge=False)
+    for each in found:
+        table.add_row(
+            f"{each.vpa.namespace}/{each.vpa.name}",
+            f"{each.vpa.target.kind} {each.vpa.target.name}",
+            each.policy["spec"]["mode"] if each.policy else "-",
+            "; ".join(each.notes),
+        )
+    Console().print(table)
