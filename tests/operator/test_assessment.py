@@ -9,6 +9,7 @@ import pytest
 from actuation.builders import NOW, pod, workload
 from harness.records import workload as manifest
 from sizing.containers import rules
+from trimtab.actuation.marks import Applied, Marks
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.pods import Container, Exit, Resources
 from trimtab.kube.resources import CRON_JOBS
@@ -118,6 +119,17 @@ def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:
         (NOW - 5, 512 * MIB)
     ]
     assert kills_of(name._replace(container="log"), [killed]) == []
+
+
+@pytest.mark.parametrize(("until", "memory"), [(NOW - 3, 64 * MIB), (NOW - 9, 512 * MIB)])
+def test_a_kill_from_before_a_raise_counts_with_what_it_had_then(until: int, memory: int) -> None:
+    """Else it would be answered again, by more: after a restart, when nobody remembers that it was answered."""
+    name = WorkloadContainer("shop", "Deployment", "web", "web")
+    raised = pod("web-1", sizes={"web": HAS}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
+    had = {"web": Resources(memory_limit=64 * MIB)}
+    applied = Applied(id="x", at=NOW, sizes={"web": HAS}, template={}, before=had, until=until)
+    (kill,) = kills_of(name, [raised], Marks(applied=applied))
+    assert kill.memory == memory
 
 
 def java(options: str) -> Workload:

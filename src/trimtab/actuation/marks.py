@@ -7,7 +7,7 @@ workload by uid: what cannot be read, or was copied from elsewhere, is foreign, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -78,13 +78,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.odd.get(pod.uid, self.before)
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
+class Applied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The size that was last put into effect, and the template's sizes at that time."""
 
     id: str
     at: int
     sizes: dict[str, Resources]
     template: dict[str, Resources]
+    before: dict[str, Resources] = {}
+    """The size that pods had"""
+    until: int = 0
+    """up to this time, at the latest."""
 
 
 class Reverted(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +107,15 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     change: Change | None = None
     applied: Applied | None = None
     reverted: Reverted | None = None
+
+    def sizes_at(self, moment: float) -> Sequence[Sizes]:
+        """Other sizes than the present one that pods may have had at that time."""
+        found: list[Sizes] = []
+        if self.change and (moment < self.change.settled or not self.change.settled):
+            found.append(self.change.before)
+        if self.applied and moment < self.applied.until:
+            found.append(self.applied.before)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,14 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
         noted = _note(marks, change, phase=Phase.PROMOTING, since=now, settled=0)
         return [_closed(situation) or noted]
     template = joined(change.template, change.after) if change.patches_template else change.template
-    applied = Applied(id=change.id, at=now, sizes=change.after, template=template)
+    applied = Applied(
+        id=change.id,
+        at=now,
+        sizes=change.after,
+        template=template,
+        before=change.before,
+        until=change.settled,
+    )
     return [WriteMarks(Marks(applied=applied)), Emit("Normal", "Resized", f"to {said(change.after)}")]
 
 

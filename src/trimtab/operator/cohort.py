@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from trimtab.actuation.marks import Marks
 from trimtab.kube.pods import Pod
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.fleet import Fleet
@@ -187,8 +188,11 @@ class Cohort:
             )
 
 
-def kills_of(name: WorkloadContainer, pods: Sequence[Pod]) -> list[Kill]:
-    """The kills of a container that its pods remember, each with the memory that it had."""
+def kills_of(name: WorkloadContainer, pods: Sequence[Pod], marks: Marks | None = None) -> list[Kill]:
+    """The kills of a container that its pods remember, each with the memory that it had.
+
+    Of a pod that was resized since, its marks know what it had; it may have had that or more, so the less counts.
+    """
     found = []
     for pod in pods:
         for state in pod.states:
@@ -198,5 +202,8 @@ def kills_of(name: WorkloadContainer, pods: Sequence[Pod]) -> list[Kill]:
             spec = next((each.resources for each in pod.containers if each.name == state.name), None)
             limit = state.applied.memory_limit if state.applied else None
             memory = limit or (spec and (spec.memory_limit or spec.memory_request)) or 0
+            for sizes in marks.sizes_at(ended.at) if marks else ():
+                had = sizes.get(name.container)
+                memory = min(memory, (had and (had.memory_limit or had.memory_request)) or memory)
             found.append(Kill(name, float(ended.at), float(memory)))
     return found

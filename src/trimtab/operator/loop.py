@@ -14,6 +14,7 @@ from typing import Protocol
 
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, ResizePod
+from trimtab.actuation.marks import Marks, read_marks
 from trimtab.actuation.verdict import Evidence
 from trimtab.api.optimizationpolicy import Mode, WorkloadState
 from trimtab.kube.hpas import Hpa
@@ -238,8 +239,10 @@ class SizingLoop:
         )
 
     def _note_kills(self, workload: Workload, pods: list[Pod], mandate: Mandate) -> None:
+        read = read_marks(dict(workload.annotations), uid=workload.uid)
+        marks = read if isinstance(read, Marks) else None
         kills = self._learning.note_kills(
-            kill for name in containers_of(self._catalog, workload) for kill in kills_of(name, pods)
+            kill for name in containers_of(self._catalog, workload) for kill in kills_of(name, pods, marks)
         )
         self._metrics.oom_kills.labels(mandate.name).inc(len(kills))
 
