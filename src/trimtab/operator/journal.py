@@ -7,6 +7,7 @@ the telling, and the log says so; only the annotation is made up for at the next
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -50,6 +51,8 @@ class LiveJournal:
         self._name = name
         self._metrics = metrics
         self._may_annotate = may_annotate
+        self._entries: list[HistoryEntry] = []
+        self._keeping = asyncio.Lock()
 
     async def recommended(
         self, workload: Workload, assessment: Assessment, *, changed: bool, mandate: Mandate, now: float
@@ -149,9 +152,15 @@ class LiveJournal:
             log.warning("journal.not_annotated", workload=str(workload.key), error=describe(error))
 
     async def _keep(self, entries: list[HistoryEntry]) -> None:
+        """Append to the history; what others want to append meanwhile goes together, for each time takes its time."""
         if not entries:
             return
-        try:
-            await self._store.history.append(entries)
-        except StoreError as error:
-            log.warning("journal.not_kept", entries=len(entries), error=str(error))
+        self._entries += entries
+        async with self._keeping:
+            entries, self._entries = self._entries, []
+            if not entries:
+                return
+            try:
+                await self._store.history.append(entries)
+            except StoreError as error:
+                log.warning("journal.not_kept", entries=len(entries), error=str(error))

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 MOST_NAMESPACES = 100
 """In one query: their names make it long."""
+MOST_SERIES = 20_000
+"""In one query: what names a series takes more room than a sample, with us and on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def parts_of(
 ) -> Iterator[Part]:
     """Every namespace at every step once, in parts of at most so many samples by what is known of the series."""
     length = min(steps, points_a_series, samples_a_query)
-    room = samples_a_query // length
+    room = min(samples_a_query // length, MOST_SERIES)
     group: list[str] = []
     taken = 0
     for namespace, known in sorted(series.items()):
