@@ -21,6 +21,7 @@ COMMANDS = {
     "backtest": "Replay recorded usage through strategies, and compare what they would have cost and harmed.",
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
     "doctor": "Check a cluster: version, rights, metrics, resize in place, CRDs; and say what to do about each.",
+    "explain": "Explain the size of one workload: each factor with its source, a chart, a back-test on its history.",
     "import": "Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.",
     "operator": "Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.",
     "scan": "Show what a cluster wastes and risks: requests against usage, in money, with what to change first.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from trimtab.kube.pods import Pod, Resources, Role
 from trimtab.kube.workloads import Workload, WorkloadKey
@@ -30,6 +31,8 @@ class SurveyedContainer:
     consumed: Consumed
     risks: tuple[Risk, ...]
     severity: Severity
+    saving: float
+    """Money a month, of all its replicas; negative where it should have more."""
     compared: Mapping[str, Resources]
     """What other strategies would request, by their names: their bare targets, without our guards."""
 
@@ -59,9 +62,7 @@ class Surveyed:
     confidence: str
     """low, medium or high: by how long its usage is known."""
     cost: float
-    """Money a month for what it requests now,"""
-    recommended_cost: float
-    """and for what it should."""
+    """Money a month for what it requests now."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -82,7 +83,7 @@ class Surveyed:
     @property
     def saving(self) -> float:
         """Money a month; negative where it should have more."""
-        return self.cost - self.recommended_cost
+        return sum(each.saving for each in self.containers)
 
     @property
     def severity(self) -> Severity:
@@ -120,7 +121,11 @@ class Survey:
     at: float
     """Seconds since 1970."""
     window: float
+    step: float
+    """Seconds from one sample to the next."""
     strategy: str
+    settings: Mapping[str, Any]
+    """Of the strategy, all of them."""
     prices: Prices
     workloads: tuple[Surveyed, ...]
     """What matters most comes first."""

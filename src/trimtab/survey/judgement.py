@@ -7,29 +7,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
-from trimtab.kube.pods import Pod, Resources, Role
+from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import Assessment, as_they_run, assess, runs_on
 from trimtab.operator.cohort import Learned, Sizing
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.qos import BEST_EFFORT, qos_class
-from trimtab.sizing.recommendation import Recommendation
+from trimtab.sizing.recommendation import MIB, Factor, Recommendation, amount_text
 from trimtab.sizing.rules import Caution, Rules
 from trimtab.survey.consumption import Consumed
 from trimtab.survey.findings import Skipped, Surveyed, SurveyedContainer, lacks_requests
 from trimtab.survey.lessons import Lessons
 from trimtab.survey.picture import Picture
 from trimtab.survey.prices import Prices
-from trimtab.survey.risk import risks, severity
+from trimtab.survey.risk import Risk, risks, severity
 from trimtab.usage.owners import WorkloadContainer
 
 DAY = 86400.0
 FAR = 1e6
 """A change may be as large as it needs to be: a survey shows where to go, not the next step."""
+
+HEADROOM = 0.15
+"""What a container that comes close to its memory limit is given above its highest peak."""
+
+
+class _Seen(NamedTuple):
+    """What is known of one container, whatever is made of it."""
+
+    container: Container
+    evidence: Evidence
+    consumed: Consumed
+    risks: tuple[Risk, ...]
 
 
 class Judge:
@@ -51,25 +65,14 @@ class Judge:
 
     def surveyed(self, workload: Workload) -> Surveyed | Skipped:
         pods = self._picture.pods_of(workload)
-        assessment = self._assess(workload, pods)
+        seen = {each.name: self._seen(workload, each) for each in as_they_run(workload, pods)}
+        assessment = self._assess(workload, pods, seen)
         if reason := _nothing_known(assessment):
             return Skipped(workload.key, reason)
-        has = {each.name: (each.resources, each.role) for each in as_they_run(workload, pods)}
-        consumed = {
-            each.container: self._lessons.consumption.of(WorkloadContainer.of(workload.key, each.container))
-            for each in assessment.recommendations
-        }
-        mean = max((each.pods for each in consumed.values()), default=0.0)
+        mean = max((each.consumed.pods for each in seen.values()), default=0.0)
         instances = float(len(pods) or workload.replicas) if runs_on(workload) else mean
         containers = tuple(
-            self._container(
-                workload,
-                each,
-                has=has.get(each.container, (Resources(), "main")),
-                evidence=assessment.evidence.get(each.container, Evidence()),
-                consumed=consumed[each.container],
-                instances=instances,
-            )
+            self._container(workload, each, seen[each.container], instances=instances)
             for each in assessment.recommendations
         )
         return Surveyed(
@@ -79,17 +82,26 @@ class Judge:
             instances=instances,
             confidence=_confidence(containers),
             cost=instances * sum(self._prices.of(each.has) for each in containers),
-            recommended_cost=instances * sum(self._prices.of(each.should) for each in containers),
         )
 
-    def _assess(self, workload: Workload, pods: Sequence[Pod]) -> Assessment:
-        def learned(container: str) -> Learned | None:
-            return self._learned(workload, container, self._sizing)
+    def _seen(self, workload: Workload, container: Container) -> _Seen:
+        learned = self._learned(workload, container.name, self._sizing)
+        evidence = learned.evidence if learned else Evidence()
+        consumed = self._lessons.consumption.of(WorkloadContainer.of(workload.key, container.name))
+        return _Seen(container, evidence, consumed, risks(container.resources, evidence, consumed))
 
+    def _assess(self, workload: Workload, pods: Sequence[Pod], seen: Mapping[str, _Seen]) -> Assessment:
+        hurt = any(each.risks for each in seen.values())
+
+        def learned(container: str) -> Learned | None:
+            found = self._learned(workload, container, self._sizing)
+            return found._replace(proposal=_out_of_danger(found.proposal, seen[container])) if found else None
+
+        qos = qos_class(each.resources for each in workload.containers)
         return assess(
             workload,
             pods,
-            rules=_rules(keep_qos=qos_class(each.resources for each in workload.containers) != BEST_EFFORT),
+            rules=_rules(keep_qos=qos != BEST_EFFORT, hurt=hurt),
             learned=learned,
             around=self._picture.around(workload, replicas=len(pods) or workload.replicas),
             source=self._source,
@@ -101,32 +113,25 @@ class Judge:
         return self._lessons.learned(name, sizing, now=self._now, runs_on=runs_on(workload))
 
     def _container(
-        self,
-        workload: Workload,
-        recommendation: Recommendation,
-        *,
-        has: tuple[Resources, Role],
-        evidence: Evidence,
-        consumed: Consumed,
-        instances: float,
+        self, workload: Workload, recommendation: Recommendation, seen: _Seen, *, instances: float
     ) -> SurveyedContainer:
-        resources, role = has
-        found = risks(resources, evidence, consumed)
-        wasted = instances * (self._prices.of(resources) - self._prices.of(recommendation.resources))
+        has, should = seen.container.resources, recommendation.resources
+        saving = instances * (self._prices.of(has) - self._prices.of(should))
         return SurveyedContainer(
             name=recommendation.container,
-            role=role,
-            has=resources,
+            role=seen.container.role,
+            has=has,
             recommendation=recommendation,
-            evidence=evidence,
-            consumed=consumed,
-            risks=found,
+            evidence=seen.evidence,
+            consumed=seen.consumed,
+            risks=seen.risks,
             severity=severity(
-                found=found,
-                wasted=wasted,
-                changes=recommendation.resources != resources,
-                lacks_requests=lacks_requests(resources),
+                found=seen.risks,
+                wasted=saving,
+                changes=should != has,
+                lacks_requests=lacks_requests(has),
             ),
+            saving=saving,
             compared={
                 other.strategy: _bare(self._learned(workload, recommendation.container, other))
                 for other in self._others
@@ -134,19 +139,40 @@ class Judge:
         )
 
 
-def _rules(*, keep_qos: bool) -> Rules:
+def _rules(*, keep_qos: bool, hurt: bool) -> Rules:
     """The default policy's, with limits that follow their requests, and no hurry to mind.
 
-    A pod without any request may be given one: that changes its QoS class, and is what a survey is for.
+    A pod without any request may be given one: that changes its QoS class, and is what a survey is for. Where a
+    container is in danger, no change is too small.
     """
     spec = OptimizationPolicySpec(update_strategy=UpdateStrategy(update_requests_only=False))
-    rules = Rules.of(spec, Caution(samples=1))
+    rules = Rules.of(
+        spec, Caution(samples=1, smallest_cpu=0, smallest_memory=0) if hurt else Caution(samples=1)
+    )
     return msgspec.structs.replace(
         rules,
         cpu=msgspec.structs.replace(rules.cpu, increase=FAR, decrease=1.0),
         memory=msgspec.structs.replace(rules.memory, increase=FAR, decrease=1.0),
+        minimum_change=0.0 if hurt else rules.minimum_change,
         minimum_history=0.0,
         keep_qos=keep_qos,
+    )
+
+
+def _out_of_danger(proposal: Proposal, seen: _Seen) -> Proposal:
+    """For a container in danger any change is worth making, and memory covers its highest peak with some headroom."""
+    if not seen.risks:
+        return proposal
+    cpu, memory, facts = proposal.cpu.target, proposal.memory.target, proposal.facts
+    safe = seen.consumed.memory_peak * (1 + HEADROOM)
+    if "OOM" in seen.risks and memory < safe:
+        peak = amount_text("memory", round(seen.consumed.memory_peak))
+        why = (
+            f"at least its highest peak of {peak} and {HEADROOM:.0%}, not the strategy's {memory / MIB:.0f}Mi"
+        )
+        memory, facts = safe, (*facts, Factor("memory danger", why, "usage"))
+    return msgspec.structs.replace(
+        proposal, cpu=Ask(cpu, cpu, cpu), memory=Ask(memory, memory, memory), facts=facts
     )
 
 

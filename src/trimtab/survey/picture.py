@@ -79,9 +79,9 @@ class Picture:
         members = self._ownership.below(workload)
         return tuple(pod for member in members for pod in self.pods.find(OWNER, member.uid))
 
-    def bare_pods(self) -> list[Pod]:
-        """Those that nobody made: there is no template to size."""
-        return [pod for pod in self.pods if pod.owner is None]
+    def unowned(self) -> list[Pod]:
+        """Pods that belong to no workload that we know."""
+        return [pod for pod in self.pods if self._ownership.above(pod) is None]
 
     def around(self, workload: Workload, *, replicas: int) -> Surroundings:
         members = self._ownership.below(workload)

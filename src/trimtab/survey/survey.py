@@ -12,11 +12,12 @@ from typing import Any
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
-from trimtab.kube.workloads import Workload
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.assessment import runs_on
 from trimtab.operator.cohort import Sizing
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.survey.findings import Skipped, Survey, Surveyed
+from trimtab.survey.headline import SHORT_KINDS
 from trimtab.survey.judgement import DAY, Judge
 from trimtab.survey.lessons import Lessons
 from trimtab.survey.past import Progress, Reading, plan, read
@@ -59,21 +60,25 @@ async def survey(
     """
     sizing = Sizing.of(strategy, settings or {})
     sizings = {strategy: sizing, **{name: Sizing.of(name, {}) for name in compare}}
-    for each in sizings.values():
-        STRATEGIES.settings_of(each.strategy, each.given())  # refused before anything long is begun
+    # What is wrong with a strategy or its settings is refused before anything long is begun.
+    known = [STRATEGIES.settings_of(each.strategy, each.given()) for each in sizings.values()]
     progress("looking at workloads", 0.0)
     picture = await look(client, namespaces=namespaces)
     chosen = await _chosen(client, picture, labels=labels, kinds=kinds, names=names)
     sized, skipped = _sized(picture, chosen)
+    if not (labels or kinds or names):
+        skipped += _without_workload(picture)
     lessons = Lessons(picture, sized, sizings.values())
+    width = step or 0.0
     if sized:
         spaces = sorted({workload.namespace for workload in sized})
         reading = await plan(source, window=window, step=step, now=now, namespaces=spaces)
         planned(reading)
+        width = reading.ask.step
         async for usage in read(source, reading, progress=progress):
             await asyncio.to_thread(lessons.take_in, usage)
             heard(usage, lessons.owners)
-    judge = Judge(picture, lessons, sizings, prices or Prices(), described or source.name, now)
+    judge = Judge(picture, lessons, sizings, prices or Prices(), source.name, now)
     found = []
     for workload in sized:
         surveyed = judge.surveyed(workload)
@@ -87,7 +92,9 @@ async def survey(
         source=described or source.name,
         at=now,
         window=window,
+        step=width,
         strategy=strategy,
+        settings=known[0].model_dump(),
         prices=prices or Prices(),
         workloads=tuple(sorted(found, key=_impact)),
         skipped=tuple(skipped),
@@ -118,14 +125,12 @@ async def _chosen(
 
 
 def _known_kind(given: str, known: Sequence[str]) -> str:
-    """As users write it: deployment, Deployment, rollout.argoproj.io or rollout alone."""
-    spelled = {kind.lower(): kind for kind in known}
-    short = {kind.lower().partition(".")[0]: kind for kind in known}
-    found = spelled.get(given.lower()) or short.get(given.lower())
+    """As users write it: deployment, Deployment, deploy, rollout.argoproj.io or rollout alone."""
+    spelled = {kind.lower().partition(".")[0]: kind for kind in known}
+    spelled |= {short: kind for kind, short in SHORT_KINDS.items()} | {kind.lower(): kind for kind in known}
+    found = spelled.get(given.lower())
     if found is None:
-        raise TrimtabError(
-            f"--kind {given}: the cluster has no such workloads; there are: {', '.join(known)}"
-        )
+        raise TrimtabError(f"kind {given}: the cluster has no such workloads; there are: {', '.join(known)}")
     return found
 
 
@@ -138,6 +143,24 @@ def _sized(picture: Picture, chosen: Iterable[Workload]) -> tuple[list[Workload]
         else:
             sized.append(workload)
     return sized, skipped
+
+
+def _without_workload(picture: Picture) -> list[Skipped]:
+    """Pods that there is no template of, and who made them."""
+    found = {}
+    for pod in picture.unowned():
+        if pod.owner is None:
+            key, reason = (
+                WorkloadKey("Pod", pod.namespace, pod.name),
+                "is a pod by itself, without a template",
+            )
+        elif pod.owner.kind == "Node":
+            key, reason = WorkloadKey("Pod", pod.namespace, pod.name), "is made by its node, from a file"
+        else:
+            key = WorkloadKey(pod.owner.kind, pod.namespace, pod.owner.name)
+            reason = "makes pods, but does not scale or cannot be read"
+        found[key] = Skipped(key, reason)
+    return list(found.values())
 
 
 def _not_worth_a_look(workload: Workload, picture: Picture) -> str:

@@ -1,0 +1,85 @@
+"""`trimtab explain`: why one workload should have the size that a scan names."""
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from trimtab.cli.looking import Looking, write
+from trimtab.errors import TrimtabError
+from trimtab.survey.document import document
+from trimtab.survey.explained import page, renderables
+from trimtab.survey.explanation import Explanation, Past
+from trimtab.survey.explanation import explain as explained
+from trimtab.survey.findings import Survey
+
+
+def explain(
+    workload: str,
+    /,
+    *,
+    context: str | None = None,
+    looking: Looking = Looking(),  # noqa: B008 - it is frozen
+    output: Annotated[Literal["table", "json", "html"], Parameter(name=["--output", "-o"])] = "table",
+    output_file: Path | None = None,
+) -> None:
+    """Explain the size of one workload: each factor with its source, a chart, a back-test on its history.
+
+    Why should the Deployment web of the namespace shop have what the scan says?
+
+        trimtab explain shop/Deployment/web
+
+    Parameters
+    ----------
+    workload
+        The workload as NAMESPACE/KIND/NAME; kinds may be short: deploy, sts, ds, cron.
+    context
+        The kubeconfig context to use instead of the current one.
+    output
+        A table with charts for people, json for programs, html for a page.
+    output_file
+        Write to this file instead; it is written whole or not at all.
+    """
+    namespace, kind, name = _parts(workload)
+    past = Past(name, namespace)
+    survey = asyncio.run(
+        looking.survey(context=context, namespaces=[namespace], kinds=[kind], names=[name], heard=past.hear)
+    )
+    if not survey.workloads:
+        raise TrimtabError(f"{workload}: {_why_not(survey)}")
+    write(_rendered(explained(survey, past), output, to_file=output_file is not None), output_file)
+
+
+def _parts(workload: str) -> list[str]:
+    parts = workload.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise TrimtabError(f"{workload}: write it as NAMESPACE/KIND/NAME, like shop/Deployment/web")
+    return parts
+
+
+def _why_not(survey: Survey) -> str:
+    if survey.skipped:
+        return f"there is nothing to explain: {survey.skipped[0].reason}"
+    return "there is no such workload; `trimtab scan` lists those that there are"
+
+
+def _rendered(found: Explanation, output: str, *, to_file: bool) -> str:
+    if output == "json":
+        scores = {
+            each.container.name: {fared.strategy: fared.scores.summary() for fared in each.fared}
+            for each in found.containers
+        }
+        return json.dumps({**document(found.survey), "backtest": scores}, indent=2) + "\n"
+    if output == "html":
+        return page(found)
+    screen = Console()
+    coloured = screen.is_terminal and not to_file
+    text = io.StringIO()
+    console = Console(file=text, width=screen.width, force_terminal=coloured, highlight=False)
+    for line in renderables(found, width=console.width):
+        console.print(line)
+    return text.getvalue()

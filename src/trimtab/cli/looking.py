@@ -1,0 +1,166 @@
+"""How a cluster is looked at: the options and the way that every command which surveys one has in common."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import Progress
+
+from trimtab.api import Duration, DurationError
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.kube.pace import RateLimit, RetryRule
+from trimtab.survey import past
+from trimtab.survey.findings import Survey
+from trimtab.survey.prices import Prices
+from trimtab.survey.sources import AUTO, open_source
+from trimtab.survey.survey import Heard, survey
+
+DAY = 86400.0
+A_LOOK, A_MINUTE = 1800.0, 60.0
+"""The window and the step where there is no past to read."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Looking:
+    """Where usage comes from, and what is made of it."""
+
+    kubeconfig: str | None = None
+    """The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config."""
+
+    prometheus: str | None = None
+    """The address of a Prometheus, Thanos, Mimir or VictoriaMetrics, like http://127.0.0.1:9090; found by the labels of
+    its Service when not given."""
+
+    source: str = AUTO
+    """The usage source to read: auto takes a Prometheus where there is one, and metrics-server otherwise."""
+
+    source_setting: tuple[str, ...] = ()
+    """A setting of the usage source, as name=value, like tenant=team-a; may be given several times."""
+
+    strategy: str = "trimtab"
+    """The strategy that names sizes: trimtab, vpa, krr, percentile, peak, autopilot-window, … or one of your own."""
+
+    setting: tuple[str, ...] = ()
+    """A setting of the strategy, as name=value, like cpu_risk=0.01; may be given several times."""
+
+    days: float = 14.0
+    """How many days of usage to look at."""
+
+    step: str | None = None
+    """The time from one sample to the next, like 5m; by the size of the cluster when not given."""
+
+    async def survey(
+        self,
+        *,
+        context: str | None,
+        namespaces: Sequence[str] | None = None,
+        labels: str = "",
+        kinds: Sequence[str] = (),
+        names: Sequence[str] = (),
+        compare: Sequence[str] = (),
+        prices: Prices | None = None,
+        heard: Heard = lambda _usage, _owners: None,
+    ) -> Survey:
+        """One look, with its progress on stderr."""
+        if not self.days > 0:
+            raise TrimtabError(f"--days {self.days:g}: must be more than 0")
+        settings = _pairs("--source-setting", self.source_setting)
+        if self.prometheus:
+            settings["url"] = self.prometheus
+        connection = load_connection(kubeconfig=self.kubeconfig, context=context)
+        step = self._step()
+        rate = RateLimit(per_second=100, burst=200)
+        async with (
+            Client(connection, rate=rate, retry=RetryRule(attempts=2), timeout=30) as client,
+            open_source(client, name=self.source, settings=settings) as found,
+        ):
+            with shown_progress(connection.context) as told:
+                return await survey(
+                    client,
+                    found.source,
+                    namespaces=namespaces,
+                    labels=labels,
+                    kinds=kinds,
+                    names=names,
+                    strategy=self.strategy,
+                    settings=_pairs("--setting", self.setting),
+                    compare=compare,
+                    window=self.days * DAY if found.has_past else A_LOOK,
+                    step=step if found.has_past else A_MINUTE,
+                    now=time.time(),
+                    prices=prices,
+                    described=found.described,
+                    progress=told,
+                    planned=_tell_cost,
+                    heard=heard,
+                )
+
+    def _step(self) -> float | None:
+        if self.step is None:
+            return None
+        try:
+            seconds = Duration.parse(self.step).seconds
+        except DurationError as error:
+            raise TrimtabError(f"--step: {error}") from None
+        if seconds < 1:
+            raise TrimtabError(f"--step {self.step}: must be at least 1s")
+        return seconds
+
+
+@contextmanager
+def shown_progress(context: str) -> Iterator[past.Progress]:
+    """A bar on stderr while something is done; nothing where that is no terminal."""
+    console = Console(file=sys.stderr)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(context, total=1.0)
+
+        def told(text: str, share: float) -> None:
+            progress.update(task, description=f"{context}: {text}", completed=share)
+
+        yield told
+
+
+def write(text: str, path: Path | None) -> None:
+    """Print, or put into a file: whole or not at all, whatever ends us."""
+    if path is None:
+        print(text, end="")
+        return
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise TrimtabError(f"--output-file {path}: cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _tell_cost(reading: past.Reading) -> None:
+    if reading.is_big:
+        print(f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr)
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise TrimtabError(f"{option} {text}: write it as name=value")
+        found[name] = value
+    return found

@@ -1,0 +1,165 @@
+"""`trimtab scan`: money, risk and the workloads to fix first, from a kubeconfig and whatever metrics there are."""
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from cyclopts import Parameter
+from rich.console import Console
+
+from trimtab.cli.looking import Looking, write
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import contexts
+from trimtab.sizing.registry import STRATEGIES
+from trimtab.survey.document import csv_text, document
+from trimtab.survey.findings import Survey
+from trimtab.survey.headline import together
+from trimtab.survey.markdown import markdown
+from trimtab.survey.page import page
+from trimtab.survey.prices import read_prices
+from trimtab.survey.table import renderables
+from trimtab.survey.threshold import Threshold
+
+Output = Literal["table", "json", "yaml", "csv", "markdown", "html"]
+
+
+def scan(
+    *,
+    context: Sequence[str] = (),
+    all_contexts: bool = False,
+    namespace: Annotated[Sequence[str], Parameter(name=["--namespace", "-n"])] = (),
+    selector: Annotated[str, Parameter(name=["--selector", "-l"])] = "",
+    kind: Sequence[str] = (),
+    looking: Looking = Looking(),  # noqa: B008 - it is frozen
+    compare: str = "",
+    price_cpu: float | None = None,
+    price_memory: float | None = None,
+    price_file: Path | None = None,
+    top: int = 10,
+    fail_on: Sequence[str] = (),
+    output: Annotated[Output, Parameter(name=["--output", "-o"])] = "table",
+    output_file: Path | None = None,
+) -> int:
+    """Show what a cluster wastes and risks: requests against usage, in money, with what to change first.
+
+    The cluster of the current context; nothing is installed or changed in it:
+
+        trimtab scan
+
+    A report to hand around, and a build that fails when more than a third is wasted:
+
+        trimtab scan --output html --output-file report.html --fail-on 'waste>33%'
+
+    Exits with 1 when a --fail-on is met.
+
+    Parameters
+    ----------
+    context
+        The kubeconfig context to use instead of the current one; may be given several times.
+    all_contexts
+        Look at every context of the kubeconfig.
+    namespace
+        Only this namespace; may be given several times.
+    selector
+        Only workloads with these labels, as kubectl takes them: app=web,tier!=back.
+    kind
+        Only workloads of this kind, like Deployment; may be given several times.
+    compare
+        Strategies to show beside it, with commas between them: vpa,krr.
+    price_cpu
+        What a core costs an hour; OpenCost's default price when not given.
+    price_memory
+        What a GiB of memory costs an hour.
+    price_file
+        A YAML file with cpu, memory and currency instead.
+    top
+        How many containers a table shows; 0 for all.
+    fail_on
+        Exit with 1 when there is more than this: waste>30%, waste>100 (money a month), risk, oom, throttling, unset.
+    output
+        A table, json, yaml or csv for programs, markdown for a pull request, html for a page with charts.
+    output_file
+        Write to this file instead; it is written whole or not at all.
+    """
+    thresholds = [Threshold.parse(text) for text in fail_on]
+    prices = read_prices(price_file, cpu=price_cpu, memory=price_memory)
+    peers = [name for name in compare.split(",") if name]
+    for name in (looking.strategy, *peers):
+        STRATEGIES.type_of(name)
+
+    async def look() -> list[Survey]:
+        return [
+            await looking.survey(
+                context=each,
+                namespaces=namespace or None,
+                labels=selector,
+                kinds=kind,
+                compare=peers,
+                prices=prices,
+            )
+            for each in _contexts(looking.kubeconfig, context, every=all_contexts)
+        ]
+
+    surveys = asyncio.run(look())
+    if not any(found.workloads or found.skipped for found in surveys):
+        raise TrimtabError("no workloads found; see --namespace, --selector and --kind")
+    write(_rendered(surveys, output, top=top, to_file=output_file is not None), output_file)
+    broken = [why for threshold in thresholds if (why := threshold.broken_by(surveys))]
+    for why in broken:
+        print(f"trimtab: {why}", file=sys.stderr)
+    return int(bool(broken))
+
+
+def _contexts(kubeconfig: str | None, given: Sequence[str], *, every: bool) -> Sequence[str | None]:
+    if not every:
+        return given or (None,)
+    if given:
+        raise TrimtabError("--all-contexts: names every context already; leave --context out")
+    found = [known.name for known in contexts(kubeconfig)]
+    if not found:
+        raise TrimtabError("--all-contexts: no kubeconfig with a context found; set KUBECONFIG")
+    return found
+
+
+def _rendered(surveys: Sequence[Survey], output: Output, *, top: int, to_file: bool) -> str:
+    match output:
+        case "json":
+            return json.dumps({"clusters": [document(found) for found in surveys]}, indent=2) + "\n"
+        case "yaml":
+            return yaml.safe_dump({"clusters": [document(found) for found in surveys]}, sort_keys=False)
+        case "csv":
+            return csv_text(surveys)
+        case "markdown":
+            return "\n".join(markdown(found, top=top) for found in surveys)
+        case "html":
+            return page(surveys)
+    return _table(surveys, top=top, to_file=to_file)
+
+
+def _table(surveys: Sequence[Survey], *, top: int, to_file: bool) -> str:
+    """As the terminal takes it: its width and colours, or 80 columns of plain text."""
+    screen = Console()
+    coloured = screen.is_terminal and not to_file
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        width=screen.width,
+        force_terminal=coloured,
+        no_color=screen.no_color,
+        color_system=screen.color_system if coloured else None,  # type: ignore[arg-type]
+        highlight=False,
+    )
+    for number, found in enumerate(surveys):
+        if number:
+            console.print()
+        for line in renderables(found, width=console.width, top=top):
+            console.print(line)
+    if len(surveys) > 1:
+        console.print()
+        console.print(together(surveys))
+    return text.getvalue()

@@ -1,0 +1,38 @@
+"""Amounts as people read them, short enough for a table: 250m, 1.5, 512Mi, 2.5Gi, $1,204."""
+
+from __future__ import annotations
+
+from trimtab.sizing.recommendation import MIB
+
+GIB = 2**30
+
+
+def cpu_text(millicores: float | None) -> str:
+    """`250m` below a core, cores from there on."""
+    if millicores is None:
+        return "-"
+    if millicores < 1000:
+        return f"{millicores:.0f}m"
+    cores = millicores / 1000
+    return f"{cores:,.0f}" if cores >= 100 or millicores % 1000 == 0 else f"{cores:.3g}"
+
+
+def memory_text(count: float | None) -> str:
+    """`512Mi` below ten GiB or where that is exact, else `12.5Gi`."""
+    if count is None:
+        return "-"
+    if count < GIB:
+        return f"{count / MIB:.0f}Mi"
+    gib = count / GIB
+    return f"{gib:,.0f}Gi" if gib >= 100 or count % GIB == 0 else f"{gib:.3g}Gi"
+
+
+def money_text(amount: float, currency: str = "$") -> str:
+    """Cents only where they matter."""
+    sign = "-" if amount < 0 else ""
+    size = abs(amount)
+    return f"{sign}{currency}{size:,.0f}" if size >= 100 else f"{sign}{currency}{size:,.2f}"
+
+
+def share_text(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole > 0 else "-"

@@ -1,0 +1,48 @@
+"""Usage over time as characters: columns of blocks, with a line across for each size that it is to be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from trimtab.usage.trace import Floats
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+LINE = "┄"
+LEAST_COLUMNS = 10
+HEADROOM = 1.05
+"""What is left above the highest of all."""
+
+
+def chart(
+    usage: Floats,
+    lines: Mapping[str, float | None],
+    *,
+    text: Callable[[float], str],
+    width: int = 80,
+    height: int = 8,
+) -> list[str]:
+    """Rows of text from the top, names to the right; of `lines`, those that are None are not drawn."""
+    drawn = {name: amount for name, amount in lines.items() if amount is not None}
+    top = HEADROOM * max([float(np.fmax.reduce(usage, initial=0.0)), *drawn.values(), 1e-9])
+    named: dict[int, str] = {}
+    for name, amount in drawn.items():
+        row = height - 1 - int(amount / top * height)
+        named[row] = ", ".join([*filter(None, [named.get(row)]), f"{name} {text(amount)}"])
+    columns = squeezed(usage, max(width - max(map(len, named.values()), default=0) - 1, LEAST_COLUMNS))
+    eighths = np.nan_to_num(columns / top * height * 8).round().astype(int)
+    rows = []
+    for row in range(height):
+        filled = np.clip(eighths - (height - 1 - row) * 8, 0, 8)
+        blank = LINE if row in named else " "
+        cells = "".join(BLOCKS[cell] if cell else blank for cell in filled)
+        rows.append(f"{cells} {named.get(row, '')}".rstrip())
+    return rows
+
+
+def squeezed(usage: Floats, width: int) -> Floats:
+    """At most so many columns, each the highest of its time; NaN where nothing was seen."""
+    pieces = np.array_split(usage, min(width, max(len(usage), 1)))
+    highest: Floats = np.array([np.fmax.reduce(piece, initial=np.nan) for piece in pieces])
+    return highest
