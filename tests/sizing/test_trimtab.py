@@ -7,6 +7,7 @@ from trimtab.lab.sample import sample
 from trimtab.sizing import Sizes, Strategy, strategy
 from trimtab.sizing.strategy import Floats
 from trimtab.sizing.trimtab import TrimtabSettings
+from trimtab.usage.trace import Trace
 
 HOUR = 3600.0
 MIB = 2.0**20
@@ -74,6 +75,32 @@ def test_a_new_regime_is_followed_within_hours() -> None:
     assert up.memory.target[0] >= 400 * MIB
     down = live(sizer, steady(0.2, 24), steady(400 * MIB, 24), start=75 * HOUR)
     assert down.cpu.target[0] < 1.0
+
+
+def test_what_counts_as_harm_decides_whether_spikes_are_covered() -> None:
+    spikes = np.random.default_rng(6).random((12 * 72, 1)) < 0.1
+    cpu = np.where(spikes, 10.0, 1.0)
+    by_time = live(strategy("trimtab", 1, unserved=0.0), cpu, np.full_like(cpu, np.nan))
+    by_use = live(strategy("trimtab", 1, unserved=1.0), cpu, np.full_like(cpu, np.nan))
+    assert by_time.cpu.target[0] < 5.0
+    assert by_use.cpu.target[0] >= 10.0
+
+
+def test_a_busy_hour_after_a_quiet_day_does_not_get_the_margin_of_the_quiet() -> None:
+    """A spike over little use is cheap to cover; the same factor on much use would not be."""
+    quiet = np.where(np.random.default_rng(7).random((12 * 72, 1)) < 0.02, 1.0, 0.05)
+    sizer = strategy("trimtab", 1)
+    live(sizer, quiet, np.full_like(quiet, np.nan))
+    busy = live(sizer, steady(5.0, 3), np.full((36, 1), np.nan), start=72 * HOUR)
+    assert 5.0 <= busy.cpu.target[0] <= 6.0
+
+
+def test_a_size_that_swings_with_the_day_is_not_changed_every_hour() -> None:
+    hours = np.arange(12 * 24 * 6)[:, None] / 12
+    draw = np.random.default_rng(8)
+    cpu = (1.2 + np.sin(hours / 24 * 2 * np.pi)) * draw.lognormal(0.0, 0.3, (len(hours), 5))
+    fleet = Trace(tuple("abcde"), start=0.0, step=300.0, cpu=cpu, memory=np.full_like(cpu, np.nan))
+    assert backtest(fleet, strategy("trimtab", 5), Schedule()).changes.max() <= 8.0
 
 
 def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:

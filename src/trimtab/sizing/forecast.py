@@ -389,7 +389,7 @@ def decide(
                 saved = costs[_bucket(held[i], base[i, k], grid) + 1] - costs[place]
         owed[i] = owed[i] * pace.owed + max(saved, 0.0) / share
         moves[i] *= pace.moves
-        if np.isnan(held[i]) or owed[i] > stake.change * max(1.0, moves[i] / stake.moves) ** 2:
+        if np.isnan(held[i]) or owed[i] > stake.change * max(1.0, moves[i] / stake.moves) ** 4:
             owed[i] = 0.0
             moves[i] += 1.0
             held[i] = bid[i, chosen]

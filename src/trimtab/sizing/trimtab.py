@@ -46,8 +46,8 @@ MEMORY_TOLERANCE = 0.3
 """The part of the tolerance that holds for memory, which moves less."""
 NEAR = 0.2
 """How far from the size a request may be without being worth a change."""
-OFTEN = 6.0
-"""Changes of late from which on the next must have more to save: about four a day."""
+OFTEN = 7.0
+"""Changes of late from which on the next must have more to save: about five a day."""
 NEED = 0.5
 """Where between what a killed container had and what it gets its need is taken to be."""
 FIRST_WEIGHT = 1 / 60
