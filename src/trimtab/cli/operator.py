@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from trimtab.kube.auth import load_connection
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.logs import configure
+from trimtab.operator.memory import keep_small
 from trimtab.operator.process import Operator
 
 
@@ -43,6 +44,7 @@ def operator(
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config; in a pod, neither is needed.
     """
+    keep_small()
     flags = [*set_, *(["dryRun=true"] if dry_run else [])]
     live = LiveConfig(config, environment=os.environ, flags=flags)
     configure(live.current.logs)

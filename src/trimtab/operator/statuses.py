@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from trimtab.kube.client import Client
 from trimtab.kube.errors import NotFound
 from trimtab.kube.events import EventRecorder
@@ -54,8 +56,8 @@ class Statuses:
         self._tally = tally
         self._outcomes: dict[PolicyKey, dict[WorkloadKey, Outcome]] = {}
         self._owner: dict[WorkloadKey, PolicyKey] = {}
-        self._written: dict[PolicyKey, tuple[str, Document]] = {}
-        """The status that each has, and of which uid: another may have taken its name."""
+        self._written: dict[PolicyKey, tuple[str, bytes]] = {}
+        """The status that each has, as JSON, and of which uid: another may have taken its name."""
         self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self._write, workers=4)
 
     def outcome(self, workload: WorkloadKey) -> Outcome | None:
@@ -98,11 +100,13 @@ class Statuses:
         if not self._may_write():
             return GATHER
         namespace, name = key
-        uid, before = self._written.get(key, ("", {}))
+        uid, kept = self._written.get(key, ("", b"{}"))
         try:
             if uid != policy.uid:
                 found = await self._client.get(OPTIMIZATION_POLICIES, name, namespace=namespace)
                 before = found.get("status") or {}
+            else:
+                before = msgspec.json.decode(kept)
             status = status_of(
                 policy,
                 self.of(key),
@@ -117,7 +121,7 @@ class Statuses:
                 self._warn(policy, news(before, status))
         except NotFound:
             return None
-        self._written[key] = policy.uid, status
+        self._written[key] = policy.uid, msgspec.json.encode(status)
         return None
 
     def _warn(self, policy: Policy, troubles: Iterable[Document]) -> None:

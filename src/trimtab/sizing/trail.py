@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import intern
+
 from trimtab.sizing.case import Case, Hold
 from trimtab.sizing.recommendation import Factor, amount_text
 
@@ -18,9 +20,13 @@ class Trail:
     ) -> None:
         resource = case.resource
         moved = f"{amount_text(resource, before)} -> {amount_text(resource, after)}"
-        self.factors.append(Factor(f"{resource} {name}", f"{moved}: {why}", source))
+        self._tell(f"{resource} {name}", f"{moved}: {why}", source)
 
     def hold(self, case: Case, hold: Hold) -> None:
         kept = amount_text(case.resource, case.request)
-        self.factors.append(Factor(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source))
+        self._tell(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source)
         self.holds.append(f"{case.resource}: {hold.why}")
+
+    def _tell(self, name: str, detail: str, source: str) -> None:
+        # There are few guards and sources, and many containers that are told of them.
+        self.factors.append(Factor(intern(name), detail, intern(source)))

@@ -115,12 +115,13 @@ class Prometheus(Source[PrometheusSettings]):
             )
             for question in questions
         }
+        names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
         done, whole = 0, sum(map(held.weight, parts)) * len(questions)
         for question in questions:
 
             async def answer(part: Part, question: Question = question) -> None:
                 nonlocal done
-                await _take(server, question, part, grid=grid, into=columns[question.kind])
+                await _take(server, question, part, grid=grid, names=names, into=columns[question.kind])
                 done += held.weight(part)
                 if progress:
                     progress(done / whole)
@@ -223,12 +224,21 @@ def _most(kind: Kind, held: Holdings) -> float:
     ]
 
 
-async def _take(server: Server, question: Question, part: Part, *, grid: Grid, into: Columns) -> None:
+async def _take(
+    server: Server,
+    question: Question,
+    part: Part,
+    *,
+    grid: Grid,
+    names: dict[PodContainer, PodContainer],
+    into: Columns,
+) -> None:
     """Ask for one part, and keep the answer once all of it is known to be sound."""
     asked = Grid(grid.start + part.first * grid.step, grid.step, part.steps)
 
     def read(answer: list[Series]) -> tuple[list[PodContainer], Indices, Rows, Floats]:
-        return [_container(series, question.labels) for series in answer], *samples(answer, asked)
+        found = [_container(series, question.labels) for series in answer]
+        return [names.setdefault(name, name) for name in found], *samples(answer, asked)
 
     containers, which, rows, values = await server.range(question.promql(part.namespaces), asked, read)
     into.lay(containers, which, part.first + rows, values)
