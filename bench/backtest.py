@@ -18,6 +18,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ OOMS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0)
 OURS: list[dict[str, float]] = [
     {"cpu_risk": risk, "memory_risk": ooms} for risk, ooms in zip(RISKS, OOMS, strict=True)
 ]
-OTHERWISE: list[dict[str, float]] = [
-    {"cpu_risk": risk, "unserved": unserved} for unserved in (0.0, 1.0) for risk in RISKS[1:-1]
+OTHERWISE: list[list[dict[str, float]]] = [
+    [{"cpu_risk": risk, "unserved": unserved} for risk in RISKS[1:-1]] for unserved in (0.0, 1.0)
 ]
 """Where only time over the request counts, and where only CPU left unserved does."""
 QUANTILES = (0.8, 0.9, 0.95, 0.98, 0.99)
@@ -77,7 +78,7 @@ def main() -> None:
     wanted = given.sets.split(",") if given.sets else None
     sets = {name: some(trace, given.containers) for name, trace in found(given.traces, wanted)}
     peers = {name: choices for name, choices in PEERS.items() if _installed(name)}
-    runs = [("oracle", {}), *(("trimtab", choice) for choice in (*OURS, *OTHERWISE))]
+    runs = [("oracle", {}), *(("trimtab", choice) for choice in (*OURS, *chain(*OTHERWISE)))]
     runs += [(name, choice) for name, choices in peers.items() for choice in choices]
     results: dict[tuple[str, str], dict[str, Scores]] = {}
     for name, choice in track(runs, description="replaying", console=Console(stderr=True)):
@@ -151,20 +152,22 @@ def pooled(parts: Sequence[Scores]) -> Scores:
 
 
 def at(curve: Curve, key: str, value: float, wanted: str) -> float:
-    """What a curve has at so much harm or cost, between its points; of points that others beat nothing is heard."""
-    front: Curve = []
-    for point in sorted(curve, key=lambda point: (point[key], point[wanted])):
-        if not front or point[wanted] < front[-1][wanted]:
-            front.append(point)
-    places = np.log([max(point[key], 1e-6) for point in front])
-    return float(np.interp(np.log(max(value, 1e-6)), places, [point[wanted] for point in front]))
+    """What a curve has at so much harm or cost, between its points."""
+    ordered = sorted(curve, key=lambda point: point[key])
+    places = np.log([max(point[key], 1e-6) for point in ordered])
+    return float(np.interp(np.log(max(value, 1e-6)), places, [point[wanted] for point in ordered]))
+
+
+def best(curves: Sequence[Curve], key: str, value: float, wanted: str) -> float:
+    """The least that any curve has at so much harm or cost; one that does not go so low has no say."""
+    reaching = [curve for curve in curves if min(point[key] for point in curve) <= value]
+    return min(at(curve, key, value, wanted) for curve in reaching or curves[:1])
 
 
 def show(source: str, results: Mapping[tuple[str, str], Scores]) -> None:
     """One set: trimtab's curve, each peer with its own defaults, and the peers' curves at their hardest."""
     summaries = {key: scores.summary() for key, scores in results.items()}
-    ours = {settings: summary for (name, settings), summary in summaries.items() if name == "trimtab"}
-    plain = [ours[told(choice)] for choice in OURS]
+    curves = [[summaries["trimtab", told(choice)] for choice in choices] for choices in (OURS, *OTHERWISE)]
     head = ("STRATEGY", "SLACK", "UNDER", "P90", "UNSERVED", "CHANGES", "MEMORY", "OOM/DAY", "$/MONTH")
     compared = ("SLACK@UNDER", "SLACK@UNSERVED", "UNDER@SLACK", "P90@UNDER", "$@UNDER", "MEMORY@OOM")
     table = Table(*head, *compared, box=None, title=source, title_justify="left")
@@ -172,24 +175,24 @@ def show(source: str, results: Mapping[tuple[str, str], Scores]) -> None:
         if name == "trimtab":
             table.add_row(f"trimtab {settings}", *figures(summary))
         elif not settings:
-            table.add_row(name, *figures(summary), *([] if name == "oracle" else ratios(plain, summary)))
+            table.add_row(name, *figures(summary), *([] if name == "oracle" else ratios(curves[:1], summary)))
             if name != "oracle":
-                table.add_row(
-                    "  each harm's best", *[""] * (len(head) - 1), *ratios(list(ours.values()), summary)
-                )
+                table.add_row("  each harm's best", *[""] * (len(head) - 1), *ratios(curves, summary))
     console.print(table)
     for harm in ("cpu_under", "cpu_deficit"):
-        hardest(list(ours.values()), summaries, harm)
+        hardest(curves, summaries, harm)
 
 
-def hardest(curve: Curve, summaries: Mapping[tuple[str, str], dict[str, float]], harm: str) -> None:
+def hardest(
+    curves: Sequence[Curve], summaries: Mapping[tuple[str, str], dict[str, float]], harm: str
+) -> None:
     """The point of each peer's curve, within the reach of ours, at which trimtab saves least."""
-    reach = [summary[harm] for summary in curve]
+    reach = [summary[harm] for curve in curves for summary in curve]
     found: dict[str, tuple[float, str]] = {}
     for (name, settings), peer in summaries.items():
         if name in {"trimtab", "oracle"} or not min(reach) <= peer[harm] <= min(max(reach), WORTH_HAVING):
             continue
-        ratio = at(curve, harm, peer[harm], "cpu_slack") / peer["cpu_slack"]
+        ratio = best(curves, harm, peer[harm], "cpu_slack") / peer["cpu_slack"]
         found[name] = max(found.get(name, (0.0, "")), (ratio, settings or "defaults"))
     told_of = ", ".join(f"{name} {ratio:.3f} ({settings})" for name, (ratio, settings) in found.items())
     console.print(f"trimtab's share of their slack where it saves least, by {harm}: {told_of}")
@@ -208,7 +211,7 @@ def figures(summary: Mapping[str, float]) -> list[str]:
     ]
 
 
-def ratios(curve: Curve, peer: Mapping[str, float]) -> list[str]:
+def ratios(curves: Sequence[Curve], peer: Mapping[str, float]) -> list[str]:
     pairs = (
         ("cpu_under", "cpu_slack"),
         ("cpu_deficit", "cpu_slack"),
@@ -218,7 +221,7 @@ def ratios(curve: Curve, peer: Mapping[str, float]) -> list[str]:
         ("ooms_day", "memory_slack"),
     )
     return [
-        f"{at(curve, given, peer[given], asked) / peer[asked]:.3f}" if peer[asked] > 0 else "-"
+        f"{best(curves, given, peer[given], asked) / peer[asked]:.3f}" if peer[asked] > 0 else "-"
         for given, asked in pairs
     ]
 
