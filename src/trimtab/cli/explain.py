@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -67,10 +68,15 @@ def _why_not(survey: Survey) -> str:
     return "there is no such workload; `trimtab scan` lists those that there are"
 
 
+def _plain(scores: dict[str, float]) -> dict[str, float | None]:
+    """JSON knows no NaN: what was not measured is null."""
+    return {name: None if math.isnan(score) else score for name, score in scores.items()}
+
+
 def _rendered(found: Explanation, output: str, *, to_file: bool) -> str:
     if output == "json":
         scores = {
-            each.container.name: {fared.strategy: fared.scores.summary() for fared in each.fared}
+            each.container.name: {fared.strategy: _plain(fared.scores.summary()) for fared in each.fared}
             for each in found.containers
         }
         return json.dumps({**document(found.survey), "backtest": scores}, indent=2) + "\n"

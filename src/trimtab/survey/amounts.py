@@ -10,7 +10,7 @@ GIB = 2**30
 def cpu_text(millicores: float | None) -> str:
     """`250m` below a core, cores from there on."""
     if millicores is None:
-        return "-"
+        return "none"
     if millicores < 1000:
         return f"{millicores:.0f}m"
     cores = millicores / 1000
@@ -20,7 +20,7 @@ def cpu_text(millicores: float | None) -> str:
 def memory_text(count: float | None) -> str:
     """`512Mi` below ten GiB or where that is exact, else `12.5Gi`."""
     if count is None:
-        return "-"
+        return "none"
     if count < GIB:
         return f"{count / MIB:.0f}Mi"
     gib = count / GIB

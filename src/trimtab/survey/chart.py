@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -43,6 +44,7 @@ def chart(
 
 def squeezed(usage: Floats, width: int) -> Floats:
     """At most so many columns, each the highest of its time; NaN where nothing was seen."""
-    pieces = np.array_split(usage, min(width, max(len(usage), 1)))
+    edges = np.linspace(0, len(usage), min(width, max(len(usage), 1)) + 1).round().astype(int)
+    pieces = [usage[begin:end] for begin, end in itertools.pairwise(edges)]
     highest: Floats = np.array([np.fmax.reduce(piece, initial=np.nan) for piece in pieces])
     return highest

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from html import escape
 
+import numpy as np
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +16,7 @@ from trimtab.survey.amounts import cpu_text, memory_text, money_text
 from trimtab.survey.chart import chart, squeezed
 from trimtab.survey.explanation import Explained, Explanation
 from trimtab.survey.headline import change, gaps
-from trimtab.survey.page import MISSING, REQUESTED, STYLE, USED, WASTED
+from trimtab.survey.page import MISSING, REQUESTED, STYLE, USED, WASTED, table_html
 from trimtab.usage.trace import Floats
 
 FARED_HEAD = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOMS A DAY", "A MONTH")
@@ -71,8 +72,8 @@ def _section(found: Explanation, each: Explained) -> str:
     fared = [[escape(cell) for cell in row] for row in _fared_rows(found, each)]
     return (
         f"<h2>Container {escape(each.container.name)}</h2><p>{escape(_summary(found, each))}</p>{plots}"
-        f"<h3>How the numbers came about</h3>{_html_table(('Factor', 'What it did', 'Source'), factors)}"
-        + (f"<h3>On its own history</h3>{_html_table(FARED_HEAD, fared)}" if fared else "")
+        f"<h3>How the numbers came about</h3>{table_html(('Factor', 'What it did', 'Source'), factors)}"
+        + (f"<h3>On its own history</h3>{table_html(FARED_HEAD, fared)}" if fared else "")
     )
 
 
@@ -164,8 +165,7 @@ def _share(value: float) -> str:
 def _svg(usage: Floats, lines: dict[str, float | None], text: Callable[[float], str]) -> str:
     columns = squeezed(usage, PLOT_WIDTH // 2)
     drawn = {name: amount for name, amount in lines.items() if amount is not None}
-    known = columns[~(columns != columns)]  # noqa: PLR0124 - NaN
-    top = 1.08 * max([float(known.max(initial=0.0)), *drawn.values(), 1e-9])
+    top = 1.08 * max([float(np.fmax.reduce(columns, initial=0.0)), *drawn.values(), 1e-9])
 
     def y(amount: float) -> float:
         return PLOT_HEIGHT * (1 - amount / top)
@@ -176,18 +176,15 @@ def _svg(usage: Floats, lines: dict[str, float | None], text: Callable[[float], 
         for place, amount in enumerate(columns.tolist())
         if not math.isnan(amount)
     )
-    across = "".join(
-        f'<path d="M0 {y(amount):.1f}H{PLOT_WIDTH}" stroke="{LINE_COLOURS[name]}" stroke-width="2" stroke-dasharray="6 3"/>'
-        f'<text x="{PLOT_WIDTH + 6}" y="{y(amount) + 5:.1f}" fill="{LINE_COLOURS[name]}">{name} {escape(text(amount))}</text>'
-        for name, amount in drawn.items()
-    )
+    across, below = "", -float(PLOT_HEIGHT)
+    for name, amount in sorted(drawn.items(), key=lambda line: y(line[1])):
+        below = max(y(amount) + 5, below + 15)  # a label never lies on the one above it
+        across += (
+            f'<path d="M0 {y(amount):.1f}H{PLOT_WIDTH}" stroke="{LINE_COLOURS[name]}" stroke-width="2" '
+            f'stroke-dasharray="6 3"/><text x="{PLOT_WIDTH + 6}" y="{below:.1f}" fill="{LINE_COLOURS[name]}">'
+            f"{name} {escape(text(amount))}</text>"
+        )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -10 {PLOT_WIDTH + 180} {PLOT_HEIGHT + 20}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -10 {PLOT_WIDTH + 180} {PLOT_HEIGHT + 40}" '
         f'width="{PLOT_WIDTH + 180}" font-size="13" role="img"><g fill="{USED}">{bars}</g>{across}</svg>'
     )
-
-
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    drawn = "".join(f"<th>{name}</th>" for name in head)
-    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{drawn}</tr>{lines}</table>"

@@ -61,7 +61,9 @@ def _cluster(survey: Survey) -> str:
         + _bars(_resource_bars(survey))
         + _wasters(survey)
         + "<h2>Every container</h2>"
-        + _table(HEAD, [_row(survey, found, each) for found in survey.workloads for each in found.containers])
+        + table_html(
+            HEAD, [_row(survey, found, each) for found in survey.workloads for each in found.containers]
+        )
         + _skipped(survey)
     )
 
@@ -161,7 +163,8 @@ def _row(survey: Survey, found: Surveyed, each: SurveyedContainer) -> tuple[str,
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table_html(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose cells are HTML already."""
     drawn = "".join(f"<th>{name}</th>" for name in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><tr>{drawn}</tr>{lines}</table>"
@@ -171,4 +174,4 @@ def _skipped(survey: Survey) -> str:
     if not survey.skipped:
         return ""
     rows = [(escape(str(each.key)), escape(each.reason)) for each in survey.skipped]
-    return f"<details><summary>Skipped: {len(survey.skipped)}</summary>{_table(('Workload', 'Why'), rows)}</details>"
+    return f"<details><summary>Skipped: {len(survey.skipped)}</summary>{table_html(('Workload', 'Why'), rows)}</details>"

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.usage.sampled import Sampled
 from trimtab.usage.source import Ask, Cost, Source
 from trimtab.usage.usage import Usage
 
@@ -37,10 +38,10 @@ class Reading:
         return self.cost.samples > BIG
 
     def parts(self) -> list[Ask]:
-        """The window in pieces of about equal length."""
-        count = max(1, -(-self.cost.samples // SAMPLES_AT_ONCE))
-        steps = max(1, -(-self.ask.steps // count))
-        ask, length = self.ask, steps * self.ask.step
+        """The window in pieces of equal length, but for the last."""
+        ask = self.ask
+        steps = max(1, ask.steps * SAMPLES_AT_ONCE // max(self.cost.samples, SAMPLES_AT_ONCE))
+        length = steps * ask.step
         begins = [ask.start + number * length for number in range(-(-ask.steps // steps))]
         return [
             Ask(start=begin, end=min(begin + length, ask.end), step=ask.step, namespaces=ask.namespaces)
@@ -54,7 +55,9 @@ async def plan(
     """How to read the last so many seconds; `step` is the width that the user wants, if any."""
 
     async def reading(width: float) -> Reading:
-        ask = Ask.last(window, now=now - width, step=width, namespaces=namespaces)
+        # A row tells of the step that ends then; the only sample of a source without a past is in the one not over.
+        until = now + width if isinstance(source, Sampled) else now
+        ask = Ask.last(window, now=until, step=width, namespaces=namespaces)
         return Reading(ask, await source.cost(ask))
 
     if step is not None:

@@ -16,7 +16,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.cache import Cache
 from trimtab.kube.client import Client
 from trimtab.kube.discovery import discover
-from trimtab.kube.errors import Forbidden, NotFound, describe
+from trimtab.kube.errors import BadRequest, Forbidden, NotFound, describe
 from trimtab.kube.hpas import Hpa, hpas
 from trimtab.kube.informer import Scope
 from trimtab.kube.limits import limit_ranges, quotas
@@ -141,8 +141,11 @@ async def selected(client: Client, kinds: Iterable[Resource], *, labels: str) ->
     shape = metadata()
     found: set[str] = set()
     for resource in kinds:
-        async for record in _records(client, resource, shape, Scope(labels=labels)):
-            found.add(record.uid)
+        try:
+            async for record in _records(client, resource, shape, Scope(labels=labels)):
+                found.add(record.uid)
+        except BadRequest as error:
+            raise TrimtabError(f"--selector {labels}: {error.message}") from None
     return found
 
 

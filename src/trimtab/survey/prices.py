@@ -48,9 +48,9 @@ def read_prices(path: Path | None, *, cpu: float | None = None, memory: float | 
     if path is not None:
         try:
             found = yaml.safe_load(path.read_text()) or {}
-        except (OSError, UnicodeDecodeError) as error:
-            raise TrimtabError(f"--price-file {path}: cannot be read: {error}") from None
-        except yaml.YAMLError as error:
+        except OSError as error:
+            raise TrimtabError(f"--price-file {path}: cannot be read: {error.strerror}") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise TrimtabError(f"--price-file {path}: is no YAML: {' '.join(str(error).split())}") from None
         if not isinstance(found, dict):
             raise TrimtabError(f"--price-file {path}: write it as cpu: 0.03, memory: 0.004, a line each")

@@ -7,7 +7,7 @@ a single look. A source that the user named is never silently replaced by anothe
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.kube.errors import Forbidden
 from trimtab.usage.discovery import find_promql_servers, has_metrics_server
+from trimtab.usage.sampled import Sampled
 from trimtab.usage.source import Health, Source, source
 
 AUTO, PROMETHEUS, METRICS_SERVER = "auto", "prometheus", "metrics-server"
@@ -34,36 +35,49 @@ class Found:
 async def open_source(
     client: Client, *, name: str = AUTO, settings: Mapping[str, Any] | None = None
 ) -> AsyncIterator[Found]:
-    """The source of this name; for `auto`, the best that there is."""
+    """The source of this name; for `auto`, the best of those that the cluster offers and that are well."""
     given = dict(settings or {})
-    why = ""
-    if name == AUTO and not given:
-        try:
-            name = PROMETHEUS if await find_promql_servers(client) else METRICS_SERVER
-        except Forbidden:
-            name, why = METRICS_SERVER, "Services may not be listed to find a Prometheus"
-        if name == METRICS_SERVER and not await has_metrics_server(client):
-            raise TrimtabError(
-                f"{client.connection.context}: no usage to read: {why or 'no Prometheus found'}, and no "
-                "metrics-server; give the address of a Prometheus with --prometheus"
-            )
-    name = PROMETHEUS if name == AUTO else name
-    async with source(name, client=client, **given) as opened:
-        health = await opened.check()
-        if not health.ok:
-            raise TrimtabError(_refusal(name, given, health))
-        # Of sources that sample, only what they see while we look is there: they were not open before.
-        yield Found(opened, _described(name, health), has_past=name == PROMETHEUS)
+    if name == AUTO and given:
+        name = PROMETHEUS
+    candidates = await _offered(client) if name == AUTO else [name]
+    async with AsyncExitStack() as opened:
+        passed_over: list[str] = []
+        for candidate in candidates:
+            found = await opened.enter_async_context(source(candidate, client=client, **given))
+            health = await found.check()
+            if health.ok:
+                said = _described(found, health)
+                yield Found(found, "; ".join([said, *passed_over]), has_past=not isinstance(found, Sampled))
+                return
+            passed_over.append(_refusal(candidate, health))
+        raise TrimtabError("; ".join(passed_over))
 
 
-def _refusal(name: str, given: Mapping[str, Any], health: Health) -> str:
-    where = f"{name} {given['url']}" if "url" in given else name
-    return f"{where}: {health.detail}" + (f"; {health.advice}" if health.advice else "")
+async def _offered(client: Client) -> list[str]:
+    """What the cluster has, the best first."""
+    offered, why = [], "no Prometheus found by the labels of a Service"
+    try:
+        if await find_promql_servers(client):
+            offered.append(PROMETHEUS)
+    except Forbidden:
+        why = "Services may not be listed to find a Prometheus"
+    if await has_metrics_server(client):
+        offered.append(METRICS_SERVER)
+    if not offered:
+        raise TrimtabError(
+            f"{client.connection.context}: no usage to read: {why}, and no metrics-server; "
+            "give the address of a Prometheus with --prometheus"
+        )
+    return offered
 
 
-def _described(name: str, health: Health) -> str:
+def _refusal(name: str, health: Health) -> str:
+    return f"{name}: {health.detail}; {health.advice or f'see that {name} is there, and its address'}"
+
+
+def _described(found: Source[Any], health: Health) -> str:
     """What was found, in a few words."""
-    if name == METRICS_SERVER:
-        return "metrics-server alone: one look at the present, low confidence"
+    if isinstance(found, Sampled):
+        return f"{found.name} alone: one look at the present, low confidence"
     detail = health.detail.partition("; ")[0]
-    return f"{name.capitalize()} at {detail}" if name == PROMETHEUS else f"{name}: {detail}"
+    return f"{found.name.capitalize()} at {detail}" if found.name == PROMETHEUS else f"{found.name}: {detail}"

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.kube.pods import Resources
 from trimtab.survey.amounts import cpu_text, memory_text, money_text
 from trimtab.survey.findings import Survey, Surveyed, SurveyedContainer
 from trimtab.survey.headline import (
@@ -115,9 +116,15 @@ def _compared(survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]
         sizes = [each.should, *(each.compared[name] for name in survey.compared)]
         table.add_row(
             Text(short_name(found, each), overflow="fold"),
-            *(f"{cpu_text(size.cpu_request)} {memory_text(size.memory_request)}" for size in sizes),
+            *map(_size, sizes),
         )
     return table
+
+
+def _size(size: Resources) -> str:
+    if size.cpu_request is None and size.memory_request is None:
+        return "-"
+    return f"{cpu_text(size.cpu_request)} {memory_text(size.memory_request)}"
 
 
 def _skipped(survey: Survey) -> Iterator[RenderableType]:

@@ -1,0 +1,242 @@
+"""Twenty workloads of eight kinds on the real API server, made by its own controllers, and a real Prometheus with their past.
+
+No pod runs: there is a node by name only. What each container used is written down as a kubelet would have reported
+it, under the names that the controllers gave its pods.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError
+
+from harness.cluster import Cluster
+from harness.objects import node
+from harness.process import wait_for
+from usage.recording import CPU, MEMORY, T0, Recording, named
+
+MIB = 2.0**20
+SCRAPE = 120.0
+DAYS = 1.25
+NODE = "survey-node"
+GROUP = "survey.example"
+PATHS = {
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "CronJob": "/apis/batch/v1/namespaces/{}/cronjobs",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Fleet": f"/apis/{GROUP}/v1/namespaces/{{}}/fleets",
+}
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A workload, the size of its one container, and what that uses at its highest."""
+
+    kind: str
+    name: str
+    replicas: int = 1
+    cpu: str | None = "500m"
+    memory: str | None = "512Mi"
+    cpu_limit: str | None = None
+    memory_limit: str | None = None
+    cores: float = 0.1
+    mib: float = 100.0
+    throttled: float = 0.0
+
+    @property
+    def manifest(self) -> Object:
+        labels = {"app": self.name, "tier": "front" if self.name.startswith("web") else "back"}
+        pod: Object = {"metadata": {"labels": labels}, "spec": self._pod}
+        own: Object = {"selector": {"matchLabels": {"app": self.name}}, "template": pod}
+        match self.kind:
+            case "Pod":
+                own = self._pod
+            case "Job":
+                own = {"template": pod}
+            case "CronJob":
+                own = {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": pod}}}
+            case "StatefulSet":
+                own |= {"replicas": self.replicas, "podManagementPolicy": "Parallel"}
+            case "Deployment" | "ReplicaSet" | "Fleet":
+                own["replicas"] = self.replicas
+        group = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1", "Fleet": f"{GROUP}/v1"}
+        return {
+            "apiVersion": group.get(self.kind, "apps/v1"),
+            "kind": self.kind,
+            "metadata": {"name": self.name, "labels": labels},
+            "spec": own,
+        }
+
+    @property
+    def _pod(self) -> Object:
+        asked = {"cpu": self.cpu, "memory": self.memory}
+        capped = {"cpu": self.cpu_limit, "memory": self.memory_limit}
+        sizes = {
+            name: {resource: amount for resource, amount in amounts.items() if amount}
+            for name, amounts in (("requests", asked), ("limits", capped))
+        }
+        container = {"name": "app", "image": "registry.example/app:1", "resources": sizes}
+        ends = {"restartPolicy": "Never"} if self.kind in {"Job", "CronJob"} else {}
+        return {"containers": [container], "nodeName": NODE if self.kind == "Pod" else None, **ends}
+
+
+WORKLOADS = (
+    Made("Deployment", "web", 3, cpu="2", memory="2Gi", memory_limit="2Gi", cores=0.3, mib=300),
+    Made("Deployment", "web-api", 4, cpu="1", memory="1Gi", cores=0.2, mib=400),
+    Made("Deployment", "starved", 2, cpu="100m", memory="256Mi", memory_limit="256Mi", cores=0.2, mib=250),
+    Made("Deployment", "throttled", 2, cpu="200m", cpu_limit="200m", cores=0.2, mib=90, throttled=0.4),
+    Made("Deployment", "naked", 2, cpu=None, memory=None, cores=0.15, mib=120),
+    Made("Deployment", "right", cpu="120m", memory="120Mi", cores=0.1, mib=100),
+    Made("Deployment", "scaled", 2, cpu="1", memory="1Gi", cores=0.6, mib=200),
+    Made("Deployment", "idle", cpu="4", memory="8Gi", cores=0.01, mib=40),
+    Made("Deployment", "asleep", 0),
+    Made("Deployment", "unseen"),
+    Made("StatefulSet", "db", 2, cpu="2", memory="4Gi", memory_limit="4Gi", cores=0.8, mib=3000),
+    Made("StatefulSet", "cache", 1, cpu="500m", memory="1Gi", cores=0.05, mib=700),
+    Made("DaemonSet", "logs", cpu="200m", memory="256Mi", cores=0.03, mib=60),
+    Made("DaemonSet", "mesh", cpu="100m", memory="128Mi", cores=0.05, mib=90),
+    Made("ReplicaSet", "legacy", 2, cpu="500m", memory="512Mi", cores=0.1, mib=100),
+    Made("Job", "import", cpu="1", memory="1Gi", cores=0.5, mib=400),
+    Made("Job", "reindex", cpu="2", memory="2Gi", cores=0.4, mib=300),
+    Made("CronJob", "nightly", cpu="1", memory="1Gi", cores=0.5, mib=400),
+    Made("Pod", "debug", cores=0.01, mib=20),
+    Made("Fleet", "ranks", 2, cpu="500m", memory="512Mi", cores=0.1, mib=100),
+)
+
+FLEET: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"fleets.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"plural": "fleets", "singular": "fleet", "kind": "Fleet"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+                "subresources": {
+                    "status": {},
+                    "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+                },
+            }
+        ],
+    },
+}
+
+
+Ask = Callable[..., tuple[int, str, str]]
+"""Runs a command: its exit code, what it printed, and what it said on stderr."""
+
+
+@dataclass(frozen=True)
+class Town:
+    """A scene with its past."""
+
+    cluster: Cluster
+    namespace: str
+    prometheus: str
+
+    @property
+    def options(self) -> list[str]:
+        """Where a command finds them."""
+        return ["--kubeconfig", str(self.cluster.kubeconfig), "--prometheus", self.prometheus]
+
+
+class Scene:
+    """The workloads in one namespace."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    def make(self) -> None:
+        """All of them, with the pods that their controllers make."""
+        with suppress(HTTPError):  # it may be there from another test
+            self.cluster.call("POST", "/api/v1/nodes", node(NODE))
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(FLEET))
+        self.cluster.kubectl("wait", "--for=condition=Established", f"crd/fleets.{GROUP}")
+        for made in WORKLOADS:
+            self.cluster.call("POST", PATHS[made.kind].format(self.namespace), made.manifest)
+        self.cluster.kubectl("create", "job", "nightly-1", "--from=cronjob/nightly", "-n", self.namespace)
+        for number in range(2):
+            self._make_pod_of_fleet(number)
+        wanted = {made.name: made.replicas for made in WORKLOADS}
+        wait_for(
+            lambda: {name: len(self.pods(name)) for name in wanted} == wanted,
+            what="pods of every workload",
+            timeout=120,
+        )
+
+    def pods(self, app: str) -> list[str]:
+        found = self.cluster.call("GET", f"{PATHS['Pod'].format(self.namespace)}?labelSelector=app={app}")
+        return sorted(pod["metadata"]["name"] for pod in found["items"])
+
+    def recording(self, *, now: float | None = None) -> str:
+        """What a Prometheus would hold of them by now."""
+        recording, now = Recording(), now or time.time()
+        for made in WORKLOADS:
+            for pod in self.pods(made.name) if made.name != "unseen" else ():
+                _record(recording, made, named(pod, namespace=self.namespace), now=now)
+        return recording.text
+
+    def _make_pod_of_fleet(self, number: int) -> None:
+        """There is no controller of the custom kind: its pods are made for it."""
+        (made,) = (made for made in WORKLOADS if made.kind == "Fleet")
+        path = PATHS["Fleet"].format(self.namespace)
+        uid = self.cluster.call("GET", f"{path}/{made.name}")["metadata"]["uid"]
+        owner = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": "Fleet",
+            "name": made.name,
+            "uid": uid,
+            "controller": True,
+        }
+        template = made.manifest["spec"]["template"]
+        metadata = {"name": f"{made.name}-{number}", "ownerReferences": [owner], **template["metadata"]}
+        body = {"metadata": metadata, "spec": {**template["spec"], "nodeName": NODE}}
+        self.cluster.call("POST", PATHS["Pod"].format(self.namespace), body)
+
+
+def _record(recording: Recording, made: Made, labels: dict[str, str], *, now: float) -> None:
+    times = list(_times(now, made))
+    day = [0.5 - 0.5 * math.cos(2 * math.pi * t / 86400) for t in times]
+    used, total = [], 0.0
+    for share in day:
+        total += made.cores * (0.5 + 0.5 * share) * SCRAPE
+        used.append(total)
+    recording.add(CPU, labels, zip(_since(times), used, strict=True))
+    memory = [made.mib * MIB * (0.9 + 0.1 * share) for share in day]
+    recording.add(MEMORY, labels, zip(_since(times), memory, strict=True))
+    periods: Callable[[float], float] = lambda t: 10 * (t - times[0])  # noqa: E731 - ten a second
+    if made.cpu_limit:
+        for metric, share in (("periods", 1.0), ("throttled_periods", made.throttled)):
+            values = [share * periods(t) for t in times]
+            recording.add(
+                f"container_cpu_cfs_{metric}_total", labels, zip(_since(times), values, strict=True)
+            )
+
+
+def _times(now: float, made: Made) -> Iterator[float]:
+    first = now - DAYS * 86400
+    for number in range(int(DAYS * 86400 / SCRAPE) + 1):
+        t = first + number * SCRAPE
+        if made.kind != "CronJob" or t % 86400 < 7200:
+            yield t
+
+
+def _since(times: list[float]) -> list[float]:
+    return [t - T0 for t in times]

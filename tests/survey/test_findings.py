@@ -1,0 +1,136 @@
+"""What a survey comes to: prices, dangers, severities, thresholds, consumption."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.records import workload
+from survey.surveys import container, survey, surveyed
+from trimtab.errors import TrimtabError
+from trimtab.kube.pods import Resources
+from trimtab.kube.resources import STATEFUL_SETS
+from trimtab.sizing.evidence import Evidence, Kill
+from trimtab.sizing.recommendation import MIB
+from trimtab.survey.amounts import cpu_text, memory_text, money_text
+from trimtab.survey.consumption import Consumed, Consumption
+from trimtab.survey.prices import Prices, read_prices
+from trimtab.survey.risk import Severity, risks, severity
+from trimtab.survey.threshold import Threshold
+from trimtab.usage.owners import Owners, WorkloadContainer
+from trimtab.usage.usage import PodContainer, Usage
+
+
+def test_without_prices_opencosts_are_taken() -> None:
+    month = Prices().of(Resources(1000, None, 1024 * MIB, None))
+    assert month == pytest.approx(730 * (0.031611 + 0.004237))
+
+
+def test_a_price_given_by_itself_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text("cpu: 0.05\ncurrency: €\n")
+    prices = read_prices(file, memory=0.01)
+    assert (prices.cpu, prices.memory, prices.currency) == (0.05, 0.01, "€")
+
+
+@pytest.mark.parametrize("text", ["- 1", "cpu: [", "cpu: cheap", "gpu: 1", "cpu: .nan"])
+def test_a_price_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "prices").write_text(text)
+    with pytest.raises(TrimtabError, match="price"):
+        read_prices(tmp_path / "prices")
+
+
+def test_a_kill_a_peak_at_the_limit_and_throttling_are_dangers() -> None:
+    capped = Resources(100, 200, 64 * MIB, 128 * MIB)
+    well = Evidence(samples=9, throttled=0.01)
+    assert risks(capped, well, Consumed(memory_peak=100 * MIB)) == ()
+    assert risks(capped, well, Consumed(memory_peak=125 * MIB)) == ("OOM",)
+    assert risks(Resources(), Evidence(kills=(Kill(1.0, 2),)), Consumed()) == ("OOM",)
+    assert risks(capped, Evidence(throttled=0.3), Consumed()) == ("throttling",)
+
+
+def test_a_danger_outranks_money_and_money_outranks_tidiness() -> None:
+    ranked = [
+        severity(found=("OOM",), wasted=-9.0, changes=False, lacks_requests=False),
+        severity(found=(), wasted=60.0, changes=True, lacks_requests=False),
+        severity(found=(), wasted=-1.0, changes=True, lacks_requests=True),
+        severity(found=(), wasted=0.5, changes=True, lacks_requests=False),
+        severity(found=(), wasted=0.0, changes=False, lacks_requests=False),
+    ]
+    assert ranked == [Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM, Severity.LOW, Severity.NONE]
+
+
+def test_waste_counts_replicas_and_what_is_missing_does_not_lessen_it() -> None:
+    small, large = Resources(100, None, 0, None), Resources(300, None, 0, None)
+    found = survey(
+        surveyed("wide", container(has=large, should=small, pods=5), pods=5),
+        surveyed("narrow", container(has=small, should=large)),
+    )
+    assert (found.cpu.requested, found.cpu.wasted, found.cpu.missing) == (1600, 1000, 200)
+    assert found.wasted == pytest.approx(Prices().of_cpu(1000))
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("waste", True),
+        ("waste>30%", True),
+        ("waste>90%", False),
+        ("waste>=300", True),
+        ("waste > 319", False),
+        ("risk", True),
+        ("risk>2", False),
+        ("oom>=1", True),
+        ("throttling>1", False),
+        ("UNSET", True),
+    ],
+)
+def test_a_threshold_is_met_or_not(text: str, broken: bool) -> None:  # noqa: FBT001 - a table of answers
+    assert bool(Threshold.parse(text).broken_by([survey()])) is broken
+
+
+@pytest.mark.parametrize("text", ["", "waste<3", "risk>30%", "waste>much", "luck>1"])
+def test_a_threshold_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(TrimtabError, match="--fail-on"):
+        Threshold.parse(text)
+
+
+def test_consumption_is_of_all_pods_since_the_first_was_seen_and_gaps_of_the_source_are_no_rest() -> None:
+    owners = Owners([workload("db", resource=STATEFUL_SETS)])
+    pods = tuple(PodContainer("shop", f"db-{number}", "app") for number in range(2))
+    nan = np.nan
+    consumption = Consumption()
+    first = np.array([[nan, nan], [0.5, nan]])
+    second = np.array([[0.5, 1.0], [nan, nan]])
+    everyone = (*pods, PodContainer("shop", "stranger", "app"))
+    for start, cpu, others in ((0.0, first, [0.1, 0.1]), (120.0, second, [0.1, nan])):
+        grid = np.column_stack([cpu, others])
+        consumption.take_in(Usage(everyone, start, 60.0, grid, grid * MIB), owners)
+    found = consumption.of(WorkloadContainer("shop", "StatefulSet", "db", "app"))
+    assert found == pytest.approx(Consumed(1000.0, 1.0 * MIB, 1.5, 1000.0, 1.0 * MIB))
+    assert consumption.of(WorkloadContainer("shop", "StatefulSet", "other", "app")) == Consumed()
+
+
+def test_amounts_are_short() -> None:
+    assert [cpu_text(amount) for amount in (None, 0, 12, 999, 1000, 1250, 12_345, 250_400)] == [
+        "none",
+        "0m",
+        "12m",
+        "999m",
+        "1",
+        "1.25",
+        "12.3",
+        "250",
+    ]
+    assert [memory_text(amount * MIB) for amount in (64, 1024, 1536, 102400)] == [
+        "64Mi",
+        "1Gi",
+        "1.5Gi",
+        "100Gi",
+    ]
+    assert [money_text(amount) for amount in (0.5, 99.994, 1234.5, -3)] == [
+        "$0.50",
+        "$99.99",
+        "$1,234",
+        "-$3.00",
+    ]

@@ -1,0 +1,94 @@
+"""A survey in every form in which it is told, held to what was once found good.
+
+`TRIMTAB_GOLDEN=write pytest tests/survey/test_forms.py` writes them anew, to be looked at before they are kept.
+"""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from rich.console import Console
+
+from survey.surveys import survey
+from trimtab.survey.document import csv_text, document
+from trimtab.survey.markdown import markdown
+from trimtab.survey.page import page
+from trimtab.survey.table import renderables
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def printed(width: int, *, top: int = 10, terminal: bool = False) -> str:
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        width=width,
+        force_terminal=terminal,
+        color_system="standard" if terminal else None,
+        highlight=False,
+        legacy_windows=False,
+    )
+    for line in renderables(survey(), width=width, top=top):
+        console.print(line)
+    return text.getvalue()
+
+
+FORMS: dict[str, Callable[[], str]] = {
+    "narrow.txt": lambda: printed(80),
+    "wide.txt": lambda: printed(160),
+    "colours.txt": lambda: printed(80, terminal=True),
+    "survey.json": lambda: json.dumps(document(survey()), indent=2) + "\n",
+    "survey.yaml": lambda: yaml.safe_dump(document(survey()), sort_keys=False),
+    "survey.csv": lambda: csv_text([survey(), survey(context="staging")]),
+    "survey.md": lambda: markdown(survey(), top=2),
+    "survey.html": lambda: page([survey(), survey(context="staging")]),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_is_as_it_was_found_good(name: str) -> None:
+    told, golden = FORMS[name](), GOLDEN / name
+    if os.environ.get("TRIMTAB_GOLDEN") == "write":
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(told)
+    assert told == golden.read_text()
+
+
+def test_a_table_fits_eighty_columns() -> None:
+    assert max(map(len, printed(80).splitlines())) <= 80
+
+
+def test_without_a_terminal_there_are_no_colours() -> None:
+    assert "\x1b" not in printed(80)
+    assert "\x1b" in printed(80, terminal=True)
+
+
+def test_a_short_table_says_how_much_more_there_is() -> None:
+    assert "… and 3 more" in printed(80, top=1)
+    assert "more: --top 0" not in printed(80, top=0)
+
+
+def test_csv_has_a_row_a_container_of_every_cluster() -> None:
+    rows = list(csv.DictReader(io.StringIO(FORMS["survey.csv"]())))
+    assert [row["context"] for row in rows] == ["prod"] * 5 + ["staging"] * 5
+    assert rows[0]["risks"] == "OOM"
+    assert rows[2]["container"] == "mesh|proxy"
+
+
+def test_a_name_cannot_break_a_markdown_table() -> None:
+    row = next(line for line in markdown(survey(), top=0).splitlines() if "mesh" in line)
+    assert row.replace("\\|", "").count("|") == 9
+
+
+def test_the_page_fetches_nothing_and_its_charts_are_sound() -> None:
+    text = FORMS["survey.html"]()
+    assert "<script" not in text
+    assert "src=" not in text
+    for chart in text.split("<svg ")[1:]:
+        ET.fromstring("<svg " + chart.partition("</svg>")[0] + "</svg>")
