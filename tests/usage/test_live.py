@@ -1,4 +1,4 @@
-"""A real container, a real metrics-server: what is sampled is what it does."""
+"""A real container, a real kubelet, a real metrics-server: what is sampled is what it does."""
 
 import asyncio
 import math
@@ -46,18 +46,21 @@ def busy(node_cluster: Cluster, namespace: str) -> PodContainer:
     return PodContainer(namespace, "busy", "worker")
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"), [("metrics-server", {}), ("kubelet", {"reach": "direct", "address": "Hostname"})]
+)
 async def test_a_real_container_is_sampled_and_remembered(
-    busy: PodContainer, client: Client, tmp_path: Path
+    name: str, settings: dict[str, str], busy: PodContainer, client: Client, tmp_path: Path
 ) -> None:
     address = tmp_path / "trimtab.db"
     async with Store.open(address) as store:
-        async with source("metrics-server", client=client, store=store, interval=1) as live:
+        async with source(name, client=client, store=store, interval=1, **settings) as live:
             async with asyncio.timeout(120):
                 while not (usage := await _last(live, busy.namespace)).cpu.size or not (usage.cpu > 0).any():
                     await asyncio.sleep(0.5)
         _is_the_worker(usage, busy)
     async with Store.open(address) as store:
-        again = source("metrics-server", store=store)  # without a cluster: from what was kept alone
+        again = source(name, store=store)  # without a cluster: from what was kept alone
         _is_the_worker(await _last(again, busy.namespace), busy)
         await conforms(again, Ask.last(600, now=time.time(), step=60))
 
@@ -72,8 +75,9 @@ def _is_the_worker(usage: Usage, busy: PodContainer) -> None:
     assert 0 < usage.memory[usage.memory > 0].max() < 64 * MIB
 
 
-async def test_without_a_cluster_and_a_past_there_is_nothing_to_read() -> None:
-    live = source("metrics-server")
+@pytest.mark.parametrize("name", ["metrics-server", "kubelet"])
+async def test_without_a_cluster_and_a_past_there_is_nothing_to_read(name: str) -> None:
+    live = source(name)
     assert (await live.check()).advice == "give a client"
     with pytest.raises(SourceRefused):
         await live.read(Ask.last(600, now=time.time(), step=60))
@@ -94,3 +98,11 @@ def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
 def test_an_answer_that_is_no_list_of_metrics_is_refused() -> None:
     with pytest.raises(BadAnswer, match="no list of PodMetrics"):
         samples(b'{"items": [{"metadata": {}}]}')
+
+
+async def test_a_node_that_the_api_server_will_not_ask_is_told_of(client: Client) -> None:
+    """It never passes a question on to loopback, where the node of these tests is."""
+    health = await source("kubelet", client=client, reach="proxy").check()
+    assert not health.ok
+    assert "address not allowed" in health.detail
+    assert "nodes/proxy" in health.advice
