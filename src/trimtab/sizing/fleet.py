@@ -22,7 +22,7 @@ from trimtab.sizing.witness import Booleans, Witness, WitnessSettings
 K = TypeVar("K", bound=tuple[Any, ...])
 
 LEAST_ROWS = 16
-SPARE = 1.25
+SPARE = 1.1
 """Rows made for each one that is needed."""
 
 
