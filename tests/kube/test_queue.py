@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import looptime
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
@@ -154,6 +155,22 @@ async def test_a_delayed_key_waits_for_its_time() -> None:
         await asyncio.sleep(61)
     assert bench.started == [("b", 30.0), ("a", 60.0)]
     assert len(queue) == 0
+
+
+def test_a_delay_that_is_over_at_once_is_one_too() -> None:
+    """Its timer is of another kind in the loop that the operator runs on."""
+
+    async def come_back_soon() -> list[str]:
+        bench = Bench()
+        queue = WorkQueue("q", bench)
+        async with running(queue):
+            for key in ("a", "b", "c"):
+                queue.add(key, 1e-9)
+            while len(bench.started) < 3:
+                await asyncio.sleep(0)
+        return bench.keys
+
+    assert sorted(uvloop.run(come_back_soon())) == ["a", "b", "c"]
 
 
 @pytest.mark.looptime

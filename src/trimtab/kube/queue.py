@@ -70,7 +70,8 @@ class WorkQueue(Generic[K]):
         self._delayed: Schedule[K] = Schedule()
         self._working: dict[K, _Attempt] = {}
         self._failures: dict[K, int] = {}  # in a row; a key that succeeds or is forgotten leaves
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.Handle | None = None
+        self._alarm_at = math.inf  # uvloop's handle of a time that has come cannot tell
         self._some_ready = asyncio.Event()
         self._all_done = asyncio.Event()
         # Counted when asked for: setting them at every step would cost as much as the rest of the queue.
@@ -197,11 +198,12 @@ class WorkQueue(Generic[K]):
     def _set_alarm(self) -> None:
         """One timer for all delayed keys; it rings at or before the first, and a ring for nothing does no harm."""
         due = self._delayed.next_time
-        if due is None or (self._alarm is not None and self._alarm.when() <= due):
+        if due is None or (self._alarm is not None and self._alarm_at <= due):
             return
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = asyncio.get_running_loop().call_at(due, self._ring, due)
+        self._alarm_at = due
 
     def _ring(self, due: float) -> None:
         self._alarm = None
