@@ -40,6 +40,7 @@ def pod(
     exits: Mapping[str, Exit] | None = None,
     phase: str = "Running",
     restarts_when_resized: bool = False,
+    waiting: str = "",
     version: int = 1,
 ) -> Pod:
     sizes = sizes or {"web": SMALL}
@@ -69,7 +70,7 @@ def pod(
                 name=each,
                 ready=ready,
                 restarts=0,
-                waiting="",
+                waiting=waiting,
                 applied=effective[each],
                 last_exit=(exits or {}).get(each),
             )

@@ -25,7 +25,7 @@ from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.pace import RetryRule
 from trimtab.kube.pods import Resources
-from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, PODS
+from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, PODS, Resource
 from trimtab.kube.workloads import WorkloadKey
 
 BEFORE = Resources(100, 200, 64 * MIB, 128 * MIB)
@@ -107,6 +107,23 @@ async def test_marks_and_sizes_are_owned_apart_and_nothing_else_is_touched(
     assert "f:resources" in owners(found)["trimtab.io Apply"]
     assert "f:annotations" not in owners(found)["trimtab.io Apply"]
     assert "f:spec" not in owners(found)["trimtab.io-marks Apply"]
+
+
+async def test_a_kind_that_is_found_later_is_known_from_then_on(
+    client: Client, live: LiveCluster, namespace: str
+) -> None:
+    await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
+    found: list[Resource] = []
+    events = EventRecorder(
+        client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
+    )
+    later = LiveCluster(client, events, kinds=lambda: found)
+    key = WorkloadKey("CronJob", namespace, "web")
+    assert await later.workload(key) is None
+    found.append(CRON_JOBS)
+    known = await later.workload(key)
+    assert known
+    assert [each.name for each in known.containers] == ["web", "side"]
 
 
 async def test_marks_are_not_written_over_what_was_not_seen(

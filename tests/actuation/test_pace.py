@@ -117,3 +117,16 @@ def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
             assert report.again
         world.pass_time(5)
     assert world.sizes == {(("web", LARGE),)}
+
+
+def test_another_pace_holds_from_now_on_and_what_is_held_stays_held() -> None:
+    one = Limit(at_once=1, per_minute=1000)
+    pace = pacer(node=one)
+    assert pace.take("first", HERE, urgency=Urgency.UP, now=NOW) == NOW
+    assert pace.take("second", HERE, urgency=Urgency.UP, now=NOW) > NOW
+    pace.adopt(Pace(cluster=WIDE, namespace=WIDE, node=Limit(at_once=2, per_minute=1000)))
+    assert pace.take("second", HERE, urgency=Urgency.UP, now=NOW + 1) == NOW + 1
+    assert pace.take("third", HERE, urgency=Urgency.UP, now=NOW + 1) > NOW + 1
+    pace.adopt(Pace(cluster=one, namespace=WIDE, node=WIDE))
+    pace.give_back(["first"])
+    assert pace.take("third", HERE, urgency=Urgency.UP, now=NOW + 5) > NOW + 5

@@ -132,6 +132,14 @@ def test_who_was_killed_for_memory_keeps_more_of_it_whatever_still_falls() -> No
     assert marks_of(step(alone, again, now=NOW + 2)).change.phase is Phase.VERIFYING  # type: ignore[union-attr]
 
 
+def test_a_pod_between_two_starts_is_resized_when_it_runs() -> None:
+    falling = pod(ready=False, waiting="CrashLoopBackOff")
+    raised = begun(situation(wish(urgent=True), pods=[falling]))
+    assert "has yet to take effect on web-0" in why(step(raised, [falling]))
+    (resize,) = step(raised, [pod(ready=False)])
+    assert isinstance(resize, ResizePod)
+
+
 @pytest.mark.parametrize(
     ("pods", "unready", "begins"), [(1, 1, False), (9, 1, False), (20, 2, True), (20, 3, False)]
 )

@@ -74,11 +74,18 @@ def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[
     urgency = Urgency.UP if grows(change.before, change.after) else Urgency.DOWN
     behind = [pod for pod in pods if not has_size(pod, change.after)]
     if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
-        deeds += [ResizePod(pod, _after(pod, change), urgency) for pod in behind]
+        deeds += [ResizePod(pod, _after(pod, change), urgency) for pod in behind if not _falls(pod)]
     elif change.way is Way.RECREATE and not situation.unwell:
         # Only the pods of before: to evict one that has just come, and is of another size, would never end.
         deeds += [EvictPod(pod, urgency) for pod in behind if pod.created <= change.since][:1]
     return deeds
+
+
+def _falls(pod: Pod) -> bool:
+    """Whether a container waits to be started again. A resize meanwhile would never reach the cgroup of the pod itself
+    (seen with Kubernetes 1.36), and more memory would be of no use; once it runs, it does.
+    """
+    return any(state.waiting == "CrashLoopBackOff" for state in pod.states)
 
 
 def _after(pod: Pod, change: Change) -> Sizes:
