@@ -185,9 +185,9 @@ class Scene:
         found = self.cluster.call("GET", f"{PATHS['Pod'].format(self.namespace)}?labelSelector=app={app}")
         return sorted(pod["metadata"]["name"] for pod in found["items"])
 
-    def recording(self, *, now: float | None = None) -> str:
-        """What a Prometheus would hold of them by now."""
-        recording, now = Recording(), now or time.time()
+    def recording(self) -> str:
+        """What a Prometheus would hold of them in an hour: so that it does not grow old while tests look at it."""
+        recording, now = Recording(), time.time() + 3600
         for made in WORKLOADS:
             for pod in self.pods(made.name) if made.name != "unseen" else ():
                 _record(recording, made, named(pod, namespace=self.namespace), now=now)

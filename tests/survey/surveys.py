@@ -95,7 +95,7 @@ def survey(*workloads: Surveyed, context: str = "prod", **more: object) -> Surve
         refused={"secret": "pods is forbidden"},
         troubles={},
         compared=("vpa", "krr"),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 

@@ -6,8 +6,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from rich.progress import Progress
 
 from trimtab.api import Duration, DurationError
 from trimtab.errors import TrimtabError
-from trimtab.kube.auth import load_connection
+from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.client import Client
+from trimtab.kube.errors import Unauthorized, Unreachable
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.survey import past
 from trimtab.survey.findings import Survey
@@ -40,8 +41,7 @@ class Looking:
     """The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config."""
 
     prometheus: str | None = None
-    """The address of a Prometheus, Thanos, Mimir or VictoriaMetrics, like http://127.0.0.1:9090; found by the labels of
-    its Service when not given."""
+    """The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; found by its Service's labels when not given."""
 
     source: str = AUTO
     """The usage source to read: auto takes a Prometheus where there is one, and metrics-server otherwise."""
@@ -76,7 +76,7 @@ class Looking:
         """One look, with its progress on stderr."""
         if not self.days > 0:
             raise TrimtabError(f"--days {self.days:g}: must be more than 0")
-        settings = _pairs("--source-setting", self.source_setting)
+        settings = pairs("--source-setting", self.source_setting)
         if self.prometheus:
             settings["url"] = self.prometheus
         connection = load_connection(kubeconfig=self.kubeconfig, context=context)
@@ -84,6 +84,7 @@ class Looking:
         rate = RateLimit(per_second=100, burst=200)
         async with (
             Client(connection, rate=rate, retry=RetryRule(attempts=2), timeout=30) as client,
+            _plainly_refused(connection),
             open_source(client, name=self.source, settings=settings) as found,
         ):
             with shown_progress(connection.context) as told:
@@ -95,7 +96,7 @@ class Looking:
                     kinds=kinds,
                     names=names,
                     strategy=self.strategy,
-                    settings=_pairs("--setting", self.setting),
+                    settings=pairs("--setting", self.setting),
                     compare=compare,
                     window=self.days * DAY if found.has_past else A_LOOK,
                     step=step if found.has_past else A_MINUTE,
@@ -117,6 +118,21 @@ class Looking:
         if seconds < 1:
             raise TrimtabError(f"--step {self.step}: must be at least 1s")
         return seconds
+
+
+@asynccontextmanager
+async def _plainly_refused(connection: Connection) -> AsyncIterator[None]:
+    """The two refusals that everybody meets, with what to do about them."""
+    try:
+        yield
+    except Unauthorized:
+        raise TrimtabError(
+            f"{connection.context}: Unauthorized: the credentials are wrong or have expired; log in again"
+        ) from None
+    except Unreachable:
+        raise TrimtabError(
+            f"{connection.context}: cannot connect to {connection.server}; see that it is up, or choose a --context"
+        ) from None
 
 
 @contextmanager
@@ -156,7 +172,8 @@ def _tell_cost(reading: past.Reading) -> None:
         print(f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr)
 
 
-def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """Settings that are given as name=value."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")

@@ -7,16 +7,13 @@ was refused is kept beside what was found (`refused`, `troubles`), so that a par
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from typing import Generic, TypeVar
-
-import msgspec
+from collections.abc import Collection, Sequence
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.cache import Cache
 from trimtab.kube.client import Client
 from trimtab.kube.discovery import discover
-from trimtab.kube.errors import BadRequest, Forbidden, NotFound, describe
+from trimtab.kube.errors import Forbidden, NotFound
 from trimtab.kube.hpas import Hpa, hpas
 from trimtab.kube.informer import Scope
 from trimtab.kube.limits import limit_ranges, quotas
@@ -24,7 +21,7 @@ from trimtab.kube.metadata import Metadata, metadata
 from trimtab.kube.nodes import nodes
 from trimtab.kube.ownership import OWNER, Ownership, owner_uid
 from trimtab.kube.pods import Pod, pods
-from trimtab.kube.records import Folding, R, Shape
+from trimtab.kube.records import Folding, Shape
 from trimtab.kube.resources import (
     HPAS,
     LIMIT_RANGES,
@@ -39,18 +36,12 @@ from trimtab.kube.workloads import BUILT_IN, Workload, kind_name, workloads
 from trimtab.operator.catalog import target_of
 from trimtab.operator.neighbourhood import Neighbourhood
 from trimtab.sizing.surroundings import Surroundings
+from trimtab.survey.listing import EVERYWHERE, Listing, records
 from trimtab.usage.owners import Owners
 
-W = TypeVar("W")
-
-EVERYWHERE = (None,)
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 WITHOUT_OWNER = "!pod-template-hash,!rollouts-pod-template-hash"
 """Of ReplicaSets only those that no Deployment or Rollout made are workloads; of the others the metadata will do."""
-
-
-class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
-    items: tuple[W, ...] | None = None
 
 
 class Picture:
@@ -101,7 +92,7 @@ class Picture:
             resource: Cache({OWNER: owner_uid}) for resource in (*BUILT_IN, *custom)
         }
         ranges, quota, machines = Cache(), Cache(), Cache()  # type: ignore[var-annotated]
-        listing = _Listing(client, scopes, self.troubles)
+        listing = Listing(client, scopes, self.troubles)
         async with asyncio.TaskGroup() as group:
             for resource, cache in kinds.items():
                 labels = WITHOUT_OWNER if resource == REPLICA_SETS else ""
@@ -136,36 +127,6 @@ async def look(client: Client, *, namespaces: Sequence[str] | None = None) -> Pi
     return picture
 
 
-async def selected(client: Client, kinds: Iterable[Resource], *, labels: str) -> set[str]:
-    """The uids of the workloads with these labels: the server reads the selector, so it means what kubectl's does."""
-    shape = metadata()
-    found: set[str] = set()
-    for resource in kinds:
-        try:
-            async for record in _records(client, resource, shape, Scope(labels=labels)):
-                found.add(record.uid)
-        except BadRequest as error:
-            raise TrimtabError(f"--selector {labels}: {error.message}") from None
-    return found
-
-
-class _Listing:
-    """Fills caches from the namespaces that we may read, and notes what is refused."""
-
-    def __init__(self, client: Client, scopes: Sequence[str | None], troubles: dict[str, str]) -> None:
-        self._client = client
-        self._scopes = scopes
-        self._troubles = troubles
-
-    async def fill(self, cache: Cache[R], resource: Resource, shape: Shape[R], *, labels: str = "") -> None:
-        for namespace in self._scopes if resource.namespaced else EVERYWHERE:
-            try:
-                async for record in _records(self._client, resource, shape, Scope(namespace, labels=labels)):
-                    cache.put(record)
-            except (Forbidden, NotFound) as error:
-                self._troubles[str(resource)] = describe(error)
-
-
 async def _readable(
     client: Client, namespaces: Sequence[str] | None, picture: Picture
 ) -> Sequence[str | None]:
@@ -193,14 +154,14 @@ async def _readable(
 
 
 async def _take_pods(client: Client, namespace: str | None, shape: Shape[Pod], into: Cache[Pod]) -> None:
-    async for pod in _records(client, PODS, shape, Scope(namespace, fields=RUNNING)):
+    async for pod in records(client, PODS, shape, Scope(namespace, fields=RUNNING)):
         into.put(pod)
 
 
 async def _namespaces(client: Client) -> list[str]:
     """All, or where even their names are not for us, the one of the context."""
     try:
-        return [found.name async for found in _records(client, NAMESPACES, metadata(), Scope())]
+        return [found.name async for found in records(client, NAMESPACES, metadata(), Scope())]
     except Forbidden:
         return [client.connection.namespace]
 
@@ -214,23 +175,6 @@ async def _custom_kinds(client: Client) -> list[Resource]:
         for resource in found
         if resource.namespaced and resource.group and (resource.group, resource.kind) not in known
     ]
-
-
-async def _records(client: Client, resource: Resource, shape: Shape[R], scope: Scope) -> AsyncIterator[R]:
-    """All objects of a resource as compact records; one that makes no sense is passed over."""
-    decoder = msgspec.json.Decoder(_Page[shape.wire])  # type: ignore[name-defined]
-    async for raw in client.pages(
-        resource,
-        namespace=scope.namespace,
-        labels=scope.labels,
-        fields=scope.fields,
-        accept=shape.accept_list,
-    ):
-        for wire in decoder.decode(raw).items or ():
-            try:
-                yield shape.fold(wire)
-            except ValueError:
-                continue
 
 
 def _is_used(picture: Picture, namespace: str) -> bool:

@@ -20,8 +20,9 @@ from trimtab.survey.findings import Skipped, Survey, Surveyed
 from trimtab.survey.headline import SHORT_KINDS
 from trimtab.survey.judgement import DAY, Judge
 from trimtab.survey.lessons import Lessons
+from trimtab.survey.listing import selected
 from trimtab.survey.past import Progress, Reading, plan, read
-from trimtab.survey.picture import Picture, look, selected
+from trimtab.survey.picture import Picture, look
 from trimtab.survey.prices import Prices
 from trimtab.usage.owners import Owners
 from trimtab.usage.source import Source
