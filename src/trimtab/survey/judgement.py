@@ -67,7 +67,7 @@ class Judge:
         pods = self._picture.pods_of(workload)
         seen = {each.name: self._seen(workload, each) for each in as_they_run(workload, pods)}
         assessment = self._assess(workload, pods, seen)
-        if reason := _nothing_known(assessment):
+        if reason := _nothing_to_say(assessment, seen):
             return Skipped(workload.key, reason)
         mean = max((each.consumed.pods for each in seen.values()), default=0.0)
         instances = float(len(pods) or workload.replicas) if runs_on(workload) else mean
@@ -176,13 +176,11 @@ def _out_of_danger(proposal: Proposal, seen: _Seen) -> Proposal:
     )
 
 
-def _nothing_known(assessment: Assessment) -> str:
-    known = [found.samples for found in assessment.evidence.values()]
-    if not any(known):
+def _nothing_to_say(assessment: Assessment, seen: Mapping[str, _Seen]) -> str:
+    """Why a workload is skipped; one in danger never is, even where nothing can be done about it."""
+    if not any(each.evidence.samples for each in seen.values()):
         return "no usage of it was seen in the window"
-    if all(each.held for each in assessment.recommendations):
-        return assessment.held
-    return ""
+    return "" if any(each.risks for each in seen.values()) else assessment.held
 
 
 def _bare(learned: Learned | None) -> Resources:

@@ -40,7 +40,8 @@ class Lessons:
     def tell_of_kills(self) -> None:
         """What pods remember of kills, once the past is in: an older one is known from there."""
         for cohort in self._cohorts.values():
-            cohort.take_in_kills(self._kills)
+            if cohort.take_in_kills(self._kills):
+                cohort.include(())  # so that it names sizes anew
 
     def learned(
         self, name: WorkloadContainer, sizing: Sizing, *, now: float, runs_on: bool
