@@ -1,16 +1,14 @@
 """`trimtab explain`: why one workload should have the size that a scan names."""
 
 import asyncio
-import io
 import json
 import math
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
-from trimtab.cli.looking import Looking, write
+from trimtab.cli.looking import Looking, drawn, write
 from trimtab.errors import TrimtabError
 from trimtab.survey.document import document
 from trimtab.survey.explained import page, renderables
@@ -82,10 +80,4 @@ def _rendered(found: Explanation, output: str, *, to_file: bool) -> str:
         return json.dumps({**document(found.survey), "backtest": scores}, indent=2) + "\n"
     if output == "html":
         return page(found)
-    screen = Console()
-    coloured = screen.is_terminal and not to_file
-    text = io.StringIO()
-    console = Console(file=text, width=screen.width, force_terminal=coloured, highlight=False)
-    for line in renderables(found, width=console.width):
-        console.print(line)
-    return text.getvalue()
+    return drawn(lambda width: renderables(found, width=width), to_file=to_file)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from cyclopts import Parameter
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import Progress
 
 from trimtab.api import Duration, DurationError
@@ -146,6 +147,23 @@ def shown_progress(context: str) -> Iterator[past.Progress]:
             progress.update(task, description=f"{context}: {text}", completed=share)
 
         yield told
+
+
+def drawn(lines: Callable[[int], Iterable[RenderableType]], *, to_file: bool) -> str:
+    """Text as the terminal takes it: its width and colours, or 80 columns without any; `lines` is given the width."""
+    screen = Console()
+    coloured = screen.is_terminal and not to_file
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        width=screen.width,
+        force_terminal=coloured,
+        color_system=screen.color_system if coloured else None,  # type: ignore[arg-type]
+        highlight=False,
+    )
+    for line in lines(console.width):
+        console.print(line)
+    return text.getvalue()
 
 
 def write(text: str, path: Path | None) -> None:

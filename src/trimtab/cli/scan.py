@@ -1,18 +1,17 @@
 """`trimtab scan`: money, risk and the workloads to fix first, from a kubeconfig and whatever metrics there are."""
 
 import asyncio
-import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
 from cyclopts import Parameter
-from rich.console import Console
+from rich.console import RenderableType
 
-from trimtab.cli.looking import Looking, write
+from trimtab.cli.looking import Looking, drawn, write
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import contexts
 from trimtab.sizing.registry import STRATEGIES
@@ -138,28 +137,14 @@ def _rendered(surveys: Sequence[Survey], output: Output, *, top: int, to_file: b
             return "\n".join(markdown(found, top=top) for found in surveys)
         case "html":
             return page(surveys)
-    return _table(surveys, top=top, to_file=to_file)
+    return drawn(lambda width: _lines(surveys, width=width, top=top), to_file=to_file)
 
 
-def _table(surveys: Sequence[Survey], *, top: int, to_file: bool) -> str:
-    """As the terminal takes it: its width and colours, or 80 columns of plain text."""
-    screen = Console()
-    coloured = screen.is_terminal and not to_file
-    text = io.StringIO()
-    console = Console(
-        file=text,
-        width=screen.width,
-        force_terminal=coloured,
-        no_color=screen.no_color,
-        color_system=screen.color_system if coloured else None,  # type: ignore[arg-type]
-        highlight=False,
-    )
+def _lines(surveys: Sequence[Survey], *, width: int, top: int) -> Iterator[RenderableType]:
     for number, found in enumerate(surveys):
         if number:
-            console.print()
-        for line in renderables(found, width=console.width, top=top):
-            console.print(line)
+            yield ""
+        yield from renderables(found, width=width, top=top)
     if len(surveys) > 1:
-        console.print()
-        console.print(together(surveys))
-    return text.getvalue()
+        yield ""
+        yield together(surveys)

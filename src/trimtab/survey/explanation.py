@@ -23,13 +23,13 @@ PEERS = ("trimtab", "vpa", "krr")
 
 @dataclass(slots=True)
 class Past:
-    """What the containers of one workload used, gathered while a survey reads; of replicas the one that used most."""
+    """What containers of a workload of this name used, gathered while a survey reads; of replicas the one that used most."""
 
     name: str
     namespace: str
     step: float = 0.0
     start: float = 0.0
-    _parts: list[tuple[int, dict[str, tuple[Floats, Floats]]]] = field(default_factory=list)
+    _parts: list[tuple[int, dict[tuple[str, str], tuple[Floats, Floats]]]] = field(default_factory=list)
 
     def hear(self, usage: Usage, owners: Owners) -> None:
         found = merged(usage, owners)
@@ -39,20 +39,20 @@ class Past:
             (
                 usage.steps,
                 {
-                    name.container: (found.cpu[:, place], found.memory[:, place])
+                    (name.kind, name.container): (found.cpu[:, place], found.memory[:, place])
                     for place, name in enumerate(found.containers)
                     if (name.name, name.namespace) == (self.name, self.namespace)
                 },
             )
         )
 
-    def trace(self, containers: Sequence[str]) -> Trace:
-        """All of it, a column a container."""
+    def trace(self, kind: str, containers: Sequence[str]) -> Trace:
+        """All of it, a column a container; others of another kind may have the same name."""
         grids = [np.full((sum(steps for steps, _ in self._parts), len(containers)), np.nan) for _ in range(2)]
         begin = 0
         for steps, columns in self._parts:
             for place, container in enumerate(containers):
-                for grid, values in zip(grids, columns.get(container, ()), strict=False):
+                for grid, values in zip(grids, columns.get((kind, container), ()), strict=False):
                     grid[begin : begin + steps, place] = values
             begin += steps
         cpu, memory = grids
@@ -117,7 +117,7 @@ def explain(survey: Survey, past: Past) -> Explanation:
     """Of a survey that found one workload, and the past that was heard with it."""
     (workload,) = survey.workloads
     names = [each.name for each in workload.containers]
-    trace = past.trace(names)
+    trace = past.trace(workload.key.kind, names)
     containers = []
     for place, each in enumerate(workload.containers):
         own = _lived(trace.only(np.array([place], np.intp)))
