@@ -5,10 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import numpy as np
-import pytest
 
-from harness import UnavailableError, vpa
-from harness.cluster import Cluster
 from harness.watching import HASTY, eventually
 from trimtab.kube.client import Client, Object
 from trimtab.kube.resources import DEPLOYMENTS, VPA_CHECKPOINTS, VPAS
@@ -23,18 +20,6 @@ from trimtab.sizing.vpa import VpaSettings
 
 DAY = 86400.0
 NOW = 1_800_000_000.0
-
-
-@pytest.fixture(scope="session")
-def vpa_kinds(cluster: Cluster) -> None:
-    """The server knows VPA's kinds."""
-    try:
-        crds = vpa.crds()
-    except UnavailableError as why:
-        pytest.skip(str(why))
-    cluster.kubectl("apply", "--server-side", "-f", str(crds))
-    for plural in (VPAS.plural, VPA_CHECKPOINTS.plural):
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.autoscaling.k8s.io")
 
 
 def learned() -> VpaStrategy:

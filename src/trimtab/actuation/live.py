@@ -6,7 +6,7 @@ pod template, where GitOps tools look for who did what, and `trimtab.io-marks` o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -33,24 +33,32 @@ class _Page(msgspec.Struct, Generic[W], frozen=True):
 
 
 class LiveCluster:
-    """One API server, as applying sees it; `kinds` are the resources that hold workloads."""
+    """One API server, as applying sees it; `kinds` tells which resources hold workloads by now."""
 
     def __init__(
-        self, client: Client, events: EventRecorder, *, kinds: Iterable[Resource] = BUILT_IN
+        self,
+        client: Client,
+        events: EventRecorder,
+        *,
+        kinds: Callable[[], Iterable[Resource]] = lambda: BUILT_IN,
     ) -> None:
         self._client = client
         self._events = events
         self._folding = Folding()
-        self._kinds = {kind_name(each.kind, each.group): each for each in kinds}
-        self._shapes = {kind: workloads(each, self._folding) for kind, each in self._kinds.items()}
+        self._kinds = kinds
+        self._shapes: dict[Resource, Shape[Workload]] = {}
         self._pods = pods(self._folding)
         self._metadata = metadata(self._folding)
 
     async def workload(self, key: WorkloadKey) -> Workload | None:
-        shape = self._shapes[key.kind]
+        # The latest that was found of a kind: one of a newer version takes the place of another.
+        known = {kind_name(each.kind, each.group): each for each in self._kinds()}
+        if key.kind not in known:
+            return None
+        shape = self._shape(known[key.kind])
         try:
             found = await self._client.get(
-                self._kinds[key.kind], key.name, namespace=key.namespace, into=shape.wire
+                known[key.kind], key.name, namespace=key.namespace, into=shape.wire
             )
         except NotFound:
             return None
@@ -93,7 +101,7 @@ class LiveCluster:
         named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
         body = {"metadata": named} | template_patch(workload, sizes)
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
-        shape = self._shapes[workload.key.kind]
+        shape = self._shape(workload.resource)
         wire = msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire)
         found = sizes_of(shape.fold(wire).containers)
         if any(found.get(name) != wanted for name, wanted in sizes.items()):
@@ -129,6 +137,11 @@ class LiveCluster:
             uid=workload.uid,
         )
         self._events.record(about, type=type, reason=reason, message=message, action="Resize")
+
+    def _shape(self, resource: Resource) -> Shape[Workload]:
+        if resource not in self._shapes:
+            self._shapes[resource] = workloads(resource, self._folding)
+        return self._shapes[resource]
 
     async def _list(self, resource: Resource, shape: Shape[R], workload: Workload) -> list[R]:
         found: list[R] = []

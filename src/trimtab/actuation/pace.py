@@ -95,6 +95,14 @@ class Pacer:
         self._held: dict[Hashable, list[_Scope]] = {}
         self._queues = {Urgency.UP: _Queue(), Urgency.DOWN: _Queue()}
 
+    def adopt(self, pace: Pace) -> None:
+        """Keep to another pace from now on; what is held stays held."""
+        self._pace = pace
+        self._cluster.limit = pace.cluster
+        for scopes, limit in ((self._namespaces, pace.namespace), (self._nodes, pace.node)):
+            for scope in scopes.values():
+                scope.limit = limit
+
     def turn(self, holder: Hashable, place: Place, *, urgency: Urgency, now: float) -> float:
         """When to take a slot: now where there is one, else a later time that is nobody else's.
 

@@ -143,6 +143,7 @@ class LiveJournal:
             "metadata": {
                 "name": workload.name,
                 "namespace": workload.namespace,
+                "uid": workload.uid,  # or one that is gone would be made anew
                 "annotations": {RECOMMENDATION: text},
             }
         }

@@ -1,9 +1,10 @@
-"""The sizing loop: a turn reads usage and learns; a look at one workload recommends, applies and tells.
+"""The sizing loop: a look at one workload recommends, applies and tells.
 
 It is given a key and looks at the world: the live picture (`catalog`), what was learned (`learning`), the marks on the
 workload. So a lost event, a restart or another leader cost time and nothing else. Time is passed in.
 
-Who is sized, and on whose word: a `mandate`, by a policy; and apart from that, each VPA that names us (`dropin`).
+Who is sized, and on whose word: a `mandate`, by a policy; and apart from that, each VPA that names us (`dropin`). Left
+out: reading usage and learning from it (`turn`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.assessment import Assessment, assess, runs_on
 from trimtab.operator.catalog import Catalog
-from trimtab.operator.census import containers_of, running
-from trimtab.operator.cohort import Learned, Sizing, Used, kills_of
-from trimtab.operator.config import Guardrail, OperatorConfig
+from trimtab.operator.census import containers_of
+from trimtab.operator.cohort import Learned, kills_of
+from trimtab.operator.config import Guardrail
 from trimtab.operator.dropin import DropIn
-from trimtab.operator.learning import Learning, Want
+from trimtab.operator.learning import Learning
 from trimtab.operator.logs import about
-from trimtab.operator.mandate import Mandate, Mandates
+from trimtab.operator.mandate import Mandate
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.neighbourhood import Neighbourhood, largest_machine
-from trimtab.operator.quality import compare
+from trimtab.operator.neighbourhood import Neighbourhood
+from trimtab.operator.orders import Orders
 from trimtab.operator.status import Outcome, Skipped, same
 from trimtab.operator.statuses import Statuses
 from trimtab.operator.throttling import Throttling
@@ -68,17 +69,19 @@ class SizingLoop:
         self,
         *,
         catalog: Catalog,
+        orders: Orders,
         learning: Learning,
         actuator: Actuator,
         statuses: Statuses,
         journal: Journal,
         guardrails: Guardrails,
         vpas: DropIn,
-        config: Callable[[], OperatorConfig],
+        neighbourhood: Callable[[], Neighbourhood],
         resizes_in_place: Callable[[], bool],
         metrics: Metrics,
     ) -> None:
         self._catalog = catalog
+        self._orders = orders
         self._learning = learning
         self._actuator = actuator
         self._statuses = statuses
@@ -86,78 +89,14 @@ class SizingLoop:
         self._guardrails = guardrails
         self._vpas = vpas
         self._throttling = Throttling(learning.source, step=learning.step)
-        self._config = config
+        self._neighbourhood = neighbourhood
         self._resizes_in_place = resizes_in_place
         self._metrics = metrics
-        self._mandates = Mandates(config())
-        self._neighbourhood = Neighbourhood()
-
-    @property
-    def mandates(self) -> Mandates:
-        """Those of the configuration that holds now."""
-        if self._mandates.config is not self._config():
-            self._mandates = Mandates(self._config())
-        return self._mandates
-
-    # A turn
-
-    async def turn(self, now: float) -> None:
-        """Read usage up to now, and learn from it."""
-        catalog = self._catalog
-        self.mandates.forget_all_but({policy.uid for policy in catalog.policies})
-        workloads = list(catalog.workloads())
-        self._neighbourhood = Neighbourhood(
-            nodes=catalog.nodes,
-            daemon_sets=(each for each in workloads if each.kind == "DaemonSet"),
-            limit_ranges=catalog.limit_ranges,
-            quotas=catalog.quotas,
-        )
-        asked = self._vpas.targets()
-        wanted: dict[WorkloadContainer, Want] = {}
-        for workload in workloads:
-            if sizing := self._sizing(self._mandate(workload), asked=workload.key in asked):
-                wanted |= dict.fromkeys(
-                    containers_of(self._catalog, workload), Want(sizing, workload.created)
-                )
-        was_in_trouble = bool(self._learning.trouble)
-        await self._learning.advance(
-            now,
-            wanted=wanted,
-            owners=catalog.owners(),
-            running=running(catalog),
-            machine=largest_machine(catalog.nodes),
-        )
-        if bool(self._learning.trouble) != was_in_trouble:
-            for policy in catalog.policies:
-                self._statuses.look_again(policy.key)
-        if not self._learning.trouble:
-            for workload in workloads:
-                self._compare(workload)
-
-    def _sizing(self, mandate: Mandate | None, *, asked: bool) -> Sizing | None:
-        """How a workload is sized, by a policy or for a VPA; None when nobody asks."""
-        if mandate and not mandate.problem:
-            return mandate.sizing
-        return self.mandates.unselected if asked else None
-
-    def _compare(self, workload: Workload) -> None:
-        """Hold what was used against what had been recommended."""
-        mandate, outcome = self._mandate(workload), self._statuses.outcome(workload.key)
-        if mandate is None or outcome is None:
-            return
-        sizing = mandate.sizing
-
-        def used(container: str) -> Used | None:
-            return self._learning.used(WorkloadContainer.of(workload.key, container), sizing)
-
-        compare(outcome.recommendations, used, policy=mandate.name, metrics=self._metrics)
-
-    # A look
 
     async def look(self, key: WorkloadKey, now: float) -> float | None:
         """Look at one workload; the answer is after how many seconds to look again."""
         workload = self._catalog.get(key)
-        mandate = self._mandate(workload) if workload and not workload.deleting else None
+        mandate = self._orders.of(workload) if workload and not workload.deleting else None
         name = mandate.name if mandate else ""
         with about(kind=key.kind, namespace=key.namespace, name=key.name, policy=name):
             try:
@@ -173,7 +112,7 @@ class SizingLoop:
     async def _tell_vpas(
         self, key: WorkloadKey, workload: Workload | None, mandate: Mandate | None, now: float
     ) -> None:
-        sizing = self._sizing(mandate, asked=True)
+        sizing = self._orders.sizing(mandate, asked=True)
         learned: dict[str, Learned] = {}
         if workload and sizing:
             async with self._learning.lock:
@@ -260,7 +199,7 @@ class SizingLoop:
             pods,
             rules=mandate.rules,
             learned=learned,
-            around=self._neighbourhood.around(workload, replicas=workload.replicas, hpas=hpas),
+            around=self._neighbourhood().around(workload, replicas=workload.replicas, hpas=hpas),
             source=self._learning.source.name,
             now=now,
         )
@@ -269,7 +208,7 @@ class SizingLoop:
         self, workload: Workload, pods: list[Pod], assessment: Assessment, mandate: Mandate, now: float
     ) -> Report | None:
         """Bring the workload towards what is recommended, as far as it may be touched."""
-        config = self._config()
+        config = self._orders.config
         wish = assessment.wish(
             mandate.strategy(config, now=now),
             resizes_in_place=self._resizes_in_place(),
@@ -292,14 +231,8 @@ class SizingLoop:
         """What tells whether a change hurts, besides the pods themselves."""
         observed = mandate.spec.update_strategy.canary.observation.seconds
         return Evidence(
-            guardrails=await self._guardrails.verdicts(workload, mandate.guardrails(self._config()), now=now),
+            guardrails=await self._guardrails.verdicts(
+                workload, mandate.guardrails(self._orders.config), now=now
+            ),
             throttled=await self._throttling.lately(pods, seconds=observed, now=now),
-        )
-
-    def _mandate(self, workload: Workload) -> Mandate | None:
-        namespace = self._catalog.namespaces.get(workload.namespace)
-        return self.mandates.of(
-            workload,
-            self._catalog.selection.of(workload),
-            namespace=namespace.labels if namespace else (),
         )

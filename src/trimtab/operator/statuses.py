@@ -116,7 +116,10 @@ class Statuses:
                 before=before,
             )
             if status != before:
-                body = {"metadata": {"name": name, "namespace": namespace}, "status": status}
+                body = {
+                    "metadata": {"name": name, "namespace": namespace, "uid": policy.uid},
+                    "status": status,
+                }
                 await self._client.apply(OPTIMIZATION_POLICIES, body, subresource="status", force=True)
                 self._warn(policy, news(before, status))
         except NotFound:

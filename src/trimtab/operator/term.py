@@ -30,10 +30,12 @@ from trimtab.operator.learning import Learning, Pace
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.loop import SizingLoop
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.orders import Orders
 from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Weather
 from trimtab.operator.statuses import PolicyKey, Statuses
 from trimtab.operator.tally import Tally
+from trimtab.operator.turn import Turns
 from trimtab.store import Store
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import Source
@@ -71,24 +73,35 @@ class Term:
         self._standings: dict[PolicyKey, Standing] = {}
         self._counted_at = float("-inf")
         name = _name_of(catalog)
-        cluster = LiveCluster(client, events, kinds=catalog.kinds())
+        cluster = LiveCluster(client, events, kinds=catalog.kinds)
         self._learning = Learning(usage, store, cluster=name, pace=self._pace, metrics=metrics)
+        orders = Orders(catalog, lambda: config.current)
         self._tally = Tally(metrics)
+        self._pacer = Pacer(config.current.pace.limits)
         self._statuses = Statuses(
             client,
             policy=self._policy,
             standing=self._standing,
-            problem=lambda policy: self._loop.mandates.of_policy(policy).problem,
+            problem=lambda policy: orders.of_policy(policy).problem,
             weather=self._weather,
             may_write=may_write,
             events=events,
             tally=self._tally,
         )
         self._vpas = DropIn(client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run)
+        self._turns = Turns(
+            catalog=catalog,
+            orders=orders,
+            learning=self._learning,
+            statuses=self._statuses,
+            vpas=self._vpas,
+            metrics=metrics,
+        )
         self._loop = SizingLoop(
             catalog=catalog,
+            orders=orders,
             learning=self._learning,
-            actuator=Actuator(cluster, may_write=may_write, pacer=Pacer(config.current.pace.limits)),
+            actuator=Actuator(cluster, may_write=may_write, pacer=self._pacer),
             statuses=self._statuses,
             journal=LiveJournal(
                 client,
@@ -100,7 +113,7 @@ class Term:
             ),
             guardrails=PromQLGuardrails(usage if isinstance(usage, Prometheus) else None),
             vpas=self._vpas,
-            config=lambda: config.current,
+            neighbourhood=lambda: self._turns.neighbourhood,
             resizes_in_place=lambda: self._resizes,
             metrics=metrics,
         )
@@ -131,30 +144,32 @@ class Term:
         group.create_task(self._statuses.queue.run())
         try:
             await self._vpas.begin(time.time())
-            await self._loop.turn(time.time())
+            await self._turns.take(time.time())
             self._look_at_all()
             group.create_task(self._workloads.run())
-            await self._turns()
+            await self._take_turns()
         finally:
             await asyncio.shield(self._learning.save(time.time()))
 
-    async def _turns(self) -> Never:
+    async def _take_turns(self) -> Never:
         while True:
             step = self._pace.step
             await asyncio.sleep(
                 step - time.time() % step + step / 10
             )  # when the last step is over and scraped
             await self._look_at_features()
-            await self._loop.turn(time.time())
+            await self._turns.take(time.time())
             if self._config.current is not self._acted_on:
                 self._look_at_all()
 
     def _look_at_all(self) -> None:
         """At the start, and when the configuration says something else."""
         self._acted_on = self._config.current
+        self._pacer.adopt(self._acted_on.pace.limits)
         for policy in self._catalog.policies:
             self._statuses.look_again(policy.key)
-        for key in {workload.key for workload in self._catalog.workloads()} | self._vpas.targets():
+        # In order, so that those of a policy are looked at together and its status is written once.
+        for key in sorted({workload.key for workload in self._catalog.workloads()} | self._vpas.targets()):
             self.look_again(key)
 
     async def _look_at_features(self) -> None:

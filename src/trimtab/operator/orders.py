@@ -1,0 +1,49 @@
+"""By whom each workload is to be sized, and how, as policies and the configuration stand at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trimtab.kube.policies import Policy
+from trimtab.kube.workloads import Workload
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.cohort import Sizing
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.mandate import Mandate, Mandates
+
+
+class Orders:
+    """Asked anew each time: both may change at any time."""
+
+    def __init__(self, catalog: Catalog, config: Callable[[], OperatorConfig]) -> None:
+        self._catalog = catalog
+        self._config = config
+        self._mandates = Mandates(config())
+
+    @property
+    def config(self) -> OperatorConfig:
+        return self._config()
+
+    def of(self, workload: Workload) -> Mandate | None:
+        """On whose word a workload is sized; None when on nobody's."""
+        namespace = self._catalog.namespaces.get(workload.namespace)
+        verdict = self._catalog.selection.of(workload)
+        return self._current().of(workload, verdict, namespace=namespace.labels if namespace else ())
+
+    def of_policy(self, policy: Policy) -> Mandate:
+        return self._current().of_policy(policy)
+
+    def sizing(self, mandate: Mandate | None, *, asked: bool) -> Sizing | None:
+        """How a workload is sized, by a policy or because a VPA asked; None when nobody does."""
+        if mandate and not mandate.problem:
+            return mandate.sizing
+        return self._current().unselected if asked else None
+
+    def forget_gone(self) -> None:
+        """Let go of policies that are there no more."""
+        self._current().forget_all_but({policy.uid for policy in self._catalog.policies})
+
+    def _current(self) -> Mandates:
+        if self._mandates.config is not self._config():
+            self._mandates = Mandates(self._config())
+        return self._mandates

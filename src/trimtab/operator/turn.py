@@ -1,0 +1,85 @@
+"""A turn: usage is read for all that are to be sized, what is known of them goes on, and recommendations are judged.
+
+Between two turns nothing is learned, and what stands around workloads is taken to be as it was at the last.
+"""
+
+from __future__ import annotations
+
+from trimtab.kube.workloads import Workload
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.census import containers_of, running
+from trimtab.operator.cohort import Used
+from trimtab.operator.dropin import DropIn
+from trimtab.operator.learning import Learning, Want
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.neighbourhood import Neighbourhood, largest_machine
+from trimtab.operator.orders import Orders
+from trimtab.operator.quality import compare
+from trimtab.operator.statuses import Statuses
+from trimtab.usage.owners import WorkloadContainer
+
+
+class Turns:
+    """Turn after turn, over all workloads of a cluster."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        orders: Orders,
+        learning: Learning,
+        statuses: Statuses,
+        vpas: DropIn,
+        metrics: Metrics,
+    ) -> None:
+        self._catalog = catalog
+        self._orders = orders
+        self._learning = learning
+        self._statuses = statuses
+        self._vpas = vpas
+        self._metrics = metrics
+        self.neighbourhood = Neighbourhood()
+        """What stood around workloads at the last turn."""
+
+    async def take(self, now: float) -> None:
+        """Read usage up to now, and learn from it."""
+        catalog = self._catalog
+        self._orders.forget_gone()
+        workloads = list(catalog.workloads())
+        self.neighbourhood = Neighbourhood(
+            nodes=catalog.nodes,
+            daemon_sets=(each for each in workloads if each.kind == "DaemonSet"),
+            limit_ranges=catalog.limit_ranges,
+            quotas=catalog.quotas,
+        )
+        asked = self._vpas.targets()
+        wanted: dict[WorkloadContainer, Want] = {}
+        for workload in workloads:
+            if sizing := self._orders.sizing(self._orders.of(workload), asked=workload.key in asked):
+                wanted |= dict.fromkeys(containers_of(catalog, workload), Want(sizing, workload.created))
+        was_in_trouble = bool(self._learning.trouble)
+        await self._learning.advance(
+            now,
+            wanted=wanted,
+            owners=catalog.owners(),
+            running=running(catalog),
+            machine=largest_machine(catalog.nodes),
+        )
+        if bool(self._learning.trouble) != was_in_trouble:
+            for policy in catalog.policies:
+                self._statuses.look_again(policy.key)
+        if not self._learning.trouble:
+            for workload in workloads:
+                self._compare(workload)
+
+    def _compare(self, workload: Workload) -> None:
+        """Hold what was used against what had been recommended."""
+        mandate, outcome = self._orders.of(workload), self._statuses.outcome(workload.key)
+        if mandate is None or outcome is None:
+            return
+        sizing = mandate.sizing
+
+        def used(container: str) -> Used | None:
+            return self._learning.used(WorkloadContainer.of(workload.key, container), sizing)
+
+        compare(outcome.recommendations, used, policy=mandate.name, metrics=self._metrics)

@@ -1,0 +1,349 @@
+"""A leader's term on the real API server: what users see of it, whatever fails around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.faultproxy import FaultProxy
+from harness.faults import Asked, Fault, Kind
+from harness.office import Office, deployment, office
+from harness.scripted import steady
+from harness.watching import eventually
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client, Object
+from trimtab.kube.pace import RateLimit, RetryRule
+from trimtab.kube.resources import DEPLOYMENTS, EVENTS, OPTIMIZATION_POLICIES, PODS
+from trimtab.operator.journal import RECOMMENDATION
+from trimtab.store import Store
+
+
+@pytest.fixture
+async def proxied(fault_proxy: FaultProxy) -> AsyncIterator[Client]:
+    """A client that every fault reaches."""
+    async with Client(
+        load_connection(kubeconfig=fault_proxy.kubeconfig),
+        rate=RateLimit(per_second=1000, burst=1000),
+        retry=RetryRule(attempts=1),
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+async def work(proxied: Client, client: Client, kinds: None, namespace: str, tmp_path: Path) -> Office:
+    """An office in a namespace with a Deployment `web` of one core that uses a fifth of it."""
+    await client.create(DEPLOYMENTS, deployment(), namespace=namespace)
+    return office(proxied, namespace, tmp_path)
+
+
+def entry(status: Object, name: str = "web") -> Object:
+    return next((dict(each) for each in status.get("workloads", ()) if each["name"] == name), {})
+
+
+def cpu(status: Object) -> str:
+    found: list[Object] = entry(status).get("recommendations", [])
+    return str(found[0].get("cpu", "")) if found else ""
+
+
+def condition(status: Object, kind: str) -> Object:
+    return next((dict(each) for each in status.get("conditions", ()) if each["type"] == kind), {})
+
+
+def is_recommended(status: Object) -> bool:
+    return entry(status).get("status") == "Recommended"
+
+
+def writes(proxy: FaultProxy) -> list[Asked]:
+    """All but those of the harness and of leases."""
+    return [asked for asked in proxy.asked if asked.method != "GET" and "events" not in asked.path]
+
+
+async def events(work: Office, kind: str) -> list[tuple[str, str]]:
+    found = await work.client.items(EVENTS, namespace=work.namespace)
+    return [(each["type"], each["reason"]) for each in found if each["regarding"]["kind"] == kind]
+
+
+async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the_history(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    await work.write_policy(mode="Recommend")
+    async with work.leading() as term:
+        status = await work.until(is_recommended, what="web is recommended a size")
+        assert cpu(status) == "500m", "by half at a time"
+        assert status["counts"] == {"monitored": 1, "updated": 0, "skipped": 0}
+        assert condition(status, "Ready")["status"] == "True"
+        assert condition(status, "MetricsAvailable")["message"] == "Usage is read from scripted."
+        assert entry(status)["reason"] == "the mode is Recommend"
+        web = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
+        (container,) = web["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["requests"]["cpu"] == "1"
+        told = json.loads(web["metadata"]["annotations"][RECOMMENDATION])
+        assert told["web"]["requests"]["cpu"] == "500m"
+        name = f"{work.namespace}/p"
+        assert work.sample("workloads_monitored", namespace=work.namespace, policy=name) == 1
+        assert work.sample("recommendations_total", policy=name) == 1
+        await work.turns()
+        share = {"policy": name, "resource": "cpu"}
+        assert work.sample("usage_to_recommendation_ratio_bucket", **share, le="0.5") == (
+            work.sample("usage_to_recommendation_ratio_count", **share)
+        )
+        so_far = len(writes(fault_proxy))
+        for _ in range(3):
+            term.look_again(work.web)
+            await work.turns(2)
+        assert writes(fault_proxy)[so_far:] == [], "nothing has changed"
+        async with asyncio.timeout(30):
+            while ("Normal", "Recommended") not in await events(work, "Deployment"):
+                await asyncio.sleep(0.1)
+    assert work.sample("workloads_monitored", namespace=work.namespace, policy=name) is None
+    async with Store.open(work.folder / "trimtab.db") as store:
+        (kept,) = await store.history.find(namespace=work.namespace)
+        assert (kept.what, kept.who, kept.after) == ("recommended", f"policy {name}", told["web"])
+
+
+async def test_a_restart_tells_nothing_twice_and_knows_what_it_knew(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    await work.write_policy(mode="Recommend")
+    async with work.leading():
+        before = await work.until(is_recommended, what="web is recommended a size")
+    work.source.go_away()
+    async with work.leading():
+        after = await work.until(
+            lambda status: condition(status, "MetricsAvailable")["status"] == "False", what="usage is away"
+        )
+        assert cpu(after) == cpu(before)
+        assert entry(after)["lastRecommendation"] == entry(before)["lastRecommendation"]
+        so_far = len(writes(fault_proxy))
+        work.source.come_back()
+        await work.until(
+            lambda status: condition(status, "MetricsAvailable")["status"] == "True", what="usage is back"
+        )
+        assert {asked.path.rpartition("/")[2] for asked in writes(fault_proxy)[so_far:]} == {"status"}
+    async with Store.open(work.folder / "trimtab.db") as store:
+        assert len(await store.history.find(namespace=work.namespace)) == 1
+
+
+async def test_a_source_that_is_away_is_told_and_changes_nothing(work: Office) -> None:
+    await work.write_policy(mode="Recommend")
+    async with work.leading():
+        before = await work.until(is_recommended, what="web is recommended a size")
+        work.source.go_away()
+        away = await work.until(
+            lambda status: condition(status, "MetricsAvailable")["status"] == "False", what="usage is away"
+        )
+        assert "is it running?" in condition(away, "MetricsAvailable")["message"]
+        assert cpu(away) == cpu(before)
+        async with asyncio.timeout(30):
+            while ("Warning", "UsageUnknown") not in await events(work, "OptimizationPolicy"):
+                await asyncio.sleep(0.1)
+        errors = work.sample("reconciliation_errors_total", policy="", error_type="SourceAway")
+        assert errors
+        work.source.come_back()
+        back = await work.until(
+            lambda status: condition(status, "MetricsAvailable")["status"] == "True", what="usage is back"
+        )
+        assert (
+            condition(back, "Ready")["lastTransitionTime"]
+            == (condition(before, "Ready")["lastTransitionTime"])
+        )
+
+
+@pytest.mark.parametrize("code", [403, 404, 409, 429, 500, 503])
+async def test_a_status_that_could_not_be_written_is_written_later(
+    work: Office, fault_proxy: FaultProxy, code: int
+) -> None:
+    def status_is_written(asked: Asked) -> bool:
+        return asked.method == "PATCH" and asked.path.endswith("/optimizationpolicies/p/status")
+
+    fault_proxy.fail_next(Fault(kind=Kind.STATUS, status=code), match=status_is_written)
+    fault_proxy.fail_next(
+        Fault(kind=Kind.STATUS, status=code),
+        match=lambda asked: asked.method == "PATCH" and asked.path.endswith("/deployments/web"),
+    )
+    await work.write_policy(mode="Recommend")
+    async with work.leading() as term:
+        if code == 404:
+            await eventually(lambda: fault_proxy.injected["404"] >= 2, what="both were said to be gone")
+            await work.write_policy(mode="Recommend", weight=7)  # one that is gone is not asked for again
+        await work.until(is_recommended, what="web is recommended a size")
+        assert fault_proxy.injected[str(code)] >= 2
+
+        async def annotations() -> dict[str, str]:
+            term.look_again(work.web)
+            found = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
+            return dict(found["metadata"].get("annotations") or {})
+
+        async with asyncio.timeout(30):
+            while RECOMMENDATION not in await annotations():
+                await asyncio.sleep(0.2)
+
+
+async def test_an_api_server_that_is_away_costs_time_and_nothing_else(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    await work.write_policy(mode="Recommend")
+    async with work.leading():
+        await work.until(is_recommended, what="web is recommended a size")
+        async with fault_proxy.refusing():
+            await work.turns()
+            work.source.script = steady(0.9, 2e8)
+            await work.turns()
+        await work.turns()
+        await work.until(is_recommended, what="its status can be read again")
+
+
+async def test_a_policy_that_cannot_be_acted_on_says_why_and_leaves_its_workloads_alone(work: Office) -> None:
+    await work.write_policy(mode="Auto", strategy={"name": "luck"})
+    async with work.leading():
+        status = await work.until(lambda status: bool(entry(status)), what="it is told of")
+        ready = condition(status, "Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "PolicyInvalid")
+        assert "strategy 'luck' is not known" in ready["message"]
+        assert (entry(status)["status"], cpu(status)) == ("Skipped", "")
+        labels = {"namespace": work.namespace, "policy": f"{work.namespace}/p"}
+        assert work.sample("workloads_skipped", **labels, reason="PolicyInvalid") == 1
+        async with asyncio.timeout(30):
+            while ("Warning", "PolicyInvalid") not in await events(work, "OptimizationPolicy"):
+                await asyncio.sleep(0.1)
+        await work.write_policy(mode="Recommend")
+        await work.until(is_recommended, what="once mended, it is acted on")
+
+
+async def test_a_policy_that_selects_nothing_has_a_status_too(work: Office) -> None:
+    async with work.leading():
+        await work.write_policy("nobody", selector={"workloadTypes": {"include": ["DaemonSet"]}})
+        status = await work.until(bool, name="nobody", what="it has a status")
+        assert status["counts"]["monitored"] == 0
+
+
+async def test_disabled_keeps_what_was_known_and_touches_nothing(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    await work.write_policy(mode="Recommend")
+    async with work.leading():
+        before = await work.until(is_recommended, what="web is recommended a size")
+        await work.write_policy(mode="Disabled")
+        stopped = await work.until(
+            lambda status: condition(status, "Ready")["reason"] == "Disabled", what="it is disabled"
+        )
+        work.source.script = steady(0.9, 2e8)
+        await work.turns()
+    async with work.leading() as term:
+        so_far = len(writes(fault_proxy))
+        term.look_again(work.web)
+        await work.turns(4)
+        status = await work.until(
+            lambda status: entry(status).get("status") == "Skipped", what="after a restart it is skipped"
+        )
+        assert entry(status)["recommendations"] == entry(stopped)["recommendations"]
+        assert entry(status)["lastRecommendation"] == entry(before)["lastRecommendation"]
+        assert {asked.path.rpartition("/")[2] for asked in writes(fault_proxy)[so_far:]} == {"status"}
+        await work.write_policy(mode="Recommend")
+        await work.until(
+            lambda status: cpu(status) not in {"", "500m"}, what="it goes on with what it saw meanwhile"
+        )
+
+
+async def test_a_dry_run_recommends_and_writes_nothing_but_statuses_until_it_is_over(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    work.configure(dryRun=True)
+    await work.write_policy(mode="Auto")
+    so_far = len(writes(fault_proxy))
+    async with work.leading():
+        status = await work.until(is_recommended, what="web is recommended a size")
+        assert entry(status)["reason"] == "the operator runs with dryRun"
+        assert condition(status, "DryRun")["status"] == "True"
+        assert {asked.path.rpartition("/")[2] for asked in writes(fault_proxy)[so_far:]} == {"status"}
+        work.configure(dryRun=False)
+        after = await work.until(
+            lambda status: not condition(status, "DryRun") and not is_recommended(status), what="it is over"
+        )
+        assert entry(after)["reason"] == "it has no running pods"
+
+
+async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work: Office) -> None:
+    await work.client.delete(DEPLOYMENTS, "web", namespace=work.namespace)
+    await work.client.create(DEPLOYMENTS, deployment("api", replicas=1), namespace=work.namespace)
+    killed = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": "2026-11-01T08:00:00Z"}
+    await work.write_policy(mode="Auto")
+    async with work.kubelet(terminated=killed | {"startedAt": "2026-11-01T07:00:00Z"}), work.leading():
+        status = await work.until(
+            lambda status: (
+                entry(status, "api").get("status") == "Applied" and "lastApplied" in entry(status, "api")
+            ),
+            what="the first change is made",
+        )
+        assert status["counts"]["updated"] == 1
+        (pod,) = await work.client.items(PODS, namespace=work.namespace)
+        assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] != "1"
+        name = f"{work.namespace}/p"
+        assert (work.sample("applications_total", policy=name, method="InPlace") or 0) >= 1
+        assert work.sample("oom_kills_total", policy=name) == 1
+    async with Store.open(work.folder / "trimtab.db") as store:
+        told = {each.what for each in await store.history.find(namespace=work.namespace)}
+        assert told >= {"recommended", "applying", "applied"}
+
+
+async def test_who_leads_no_more_writes_nothing(work: Office, fault_proxy: FaultProxy) -> None:
+    await work.write_policy(mode="Auto")
+    so_far = len(writes(fault_proxy))
+    work.leads = lambda: False
+    async with work.leading() as term:
+        await work.turns()
+        term.look_again(work.web)
+        await work.turns(4)
+    assert writes(fault_proxy)[so_far:] == []
+
+
+async def test_an_overlap_is_told_in_both_statuses_and_stays_told(work: Office) -> None:
+    await work.write_policy("heavy", mode="Recommend", weight=500)
+    await work.write_policy("light", mode="Recommend", weight=50)
+    async with work.leading():
+        light = await work.until(
+            lambda status: bool(condition(status, "Overlaps")), name="light", what="the lighter one says so"
+        )
+        assert f"go to {work.namespace}/heavy" in condition(light, "Overlaps")["message"]
+        assert light["counts"]["monitored"] == 0
+        await work.until(is_recommended, name="heavy", what="the heavier one wins")
+        work.source.script = steady(0.9, 3e8)
+        heavy = await work.until(
+            lambda status: cpu(status) not in {"", "500m"}, name="heavy", what="its status is written again"
+        )
+        assert "light too" in condition(heavy, "Overlaps")["message"]
+        await work.client.delete(OPTIMIZATION_POLICIES, "heavy", namespace=work.namespace)
+        alone = await work.until(is_recommended, name="light", what="the lighter one takes over")
+        assert alone["counts"]["monitored"] == 1
+        gone = {"namespace": work.namespace, "policy": f"{work.namespace}/heavy"}
+        await eventually(lambda: work.sample("workloads_monitored", **gone) is None, what="it is not counted")
+
+
+async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Office) -> None:
+    default: dict[str, Any] = {
+        "mode": "Recommend",
+        "strategy": {"name": "percentile", "settings": {"min_samples": 1}},
+        "metricsConfig": {"minimumHistory": "1m"},
+        "selector": {"namespaces": {"allow": [work.namespace]}},
+    }
+    work.configure(defaultPolicy=default)
+    async with work.leading() as term:
+        monitored = {"namespace": work.namespace, "policy": "default"}
+        await eventually(lambda: work.sample("workloads_monitored", **monitored) == 1, what="it is counted")
+
+        async def annotations() -> dict[str, str]:
+            found = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
+            return dict(found["metadata"].get("annotations") or {})
+
+        async with asyncio.timeout(30):
+            while RECOMMENDATION not in await annotations():
+                await asyncio.sleep(0.1)
+        made = work.sample("recommendations_total", policy="default")
+        term.look_again(work.web)
+        await work.turns()
+        assert work.sample("recommendations_total", policy="default") == made
