@@ -71,7 +71,10 @@ def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ([], "PATH: name files to replay, or --demo for a made-up fleet; not both"),
+        (
+            [],
+            "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them",
+        ),
         (["--demo", "--strategy", "best"], "strategy 'best' is not known; there are:"),
         (["--demo", "--update", "1d"], "--update: duration"),
         (["--demo", "--update", "0s"], "--update: must be more than 0"),

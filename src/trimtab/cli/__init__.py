@@ -19,11 +19,14 @@ from trimtab.errors import TrimtabError
 
 COMMANDS = {
     "backtest": "Replay recorded usage through strategies, and compare what they would have cost and harmed.",
+    "completion": "Print what makes a shell complete our commands and options.",
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
-    "doctor": "Check a cluster: version, rights, metrics, resize in place, CRDs; and say what to do about each.",
+    "diff": "Show current against recommended resources as a unified diff.",
+    "doctor": "Check a cluster: version, rights, usage, resize in place, CRDs; and say what to do about each.",
     "explain": "Explain the size of one workload: each factor with its source, a chart, a back-test on its history.",
     "import": "Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.",
     "operator": "Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.",
+    "patch": "Write recommended resources as commands, patches or edits of your own files, or apply them.",
     "scan": "Show what a cluster wastes and risks: requests against usage, in money, with what to change first.",
 }
 
@@ -31,14 +34,14 @@ USAGE = 2
 INTERRUPTED = 130
 
 
-def build(asked: str = "") -> App:
-    """All commands, none of them imported yet; the one that is asked for gives its own help, and not its summary."""
+def build(*asked: str) -> App:
+    """All commands, none of them imported yet; those that are asked for give their own help, and not their summary."""
     app = App(
         name="trimtab",
         help="Keeps every workload of a Kubernetes cluster at the smallest size that still meets its objectives.",
         version=__version__,
         help_format="plaintext",
-        default_parameter=Parameter(negative=()),
+        default_parameter=Parameter(negative=(), show_default=_default),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         exit_on_error=False,
@@ -46,7 +49,7 @@ def build(asked: str = "") -> App:
     )
     for name, summary in COMMANDS.items():
         spelled = spelling(name)
-        app.command(f"trimtab.cli.{spelled}:{spelled}", name=name, help=None if name == asked else summary)
+        app.command(f"trimtab.cli.{spelled}:{spelled}", name=name, help=None if name in asked else summary)
     return app
 
 
@@ -74,6 +77,18 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> NoReturn:
     """The entry point of the `trimtab` command."""
     sys.exit(run(sys.argv[1:]))
+
+
+def _default(value: object) -> str | None:
+    """A default as help shows it: one that is nothing is not worth a word."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if value else None
+
+
+def _worth_telling(default: object) -> object:
+    """The default in a command's help: that nothing is given when nothing is, goes without saying."""
+    return None if default is False or default in {(), ""} else default
 
 
 def _refuse(line: str) -> int:

@@ -1,12 +1,15 @@
 """`trimtab backtest`: what each strategy would have cost and harmed on recorded usage."""
 
+import asyncio
 import csv
 import io
 import itertools
 import json
 import math
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +19,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from trimtab.api import Duration, DurationError
+from trimtab.cli.looking import pairs
 from trimtab.errors import TrimtabError
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.kube.pace import RetryRule
 from trimtab.lab.backtest import Schedule
 from trimtab.lab.cores import on_cores
 from trimtab.lab.ray_cluster import HERE, OnRay
@@ -25,6 +32,8 @@ from trimtab.lab.run import ORACLE, Engine, Run
 from trimtab.lab.sample import sample
 from trimtab.lab.scores import Scores
 from trimtab.sizing.registry import STRATEGIES
+from trimtab.survey.history import history
+from trimtab.survey.sources import PROMETHEUS, open_source
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
@@ -55,6 +64,14 @@ def backtest(
     engine: Literal["cores", "ray"] = "cores",
     ray_address: str = HERE,
     demo: bool = False,
+    prometheus: str | None = None,
+    found: bool = False,
+    source_setting: tuple[str, ...] = (),
+    days: float = 14.0,
+    step: str | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    namespace: Annotated[tuple[str, ...], Parameter(name=["--namespace", "-n"])] = (),
     output: Literal["table", "json", "csv", "html"] = "table",
 ) -> int:
     """Replay recorded usage through strategies, and compare what they would have cost and harmed.
@@ -62,6 +79,11 @@ def backtest(
     On your own recording, three strategies, one of them at three risks, as a page to look at:
 
         trimtab backtest usage.parquet --strategy trimtab,vpa,krr --setting trimtab.cpu_risk=0.01,0.02,0.05 --output html > report.html
+
+    On what your own cluster did, by its Prometheus or whichever is found in it; the cost of the read is told first:
+
+        trimtab backtest --prometheus http://127.0.0.1:9090 --days 14
+        trimtab backtest --found --namespace shop
 
     Without a recording, on a small made-up fleet:
 
@@ -92,11 +114,30 @@ def backtest(
         The Ray cluster: auto, host:6379 or ray://host:10001; local starts a Ray on this machine.
     demo
         Use a small made-up fleet instead of files.
+    prometheus
+        Read usage from the Prometheus, Thanos, Mimir or VictoriaMetrics at this address instead of from files.
+    found
+        Read usage from the Prometheus that is found in the cluster by the labels of its Service.
+    source_setting
+        A setting of that source, as name=value, like tenant=team-a; may be given several times.
+    days
+        How many days of usage to read from it.
+    step
+        The time from one sample to the next, like 5m; by the size of the cluster when not given.
+    context
+        The kubeconfig context of the cluster whose workloads the usage is of, instead of the current one.
+    kubeconfig
+        The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
+    namespace
+        Only workloads in this namespace; may be given several times.
     output
         A table for people, json or csv for programs, html for a page with charts and the worst containers.
     """
-    if demo == bool(paths):
-        raise TrimtabError("PATH: name files to replay, or --demo for a made-up fleet; not both")
+    asked = _Asked(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
+    if [demo, bool(paths), asked.anything].count(True) != 1:
+        raise TrimtabError(
+            "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them"
+        )
     schedule = Schedule(
         update=_seconds("--update", update),
         warm_up=_seconds("--warm-up", warm_up),
@@ -109,7 +150,12 @@ def backtest(
         STRATEGIES.settings_of(name, settings)  # refused before anything long is begun
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        traces = {"demo": sample()} if demo else {str(path): _read(path, form, progress) for path in paths}
+        if asked.anything:
+            traces = asyncio.run(asked.read(progress))
+        elif demo:
+            traces = {"demo": sample()}
+        else:
+            traces = {str(path): _read(path, form, progress) for path in paths}
         runs = [Run(source, *choice) for source in traces for choice in [*choices, (ORACLE, {})]]
         scores = _scores(
             OnRay(ray_address) if engine == "ray" else on_cores, traces, runs, schedule, progress
@@ -121,12 +167,57 @@ def backtest(
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which usage of which cluster is to be read, where it is any."""
+
+    prometheus: str | None
+    found: bool
+    source_setting: tuple[str, ...]
+    days: float
+    step: str | None
+    context: str | None
+    kubeconfig: str | None
+    namespaces: tuple[str, ...]
+
+    @property
+    def anything(self) -> bool:
+        return self.found or self.prometheus is not None
+
+    async def read(self, progress: Progress) -> dict[str, Trace]:
+        if not self.days > 0:
+            raise TrimtabError(f"--days {self.days:g}: must be more than 0")
+        settings = pairs("--source-setting", self.source_setting)
+        if self.prometheus is not None:
+            settings["url"] = self.prometheus
+        step = None if self.step is None else _seconds("--step", self.step)
+        connection = load_connection(kubeconfig=self.kubeconfig, context=self.context)
+        task = progress.add_task(connection.context, total=1.0)
+        async with (
+            Client(connection, retry=RetryRule(attempts=2)) as client,
+            open_source(client, name=PROMETHEUS, settings=settings) as opened,
+        ):
+            trace = await history(
+                client,
+                opened.source,
+                namespaces=self.namespaces or None,
+                window=self.days * 86400,
+                step=step,
+                now=time.time(),
+                progress=lambda text, share: progress.update(task, description=text, completed=share),
+                planned=lambda reading: print(
+                    f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr
+                ),
+            )
+        return {opened.described: trace}
+
+
 def _seconds(option: str, text: str) -> float:
     try:
         seconds = Duration.parse(text).seconds
     except DurationError as error:
         raise TrimtabError(f"{option}: {error}") from None
-    if seconds < 0 or (seconds == 0 and option == "--update"):
+    if seconds < 0 or (seconds == 0 and option != "--warm-up"):
         raise TrimtabError(f"{option}: must be more than 0")
     return seconds
 

@@ -2,11 +2,17 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 from trimtab.api import API_VERSION, GROUP, KINDS
+from trimtab.cli.finding import SHOWN_AT_MOST, Finding, State
+from trimtab.cli.readiness import readiness
+from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, KubeError, describe
@@ -15,20 +21,7 @@ from trimtab.kube.pace import RetryRule
 from trimtab.kube.rights import RIGHTS, Process, missing_rights
 from trimtab.usage.discovery import find_promql_servers, has_metrics_server
 
-State = Literal["ok", "warning", "problem"]
-
 OLDEST = Version(1, 29)
-SHOWN_AT_MOST = 6
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found, and what to do about it when that is not well."""
-
-    check: str
-    state: State
-    found: str
-    advice: str = ""
 
 
 def doctor(
@@ -36,14 +29,17 @@ def doctor(
     context: str | None = None,
     kubeconfig: str | None = None,
     process: Process = "scan",
-    namespace: str | None = None,
-    output: Literal["table", "json"] = "table",
+    namespace: Annotated[str | None, Parameter(name=["--namespace", "-n"])] = None,
+    prometheus: str | None = None,
+    days: float = 14.0,
+    output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
-    """Check a cluster: version, rights, metrics, resize in place, CRDs; and say what to do about each.
+    """Check a cluster: version, rights, usage, resize in place, CRDs; and say what to do about each.
 
-    Is the cluster of the current context ready for the operator?
+    Is the cluster of the current context ready for the operator? What would a scan with this Prometheus cost?
 
         trimtab doctor --process operator
+        trimtab doctor --prometheus http://127.0.0.1:9090
 
     Exits with 1 when there is a problem; warnings alone exit with 0.
 
@@ -56,11 +52,19 @@ def doctor(
     process
         Whose rights to check: scan only reads, the operator resizes, the agent runs on each node.
     namespace
-        Check the rights in this namespace instead of the whole cluster.
+        Check this namespace instead of the whole cluster.
+    prometheus
+        The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; found by the labels of its Service when not given.
+    days
+        How many days of usage are to be there.
     output
         A table for people or json for programs.
     """
-    findings = asyncio.run(_examine(kubeconfig, context, process, namespace))
+    if not days > 0:
+        raise TrimtabError(f"--days {days:g}: must be more than 0")
+    findings = asyncio.run(
+        _examine(kubeconfig, context, process, namespace, prometheus=prometheus, days=days)
+    )
     if output == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -69,7 +73,13 @@ def doctor(
 
 
 async def _examine(
-    kubeconfig: str | None, context: str | None, process: Process, namespace: str | None
+    kubeconfig: str | None,
+    context: str | None,
+    process: Process,
+    namespace: str | None,
+    *,
+    prometheus: str | None,
+    days: float,
 ) -> list[Finding]:
     connection = load_connection(kubeconfig=kubeconfig, context=context)
     async with Client(connection, retry=RetryRule(attempts=2), timeout=15) as client:
@@ -83,7 +93,9 @@ async def _examine(
             "resize in place": lambda: _resize(client),
             "kinds": lambda: _kinds(client, process),
         }
-        return [cluster, *await asyncio.gather(*(_guarded(name, check) for name, check in checks.items()))]
+        findings = await asyncio.gather(*(_guarded(name, check) for name, check in checks.items()))
+        met = await readiness(client, prometheus=prometheus, days=days, namespace=namespace, now=time.time())
+        return [cluster, *findings, *met]
 
 
 async def _guarded(name: str, check: Callable[[], Awaitable[Finding]]) -> Finding:

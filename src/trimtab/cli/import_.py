@@ -62,8 +62,7 @@ def import_(
     directory
         Write a file a policy into this folder instead of printing.
     store
-        Put what VPA's checkpoints hold into this store, a file or a URL as the operator's configuration has it. Stop
-        the operator meanwhile.
+        Put what VPA's checkpoints hold into this store, a file or a URL as the operator's configuration has it. Stop the operator meanwhile.
     context
         The kubeconfig context to use instead of the current one.
     kubeconfig

@@ -88,7 +88,8 @@ class Prometheus(Source[PrometheusSettings]):
         ]
         containers = sum(held.series.values())
         detail = f"{server.address}: {containers:,} containers in {len(held.series):,} namespaces, a sample every {held.interval:.0f} s"
-        return Health(ok=True, detail=f"{detail}; knows {', '.join(['CPU', 'memory', *knows])}")
+        detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {held.scheme.labels.key}"
+        return Health(ok=True, detail=detail)
 
     async def cost(self, ask: Ask) -> Cost:
         """By the containers that are there at a few moments of the window: pods that come and go add to it."""

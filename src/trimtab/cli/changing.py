@@ -1,0 +1,94 @@
+"""Which workloads are to change: what `trimtab diff` and `trimtab patch` have in common."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.text import Text
+
+from trimtab.cli.looking import Looking
+from trimtab.errors import TrimtabError
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.survey.patches.change import Change, change_of
+from trimtab.survey.patches.render import diff
+
+_COLOURS = {"---": "bold", "+++": "bold", "@@ ": "cyan", "-": "red", "+": "green"}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Choosing:
+    """Which workloads are meant."""
+
+    context: str | None = None
+    """The kubeconfig context to use instead of the current one."""
+
+    namespace: Annotated[tuple[str, ...], Parameter(name=["--namespace", "-n"])] = ()
+    """Only this namespace; may be given several times."""
+
+    selector: Annotated[str, Parameter(name=["--selector", "-l"])] = ""
+    """Only workloads with these labels, as kubectl takes them: app=web,tier!=back."""
+
+    kind: tuple[str, ...] = ()
+    """Only workloads of this kind, like Deployment; may be given several times."""
+
+    async def changes(self, looking: Looking, workloads: Sequence[str]) -> list[Change]:
+        """What is to change in these workloads, or in all that are meant; who is left out is told on stderr."""
+        wanted = [_parsed(text) for text in workloads]
+        if wanted and (self.namespace or self.kind):
+            raise TrimtabError(
+                "WORKLOAD: names a namespace and a kind already; leave --namespace and --kind out"
+            )
+        found = await looking.survey(
+            context=self.context,
+            namespaces=sorted({each.namespace for each in wanted}) or self.namespace or None,
+            labels=self.selector,
+            kinds=sorted({each.kind for each in wanted}) or self.kind,
+            names=sorted({each.name for each in wanted}),
+        )
+        surveyed = [each for each in found.workloads if not wanted or _is_among(each.key, wanted)]
+        skipped = [each for each in found.skipped if not wanted or _is_among(each.key, wanted)]
+        seen = [*(each.key for each in surveyed), *(each.key for each in skipped)]
+        for each in wanted:
+            if not any(_is_among(key, [each]) for key in seen):
+                raise TrimtabError(
+                    f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: there is no such workload"
+                )
+        for skip in skipped:
+            tell(f"{skip.key}: left out: {skip.reason}")
+        return [change for each in surveyed if (change := change_of(each))]
+
+
+def tell(line: str) -> None:
+    print(f"trimtab: {line}", file=sys.stderr)
+
+
+def show_diff(changes: Sequence[Change]) -> None:
+    """The changes as a unified diff, with colours where somebody looks at it."""
+    console = Console(soft_wrap=True)
+    for change in changes:
+        for line in diff(change).splitlines():
+            style = next((colour for head, colour in _COLOURS.items() if line.startswith(head)), "")
+            console.print(Text(line, style=style))
+
+
+def _parsed(text: str) -> WorkloadKey:
+    parts = text.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise TrimtabError(f"WORKLOAD {text}: write it as NAMESPACE/KIND/NAME, like shop/deployment/web")
+    namespace, kind, name = parts
+    return WorkloadKey(kind, namespace, name)
+
+
+def _is_among(key: WorkloadKey, wanted: Sequence[WorkloadKey]) -> bool:
+    """Kinds as users write them: in any case, and without their group."""
+    spellings = {key.kind.lower(), key.kind.lower().partition(".")[0]}
+    return any(
+        each.kind.lower() in spellings and (each.namespace, each.name) == (key.namespace, key.name)
+        for each in wanted
+    )

@@ -1,0 +1,21 @@
+"""`trimtab completion`: what a shell needs to complete our commands and options."""
+
+from typing import Literal
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
+    """Print what makes a shell complete our commands and options.
+
+    For this session, and for every one to come:
+
+        source <(trimtab completion bash)
+        trimtab completion bash > ~/.local/share/bash-completion/completions/trimtab
+
+    Parameters
+    ----------
+    shell
+        The shell to print it for.
+    """
+    from trimtab.cli import build
+
+    print(build().generate_completion(prog_name="trimtab", shell=shell))

@@ -1,0 +1,230 @@
+"""`trimtab patch`: recommendations as commands, patches and edits of users' own files, or applied right away."""
+
+import asyncio
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from trimtab.cli.changing import Choosing, show_diff, tell
+from trimtab.cli.looking import Looking
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.kube.errors import ApiError, Conflict, describe
+from trimtab.survey.patches.apply import apply_change
+from trimtab.survey.patches.change import Change
+from trimtab.survey.patches.files import write as write_files
+from trimtab.survey.patches.owned import in_manifests, in_values
+from trimtab.survey.patches.render import KUSTOMIZATION, command, file_name, kustomization, manifest
+
+Format = Literal["kubectl", "strategic", "kustomize", "helm", "manifests"]
+
+
+def patch(
+    *workload: str,
+    form: Annotated[Format, Parameter(name=["--format", "-f"])] = "kubectl",
+    directory: Path | None = None,
+    file: tuple[Path, ...] = (),
+    helm_path: tuple[str, ...] = (),
+    write: bool = False,
+    apply: bool = False,
+    dry_run: Literal["none", "server"] = "none",
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = False,
+    force: bool = False,
+    choosing: Choosing = Choosing(),  # noqa: B008 - it is frozen
+    looking: Looking = Looking(),  # noqa: B008 - it is frozen
+) -> int:
+    """Write recommended resources as commands, patches or edits of your own files, or apply them.
+
+    Commands to look through and run; a kustomize component; your own Helm values with comments and order kept:
+
+        trimtab patch --namespace shop
+        trimtab patch --namespace shop --format kustomize --directory overlays/sized
+        trimtab patch shop/deployment/web --format helm --file values.yaml --write
+
+    Ask the server what it would say, then apply:
+
+        trimtab patch --namespace shop --apply --dry-run server
+        trimtab patch --namespace shop --apply
+
+    Exits with 1 when the server refused a change.
+
+    Parameters
+    ----------
+    workload
+        Only these, each as NAMESPACE/KIND/NAME; all when none is given.
+    form
+        kubectl commands; strategic-merge patches; kustomize patches with their entries; edits of helm values or of manifests, which are shown as a diff or written in place.
+    directory
+        Write patches as files into this folder instead of printing; a kustomization.yaml there gets the entries that it lacks.
+    file
+        The values file or manifest to edit, or a folder of manifests; may be given several times.
+    helm_path
+        Where a container's resources are in the values, as CONTAINER=web.resources or WORKLOAD/CONTAINER=…; found by what they hold now when not given.
+    write
+        Edit the files in place.
+    apply
+        Apply to the cluster, after a confirmation; that replaces pods, as every change of a template does.
+    dry_run
+        With --apply: server asks the API server for its verdict and changes nothing.
+    yes
+        With --apply: do not ask for confirmation.
+    force
+        With --apply: take fields over that another manager, such as a GitOps tool, has set.
+    """
+    if apply and (directory or file or write):
+        raise TrimtabError(
+            "--apply: changes the cluster and no files; leave --directory, --file and --write out"
+        )
+    if not apply and (dry_run != "none" or yes or force):
+        raise TrimtabError("--dry-run, --yes and --force belong to --apply; add that, or leave them out")
+    if (form in {"helm", "manifests"}) != bool(file):
+        raise TrimtabError(f"--file: name the files to edit with --format helm or manifests; this is {form}")
+    if apply and dry_run == "none" and not yes and not sys.stdin.isatty():
+        raise TrimtabError("--apply: there is no terminal to confirm on; add --yes, or --dry-run server")
+    changes = asyncio.run(choosing.changes(looking, workload))
+    if apply:
+        return _apply(changes, choosing, looking, dry_run=dry_run == "server", yes=yes, force=force)
+    if form == "helm":
+        _edited({path: _read(path) for path in file}, _helm(file, changes, _paths(helm_path)), write=write)
+    elif form == "manifests":
+        files = _manifests(file, changes)
+        found, left = in_manifests({str(path): text for path, text in files.items()}, changes)
+        for change in left:
+            tell(f"{change.workload.key}: left out: no file has its manifest")
+        _edited(files, {Path(path): text for path, text in found.items()}, write=write)
+    else:
+        _patches(_possible(changes), form, directory)
+    return 0
+
+
+# Files and commands
+
+
+def _patches(changes: Sequence[Change], form: Format, directory: Path | None) -> None:
+    if form == "kubectl":
+        if directory is not None:
+            raise TrimtabError(
+                "--directory: commands are printed; take --format strategic or kustomize for files"
+            )
+        print("".join(f"{command(change)}\n" for change in changes), end="")
+        return
+    files = {file_name(change): manifest(change) for change in changes}
+    if form == "kustomize":
+        there = directory and directory / KUSTOMIZATION
+        files[KUSTOMIZATION] = kustomization(changes, _read(there) if there and there.exists() else None)
+    if directory is None:
+        print("---\n".join(f"# {name}\n{text}" for name, text in files.items()), end="")
+    elif changes:
+        write_files({directory / name: text for name, text in files.items()})
+        print("\n".join(str(directory / name) for name in files))
+
+
+def _possible(changes: Sequence[Change]) -> list[Change]:
+    for change in changes:
+        if change.obstacle:
+            tell(f"{change.workload.key}: left out: {change.obstacle}")
+    return [change for change in changes if not change.obstacle]
+
+
+def _helm(files: Sequence[Path], changes: Sequence[Change], paths: Mapping[str, str]) -> dict[Path, str]:
+    """Each file with the sizes that it has a place for."""
+    found: dict[Path, str] = {}
+    placeless: list[set[str]] = []
+    for path in files:
+        found[path], missing = in_values(_read(path), changes, where=str(path), paths=paths)
+        placeless.append(set(missing))
+    for container in sorted(set.intersection(*placeless)):
+        tell(
+            f"{container}: left out: no values hold what it has now; say where: --helm-path CONTAINER=path.to.resources"
+        )
+    return found
+
+
+def _paths(given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        container, equals, path = text.partition("=")
+        if not equals or not container or not path:
+            raise TrimtabError(f"--helm-path {text}: write it as CONTAINER=path.to.resources")
+        found[container] = path
+    return found
+
+
+def _manifests(given: Sequence[Path], changes: Sequence[Change]) -> dict[Path, str]:
+    """The files, and of folders those that name any of the workloads."""
+    names = {change.workload.name for change in changes}
+    found = {path: _read(path) for path in given if not path.is_dir()}
+    for folder in (path for path in given if path.is_dir()):
+        for path in sorted([*folder.rglob("*.yaml"), *folder.rglob("*.yml")]):
+            text = _read(path)
+            # What has braces is a template of a chart, and no plain YAML.
+            if "{{" not in text and "containers" in text and any(name in text for name in names):
+                found[path] = text
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise TrimtabError(f"--file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TrimtabError(f"--file {path}: this is no text; name a YAML file") from None
+
+
+def _edited(before: Mapping[Path, str], after: Mapping[Path, str], *, write: bool) -> None:
+    changed = {path: text for path, text in after.items() if text != before[path]}
+    if write:
+        write_files(changed)
+        print("".join(f"{path}\n" for path in changed), end="")
+        return
+    for path, text in changed.items():
+        old, new = before[path].splitlines(keepends=True), text.splitlines(keepends=True)
+        print("".join(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")), end="")
+
+
+# The cluster
+
+
+def _apply(
+    changes: Sequence[Change], choosing: Choosing, looking: Looking, *, dry_run: bool, yes: bool, force: bool
+) -> int:
+    possible = _possible(changes)
+    if not possible:
+        tell("there is nothing to change")
+        return 0
+    connection = load_connection(kubeconfig=looking.kubeconfig, context=choosing.context)
+    show_diff(possible)
+    if not (dry_run or yes) and not _confirmed(len(possible), connection.context):
+        tell("nothing was changed")
+        return 0
+
+    async def send() -> int:
+        refused = 0
+        async with Client(connection) as client:
+            for change in possible:
+                try:
+                    await apply_change(client, change, force=force, dry_run=dry_run)
+                except ApiError as error:
+                    advice = "; --force takes them over" if isinstance(error, Conflict) and not force else ""
+                    tell(f"{change.workload.key}: refused: {describe(error)}{advice}")
+                    refused += 1
+                else:
+                    tell(f"{change.workload.key}: {'would be changed' if dry_run else 'changed'}")
+        return refused
+
+    return int(bool(asyncio.run(send())))
+
+
+def _confirmed(count: int, context: str) -> bool:
+    print(
+        f"Change {count} workload{'s' * (count > 1)} of {context}? Their pods will be replaced. [y/N] ",
+        end="",
+    )
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -1,0 +1,146 @@
+"""What a scan of a cluster would meet, for `trimtab doctor`: usage and how far back it goes, the cost of reading it,
+workloads without requests, and autoscalers that would pull in other directions.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from trimtab.cli.finding import Finding, some
+from trimtab.errors import TrimtabError
+from trimtab.kube.client import Client
+from trimtab.kube.errors import Forbidden, NotFound
+from trimtab.kube.hpas import Hpa, hpas
+from trimtab.kube.informer import Scope
+from trimtab.kube.records import R, Shape
+from trimtab.kube.resources import HPAS, VPAS, Resource
+from trimtab.kube.vpas import Vpa, vpas
+from trimtab.kube.workloads import Workload
+from trimtab.survey.findings import lacks_requests
+from trimtab.survey.past import plan
+from trimtab.survey.listing import records
+from trimtab.survey.picture import look
+from trimtab.survey.sources import open_source
+from trimtab.usage.prometheus.scheme import MEMORY
+from trimtab.usage.prometheus.source import Prometheus
+
+DAY = 86400.0
+EDGE = 3600.0
+"""By how much usage may fall short of a window and still fill it."""
+
+
+async def readiness(
+    client: Client, *, prometheus: str | None, days: float, namespace: str | None, now: float
+) -> list[Finding]:
+    """All that a scan of the last days would meet."""
+    scope = None if namespace is None else [namespace]
+    try:
+        workloads: Sequence[Workload] = (await look(client, namespaces=scope)).workloads()
+    except TrimtabError as error:
+        return [Finding("workloads", "problem", str(error))]
+    spaces = sorted({workload.namespace for workload in workloads})
+    return [
+        *await _usage(client, prometheus=prometheus, days=days, namespaces=spaces, now=now),
+        without_requests(workloads),
+        conflicts(
+            await _listed(client, HPAS, hpas(), namespace), await _listed(client, VPAS, vpas(), namespace)
+        ),
+    ]
+
+
+async def _usage(
+    client: Client, *, prometheus: str | None, days: float, namespaces: list[str], now: float
+) -> list[Finding]:
+    try:
+        async with open_source(client, settings={"url": prometheus} if prometheus else None) as found:
+            health = await found.source.check()
+            findings = [Finding("usage", "ok", f"{found.source.name}: {health.detail}")]
+            if isinstance(found.source, Prometheus):
+                findings.append(await _reach(found.source, days, now))
+            if found.has_past and namespaces:
+                findings.append(await _cost(found.source, days, namespaces, now))
+            return findings
+    except TrimtabError as error:
+        said, _, advice = str(error).partition("; ")
+        return [Finding("usage", "problem" if prometheus else "warning", said, advice)]
+
+
+async def _reach(source: Prometheus, days: float, now: float) -> Finding:
+    """How far back there is usage: at the far end of the window, or else at ever nearer moments."""
+    wanted = days * DAY
+    back = wanted - EDGE
+    while back > EDGE and await source.value(f"count({MEMORY})", at=now - back) is None:
+        back /= 2
+    if back >= wanted - EDGE:
+        return Finding("retention", "ok", f"usage goes back the {days:g} days that a scan looks at")
+    known = f"{back / DAY:.1f} days" if back >= DAY else f"{back / 3600:.0f} hours"
+    return Finding(
+        "retention",
+        "warning",
+        f"usage goes back about {known}, and a scan looks at {days:g} days",
+        "keep it longer (--storage.tsdb.retention.time), or look at less with --days; what runs weekly is not seen",
+    )
+
+
+async def _cost(source: Any, days: float, namespaces: list[str], now: float) -> Finding:
+    reading = await plan(source, window=days * DAY, step=None, now=now, namespaces=namespaces)
+    found = f"about {reading.cost}, a sample every {reading.ask.step:g} s"
+    if not reading.is_big:
+        return Finding("cost of a scan", "ok", found)
+    return Finding("cost of a scan", "warning", found, "look at fewer --days or one --namespace at a time")
+
+
+def without_requests(workloads: Iterable[Workload]) -> Finding:
+    """Which workloads leave the scheduler to guess."""
+    found = sorted(
+        f"{workload.namespace}/{workload.kind.lower()}/{workload.name}"
+        for workload in workloads
+        if any(lacks_requests(each.resources) for each in workload.containers if each.role != "init")
+    )
+    if not found:
+        return Finding("requests", "ok", "every workload asks for CPU and memory")
+    return Finding(
+        "requests",
+        "warning",
+        f"{len(found)} ask for no CPU or no memory: {some(found)}",
+        "trimtab diff shows what to give them",
+    )
+
+
+def conflicts(scalers: Iterable[Hpa], autoscalers: Iterable[Vpa]) -> Finding:
+    """Where a VPA changes the very request by whose share an HPA scales, so that each undoes the other."""
+    shares = {(hpa.namespace, hpa.target): {each.resource for each in hpa.utilisations} for hpa in scalers}
+    active = [vpa for vpa in autoscalers if vpa.applies]
+    clashes = [
+        f"{vpa.namespace}/{vpa.target.kind.lower()}/{vpa.target.name}"
+        for vpa in active
+        if shares.get((vpa.namespace, vpa.target), set())
+        & {
+            resource
+            for policy in vpa.policies or (vpa.policy(""),)
+            for resource in policy.resources
+            if not policy.off
+        }
+    ]
+    if clashes:
+        return Finding(
+            "autoscalers",
+            "warning",
+            f"an HPA and a VPA both act on {some(sorted(clashes))}",
+            "set updateMode Off in the VPA, or let the HPA scale by something else than utilisation",
+        )
+    if active:
+        return Finding(
+            "autoscalers",
+            "warning",
+            f"{len(active)} VPAs change pods: {some([f'{vpa.namespace}/{vpa.name}' for vpa in active])}",
+            "Trimtab only recommends for these; trimtab import vpa takes them over",
+        )
+    return Finding("autoscalers", "ok", "no HPA and VPA act on the same workload")
+
+
+async def _listed(client: Client, resource: Resource, shape: Shape[R], namespace: str | None) -> list[R]:
+    """None where there are none of the kind, or none may be read: the check of rights tells of that."""
+    try:
+        return [record async for record in records(client, resource, shape, Scope(namespace))]
+    except (NotFound, Forbidden):
+        return []

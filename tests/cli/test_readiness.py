@@ -1,0 +1,50 @@
+"""What the doctor says of requests and of autoscalers that act on the same workload."""
+
+from typing import Any
+
+import pytest
+
+from harness.records import folded, workload
+from trimtab.cli.readiness import conflicts, without_requests
+from trimtab.kube.hpas import hpas
+from trimtab.kube.vpas import vpas
+
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+NAMED = {"name": "web", "namespace": "shop"}
+
+
+def hpa(resource: str) -> Any:
+    metric = {"name": resource, "target": {"averageUtilization": 60}}
+    spec = {"scaleTargetRef": TARGET, "metrics": [{"resource": metric}]}
+    return folded(hpas(), {"metadata": NAMED, "spec": spec})
+
+
+def vpa(mode: str, *resources: str) -> Any:
+    policy = {"containerPolicies": [{"containerName": "*", "controlledResources": list(resources)}]}
+    update = {"updateMode": mode}
+    spec = {"targetRef": TARGET, "updatePolicy": update, "resourcePolicy": policy if resources else {}}
+    return folded(vpas(), {"metadata": NAMED, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("mode", "resources", "state", "said"),
+    [
+        ("Auto", (), "warning", "an HPA and a VPA both act on shop/deployment/web"),
+        ("Auto", ("memory",), "warning", "1 VPAs change pods: shop/web"),
+        ("Off", (), "ok", "no HPA and VPA act on the same workload"),
+    ],
+)
+def test_an_hpa_and_a_vpa_clash_over_the_same_resource(
+    mode: str, resources: tuple[str, ...], state: str, said: str
+) -> None:
+    found = conflicts([hpa("cpu")], [vpa(mode, *resources)])
+    assert (found.state, found.found) == (state, said)
+
+
+def test_workloads_without_requests_are_named() -> None:
+    asks = {"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    found = without_requests(
+        [workload("web", containers=(asks,)), workload("bare", containers=({"name": "a"},))]
+    )
+    assert found.found == "1 ask for no CPU or no memory: shop/deployment/bare"
+    assert without_requests([workload("web", containers=(asks,))]).state == "ok"
