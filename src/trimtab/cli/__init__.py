@@ -41,7 +41,7 @@ def build(*asked: str) -> App:
         help="Keeps every workload of a Kubernetes cluster at the smallest size that still meets its objectives.",
         version=__version__,
         help_format="plaintext",
-        default_parameter=Parameter(negative=(), show_default=_default),
+        default_parameter=Parameter(negative=(), show_default=_worth_telling),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         exit_on_error=False,
@@ -79,16 +79,9 @@ def main() -> NoReturn:
     sys.exit(run(sys.argv[1:]))
 
 
-def _default(value: object) -> str | None:
-    """A default as help shows it: one that is nothing is not worth a word."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value) if value else None
-
-
 def _worth_telling(default: object) -> object:
     """The default in a command's help: that nothing is given when nothing is, goes without saying."""
-    return None if default is False or default in {(), ""} else default
+    return None if default is False or default in ((), "") else default
 
 
 def _refuse(line: str) -> int:
