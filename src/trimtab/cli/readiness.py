@@ -16,6 +16,7 @@ from trimtab.kube.resources import HPAS, VPAS, Resource
 from trimtab.kube.vpas import Vpa, vpas
 from trimtab.kube.workloads import Workload
 from trimtab.survey.findings import lacks_requests
+from trimtab.survey.listing import records
 from trimtab.survey.past import plan
 from trimtab.survey.listing import records
 from trimtab.survey.picture import look
