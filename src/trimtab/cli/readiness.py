@@ -18,7 +18,6 @@ from trimtab.kube.workloads import Workload
 from trimtab.survey.findings import lacks_requests
 from trimtab.survey.listing import records
 from trimtab.survey.past import plan
-from trimtab.survey.listing import records
 from trimtab.survey.picture import look
 from trimtab.survey.sources import open_source
 from trimtab.usage.prometheus.scheme import MEMORY
