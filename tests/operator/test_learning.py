@@ -57,12 +57,14 @@ class Bed:
         self.source.pods.append(pod(name))
         self.wanted[container(name)] = Want(sizing, created)
 
-    async def advance(self, now: float, *, machine: Room | None = None) -> None:
+    async def advance(self, now: float, *, machine: Room | None = None) -> set[str]:
+        """To this time; the names of those that are new."""
         names = {each.name for each in self.wanted}
         owners = Owners([workload(name, containers=({"name": "web"},)) for name in names])
-        await self.learning.advance(
+        new = await self.learning.advance(
             now, wanted=self.wanted, owners=owners, running=set(self.wanted), machine=machine
         )
+        return {each.name for each in new}
 
     def cpu(self, name: str, now: float) -> float:
         found = self.learning.learned(container(name), EASY, now=now, runs_on=True)
@@ -200,10 +202,10 @@ async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Sto
 
 async def test_newcomers_with_a_past_get_a_cohort_of_their_own(store: Store) -> None:
     bed = Bed(store, "web")
-    await bed.advance(NOW)
+    assert await bed.advance(NOW) == {"web"}
     bed.add("api")
     bed.add("job", created=NEW)
-    await bed.advance(NOW + MINUTE)
+    assert await bed.advance(NOW + MINUTE) == {"api", "job"}
     assert bed.cohort("api") is not bed.cohort("web")
     assert bed.samples("api", NOW + MINUTE) > 10, "it was shown its past"
     bed.add("tiny", created=NOW + MINUTE)

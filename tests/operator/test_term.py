@@ -93,7 +93,7 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
             work.sample("usage_to_recommendation_ratio_count", **share)
         )
         so_far = len(writes(fault_proxy))
-        for _ in range(3):
+        for _ in range(2):
             term.look_again(work.web)
             await work.turns(2)
         assert writes(fault_proxy)[so_far:] == [], "nothing has changed"

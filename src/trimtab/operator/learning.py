@@ -126,11 +126,14 @@ class Learning:
         owners: Owners,
         running: Collection[WorkloadContainer],
         machine: Room | None = None,
-    ) -> None:
-        """Bring every cohort up to the last whole step before now. What no `machine` has is not believed."""
+    ) -> set[WorkloadContainer]:
+        """Bring every cohort up to the last whole step before now; the answer is those that are learned of since now.
+
+        What no `machine` has is not believed.
+        """
         self._machine = machine
         async with self.lock:
-            await self._assign(now, wanted)
+            new = await self._assign(now, wanted)
         try:
             await self._read(now, owners, running)
         except Exception as error:  # noqa: BLE001 - a plugin may fail in ways of its own, and must not end the rest
@@ -142,6 +145,7 @@ class Learning:
             self.heard = now
         if now - self._saved_at >= self._pace.save_every:
             await self.save(now)
+        return new
 
     def _note_trouble(self, error: Exception) -> None:
         expected = isinstance(error, UsageError)
@@ -169,7 +173,8 @@ class Learning:
 
     # Who is learned of, with whom
 
-    async def _assign(self, now: float, wanted: Mapping[WorkloadContainer, Want]) -> None:
+    async def _assign(self, now: float, wanted: Mapping[WorkloadContainer, Want]) -> set[WorkloadContainer]:
+        newcomers: set[WorkloadContainer] = set()
         for sizing in {want.sizing for want in wanted.values()} - self._cohorts.keys():
             self._cohorts[sizing] = await self._restored(sizing)
         for sizing, cohorts in self._cohorts.items():
@@ -179,6 +184,8 @@ class Learning:
             new = [name for name in ours if not any(name in cohort.fleet for cohort in cohorts)]
             if new:
                 self._cohorts[sizing] = self._with(cohorts, sizing, new, ours, now)
+                newcomers.update(new)
+        return newcomers
 
     def _forget_gone(self, cohort: Cohort, wanted: Collection[WorkloadContainer], now: float) -> None:
         """Let go of those that have not been wanted for long: a brief absence costs nobody what was learned of it."""

@@ -39,7 +39,7 @@ from trimtab.operator.throttling import Throttling
 from trimtab.usage.owners import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
-VPA_INTERVAL = 300.0
+VPA_INTERVAL = 60.0
 """Seconds after which a workload is looked at again that only a VPA is about."""
 FINE = frozenset({WorkloadState.RECOMMENDED, WorkloadState.APPLIED, WorkloadState.PENDING})
 

@@ -95,6 +95,7 @@ class Term:
             learning=self._learning,
             statuses=self._statuses,
             vpas=self._vpas,
+            look_again=self.look_again,
             metrics=metrics,
         )
         self._loop = SizingLoop(

@@ -5,7 +5,9 @@ Between two turns nothing is learned, and what stands around workloads is taken 
 
 from __future__ import annotations
 
-from trimtab.kube.workloads import Workload
+from collections.abc import Callable
+
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.census import containers_of, running
 from trimtab.operator.cohort import Used
@@ -30,6 +32,7 @@ class Turns:
         learning: Learning,
         statuses: Statuses,
         vpas: DropIn,
+        look_again: Callable[[WorkloadKey], None],
         metrics: Metrics,
     ) -> None:
         self._catalog = catalog
@@ -37,6 +40,7 @@ class Turns:
         self._learning = learning
         self._statuses = statuses
         self._vpas = vpas
+        self._look_again = look_again
         self._metrics = metrics
         self.neighbourhood = Neighbourhood()
         """What stood around workloads at the last turn."""
@@ -58,13 +62,15 @@ class Turns:
             if sizing := self._orders.sizing(self._orders.of(workload), asked=workload.key in asked):
                 wanted |= dict.fromkeys(containers_of(catalog, workload), Want(sizing, workload.created))
         was_in_trouble = bool(self._learning.trouble)
-        await self._learning.advance(
+        new = await self._learning.advance(
             now,
             wanted=wanted,
             owners=catalog.owners(),
             running=running(catalog),
             machine=largest_machine(catalog.nodes),
         )
+        for key in {name.workload for name in new}:
+            self._look_again(key)
         if bool(self._learning.trouble) != was_in_trouble:
             for policy in catalog.policies:
                 self._statuses.look_again(policy.key)
