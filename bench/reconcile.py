@@ -53,6 +53,7 @@ from trimtab.kube.pace import RateLimit
 from trimtab.operator.config import Logs
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.logs import configure
+from trimtab.operator.memory import keep_small
 from trimtab.operator.process import Operator
 from trimtab.operator.term import Term
 
@@ -60,6 +61,7 @@ ROOT = Path(__file__).parents[1]
 PODS_A_WORKLOAD = 5
 CONTAINERS = ("web", "proxy")
 VPA_UPDATER = "98.8 s for 1,000 VPAs"
+WRITES = {"POST", "PUT", "PATCH", "APPLY", "DELETE"}
 ALL_CORES = os.sched_getaffinity(0)
 MEASURED_ON = min(ALL_CORES)
 PROFILES = os.environ.get("PROFILES", "")
@@ -78,6 +80,8 @@ class Reading:
     cpu_seconds: float
     peak_mib: float
     """Of the process since its start."""
+    libraries_mib: float
+    """What of its memory are pages of the libraries' files, LLVM's above all: the system drops them when it must."""
     writes: dict[str, int] = field(default_factory=dict)
 
 
@@ -86,11 +90,12 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def peak_mib() -> float:
-    (line,) = [
-        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")
-    ]
-    return int(line.split()[1]) / 1024
+def memory_mib(field: str) -> float:
+    """A field of this process: VmHWM (the peak), RssFile (what is mapped from files)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(field)
 
 
 # The operator, run as a child process: it does one thing for every line on standard input
@@ -100,21 +105,18 @@ class Measured(Operator):
     """The operator, with turns that are taken when somebody says so."""
 
     async def _serve(self, term: Term) -> Never:
-        loop, statuses, workloads = term._loop, term._statuses, term._workloads  # noqa: SLF001 - its parts are what is timed
+        statuses, workloads = term._statuses, term._workloads  # noqa: SLF001 - its parts are what is timed
         await term._look_at_features()  # noqa: SLF001
         tell_reading("listed", (time.monotonic() - BEGAN, cpu_seconds() - CPU_BEGAN))
         async with asyncio.TaskGroup() as group:
             group.create_task(workloads.run())
             group.create_task(statuses.queue.run())
-            for policy in loop._catalog.policies:  # noqa: SLF001
-                statuses.look_again(policy.key)
 
             async def turn() -> None:
-                await loop.turn(time.time())
+                await term._turns.take(time.time())  # noqa: SLF001
 
             async def looks() -> None:
-                for workload in loop._catalog.workloads():  # noqa: SLF001
-                    workloads.add(workload.key)
+                term._look_at_all()  # noqa: SLF001
                 await workloads.idle()
                 while len(statuses.queue):  # noqa: ASYNC110 - what is delayed tells nobody when its time has come
                     await asyncio.sleep(0.05)
@@ -141,10 +143,11 @@ async def timed(name: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def tell_reading(name: str, took: tuple[float, float]) -> None:
-    print(json.dumps(asdict(Reading(name, *took, peak_mib()))), flush=True)
+    print(json.dumps(asdict(Reading(name, *took, memory_mib("VmHWM"), memory_mib("RssFile")))), flush=True)
 
 
 def operate(options: Namespace) -> None:
+    keep_small()  # as `trimtab operator` does, and the next
     configure(Logs(level="warning"))
     gc.freeze()
     config = LiveConfig(
@@ -343,13 +346,13 @@ async def passes(cluster: Cluster, usage: CannedUsage, url: str, *, store: Path,
 
 
 def writes(cluster: Cluster) -> Counter[str]:
-    """How often each resource was written, as the API server counted."""
+    """How often each resource was written, as the API server counted; it has a lease of its own, which is left out."""
     found: Counter[str] = Counter()
     for family in text_string_to_metric_families(cluster.kubectl("get", "--raw", "/metrics")):
         if family.name == "apiserver_request":
             for sample in family.samples:
                 labels = sample.labels
-                if labels["verb"] in {"POST", "PUT", "PATCH", "APPLY", "DELETE"}:
+                if labels["verb"] in WRITES and labels["resource"] != "leases":
                     what = "/".join(filter(None, (labels["resource"], labels["subresource"])))
                     found[what] += int(sample.value)
     return found
@@ -383,6 +386,7 @@ def show(readings: list[Reading], options: Namespace) -> None:
         "wall",
         "CPU",
         "peak so far",
+        "of it libraries",
         "writes",
         title=f"One operator, {options.workloads:,} workloads, {options.workloads * PODS_A_WORKLOAD:,} pods",
     )
@@ -393,6 +397,7 @@ def show(readings: list[Reading], options: Namespace) -> None:
             f"{each.wall_seconds:.1f} s",
             f"{each.cpu_seconds:.1f} s",
             f"{each.peak_mib:.0f} MiB",
+            f"{each.libraries_mib:.0f} MiB",
             written,
         )
     stdout = Console()
