@@ -385,7 +385,7 @@ def test_property_26_failure_event_creation(steps: list[tuple[bool, bool]]) -> N
 
 
 @examples
-@given(st.lists(st.sampled_from([*SOURCES.names(), "nagios", "", "Prometheus"]), min_size=1, max_size=5))
+@given(st.lists(st.sampled_from([*SOURCES.names(), "nagios", "", "Prometheus"]), min_size=1, max_size=2))
 def test_property_30_metrics_provider_configurability(providers: list[str]) -> None:
     """Any that is installed can be chosen by name; one that is not is refused, and what held goes on to hold."""
 
