@@ -105,7 +105,7 @@ def amounts(resources: Object) -> tuple[str, str, str]:
 
 
 def test_a_diff_exits_with_one_and_shows_both_sides(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shop.run("diff", f"{SHOP}/deployment/web") == 1
+    assert shop.run("diff", f"{SHOP}/deploy/web") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"--- {SHOP}/deployment/web now", f"+++ {SHOP}/deployment/web recommended"]
     assert "-      cpu: '2'" in lines

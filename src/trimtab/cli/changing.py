@@ -14,6 +14,7 @@ from rich.text import Text
 from trimtab.cli.looking import Looking
 from trimtab.errors import TrimtabError
 from trimtab.kube.workloads import WorkloadKey
+from trimtab.survey.headline import SHORT_KINDS
 from trimtab.survey.patches.change import Change, change_of
 from trimtab.survey.patches.render import diff
 
@@ -86,8 +87,9 @@ def _parsed(text: str) -> WorkloadKey:
 
 
 def _is_among(key: WorkloadKey, wanted: Sequence[WorkloadKey]) -> bool:
-    """Kinds as users write them: in any case, and without their group."""
-    spellings = {key.kind.lower(), key.kind.lower().partition(".")[0]}
+    """Kinds as users write them: in any case, without their group, or short."""
+    full = key.kind.lower()
+    spellings = {full, full.partition(".")[0], SHORT_KINDS.get(key.kind)}
     return any(
         each.kind.lower() in spellings and (each.namespace, each.name) == (key.namespace, key.name)
         for each in wanted
