@@ -72,7 +72,7 @@ def _section(found: Explanation, each: Explained) -> str:
     fared = [[escape(cell) for cell in row] for row in _fared_rows(found, each)]
     return (
         f"<h2>Container {escape(each.container.name)}</h2><p>{escape(_summary(found, each))}</p>{plots}"
-        f"<h3>How the numbers came about</h3>{table_html(('Factor', 'What it did', 'Source'), factors)}"
+        f"<h3>How the numbers came about</h3>{table_html(('Factor', 'What it did', 'Source'), factors, kind='words')}"
         + (f"<h3>On its own history</h3>{table_html(FARED_HEAD, fared)}" if fared else "")
     )
 
@@ -186,5 +186,5 @@ def _svg(usage: Floats, lines: dict[str, float | None], text: Callable[[float], 
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -10 {PLOT_WIDTH + 180} {PLOT_HEIGHT + 40}" '
-        f'width="{PLOT_WIDTH + 180}" font-size="13" role="img"><g fill="{USED}">{bars}</g>{across}</svg>'
+        f'width="{PLOT_WIDTH + 180}" font-size="13" role="img"><g fill="{USED}" shape-rendering="crispEdges">{bars}</g>{across}</svg>'
     )

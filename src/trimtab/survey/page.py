@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Literal
 
 from trimtab.survey.amounts import cpu_text, memory_text, money_text, share_text
 from trimtab.survey.findings import Amounts, Survey, Surveyed, SurveyedContainer
@@ -23,7 +24,8 @@ h1{font-size:1.5rem;margin-bottom:.2rem}p.source{color:#4a5568;margin-top:0}
 .card b{display:block;font-size:1.5rem}.card span{color:#4a5568}.bad b{color:#c0392b}
 table{border-collapse:collapse;margin:1rem 0;width:100%}
 td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #e2e8f0;white-space:nowrap}
-td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left;white-space:normal;overflow-wrap:anywhere}
+td:first-child,th:first-child,.names td:nth-child(2),.names th:nth-child(2),.words td,.words th{text-align:left}
+td:first-child,.words td{white-space:normal;overflow-wrap:anywhere}.words td:first-child{white-space:nowrap}
 .critical{color:#c0392b;font-weight:600}.high{color:#c0392b}.medium{color:#b7791f}.low{color:#0b6e4f}.none{color:#718096}
 .gap{background:#fffaf0;border-left:4px solid #b7791f;padding:.4rem .8rem}svg{max-width:100%;height:auto}"""
 
@@ -62,7 +64,9 @@ def _cluster(survey: Survey) -> str:
         + _wasters(survey)
         + "<h2>Every container</h2>"
         + table_html(
-            HEAD, [_row(survey, found, each) for found in survey.workloads for each in found.containers]
+            HEAD,
+            [_row(survey, found, each) for found in survey.workloads for each in found.containers],
+            kind="names",
         )
         + _skipped(survey)
     )
@@ -163,15 +167,20 @@ def _row(survey: Survey, found: Surveyed, each: SurveyedContainer) -> tuple[str,
     )
 
 
-def table_html(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose cells are HTML already."""
+def table_html(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    kind: Literal["numbers", "names", "words"] = "numbers",
+) -> str:
+    """A table whose cells are HTML already: of numbers but for the first column, or the first two, or of words."""
     drawn = "".join(f"<th>{name}</th>" for name in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{drawn}</tr>{lines}</table>"
+    return f"<table class={kind}><tr>{drawn}</tr>{lines}</table>"
 
 
 def _skipped(survey: Survey) -> str:
     if not survey.skipped:
         return ""
     rows = [(escape(str(each.key)), escape(each.reason)) for each in survey.skipped]
-    return f"<details><summary>Skipped: {len(survey.skipped)}</summary>{table_html(('Workload', 'Why'), rows)}</details>"
+    return f"<details><summary>Skipped: {len(survey.skipped)}</summary>{table_html(('Workload', 'Why'), rows, kind='words')}</details>"
