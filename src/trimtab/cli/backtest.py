@@ -72,7 +72,7 @@ def backtest(
     context: str | None = None,
     kubeconfig: str | None = None,
     namespace: Annotated[tuple[str, ...], Parameter(name=["--namespace", "-n"])] = (),
-    output: Literal["table", "json", "csv", "html"] = "table",
+    output: Annotated[Literal["table", "json", "csv", "html"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
     """Replay recorded usage through strategies, and compare what they would have cost and harmed.
 

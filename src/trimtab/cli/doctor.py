@@ -89,7 +89,7 @@ async def _examine(
         checks: dict[str, Callable[[], Awaitable[Finding]]] = {
             f"rights of {process}": lambda: _rights(client, process, namespace),
             "metrics-server": lambda: _metrics_server(client),
-            "history": lambda: _history(client),
+            **({} if prometheus else {"history": lambda: _history(client)}),
             "resize in place": lambda: _resize(client),
             "kinds": lambda: _kinds(client, process),
         }

@@ -32,12 +32,12 @@ def import_(
     what: Literal["vpa"],
     /,
     *,
-    namespace: Annotated[Sequence[str], Parameter(negative=())] = (),
+    namespace: Annotated[tuple[str, ...], Parameter(name=["--namespace", "-n"])] = (),
     directory: Path | None = None,
     store: str | None = None,
     context: str | None = None,
     kubeconfig: str | None = None,
-    output: Literal["yaml", "json", "table"] = "yaml",
+    output: Annotated[Literal["yaml", "json", "table"], Parameter(name=["--output", "-o"])] = "yaml",
 ) -> int:
     """Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.
 
@@ -58,7 +58,7 @@ def import_(
     what
         What to import from: vpa, the Kubernetes VerticalPodAutoscaler.
     namespace
-        Only the VPAs in these namespaces; may be given again.
+        Only the VPAs in this namespace; may be given several times.
     directory
         Write a file a policy into this folder instead of printing.
     store
@@ -71,7 +71,7 @@ def import_(
         The policies as yaml or json, or a table of what becomes of each VPA.
     """
     assert what == "vpa"
-    found = asyncio.run(_import(kubeconfig, context, tuple(namespace) or None, store))
+    found = asyncio.run(_import(kubeconfig, context, namespace or None, store))
     if directory is not None:
         files = {
             directory / f"{each.vpa.namespace}-{each.vpa.name}.yaml": _document(each)

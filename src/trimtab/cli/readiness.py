@@ -26,6 +26,8 @@ from trimtab.usage.prometheus.source import Prometheus
 DAY = 86400.0
 EDGE = 3600.0
 """By how much usage may fall short of a window and still fill it."""
+NARROWED = 6
+"""How often the time is halved in which usage begins."""
 
 
 async def readiness(
@@ -65,18 +67,22 @@ async def _usage(
 
 
 async def _reach(source: Prometheus, days: float, now: float) -> Finding:
-    """How far back there is usage: at the far end of the window, or else at ever nearer moments."""
+    """How far back there is usage: at the far end of the window, or else narrowed down between two moments."""
+
+    async def is_known(back: float) -> bool:
+        return await source.value(f"count({MEMORY})", at=now - back) is not None
+
     wanted = days * DAY
-    back = wanted - EDGE
-    while back > EDGE and await source.value(f"count({MEMORY})", at=now - back) is None:
-        back /= 2
-    if back >= wanted - EDGE:
+    if await is_known(wanted - EDGE):
         return Finding("retention", "ok", f"usage goes back the {days:g} days that a scan looks at")
-    known = f"{back / DAY:.1f} days" if back >= DAY else f"{back / 3600:.0f} hours"
+    known, unknown = 0.0, wanted - EDGE
+    for _ in range(NARROWED):
+        middle = (known + unknown) / 2
+        known, unknown = (middle, unknown) if await is_known(middle) else (known, middle)
     return Finding(
         "retention",
         "warning",
-        f"usage goes back about {known}, and a scan looks at {days:g} days",
+        f"usage goes back about {known / DAY:.1f} days, and a scan looks at {days:g}",
         "keep it longer (--storage.tsdb.retention.time), or look at less with --days; what runs weekly is not seen",
     )
 
