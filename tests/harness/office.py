@@ -31,7 +31,7 @@ from trimtab.store import Store
 from trimtab.usage.usage import PodContainer
 
 BRISK = Patience(backoff=Backoff(first=0.05, ceiling=0.2))
-STEP = 0.5
+STEP = 1.0
 PACE = Pace(step=STEP, past_step=60.0, past=1200.0)
 EASY = {
     "strategy": {"name": "percentile", "settings": {"min_samples": 1}},
