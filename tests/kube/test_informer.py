@@ -165,6 +165,7 @@ async def test_a_watch_that_falls_silent_is_given_up_and_resumed(
         await client.create(CONFIG_MAPS, config_map("unheard"), namespace=namespace)
         await eventually(lambda: "unheard" in names(informer), what="a new connection heard of it")
         assert witness.faults == []
+        assert informer.trouble is None, "silence alone is no trouble"
 
 
 @pytest.mark.parametrize("code", [400, 422])

@@ -136,6 +136,15 @@ class Informer(Generic[R]):
                 self._version = None
                 failures += 1
             except KubeError as error:
+                if (
+                    isinstance(error, TimedOut)
+                    and self._version
+                    and clock() - began >= self._patience.silence
+                ):
+                    # Where nothing changes some servers say nothing at all: to ask anew costs one request.
+                    log.debug("informer.quiet", resource=self._name)
+                    failures = 0
+                    continue
                 failures = failures + 1 if clock() - began < self._patience.silence else 1
                 _FAILURES.labels(self._name, type(error).__name__).inc()
                 # What is refused may stay so for ever: that is told once.
