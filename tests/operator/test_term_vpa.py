@@ -71,7 +71,9 @@ def cpu(status: Object) -> int:
     return Quantity.parse(target(status).get("cpu", "0")).millicores
 
 
-async def test_a_vpa_is_told_of_a_target_that_is_missing_and_when_it_comes(work: Office) -> None:
+async def test_a_vpa_without_a_policy_gets_what_was_learned_and_its_target_may_come_later(
+    work: Office,
+) -> None:
     await ask(work)
     async with work.leading():
         orphan = await told(
@@ -81,11 +83,20 @@ async def test_a_vpa_is_told_of_a_target_that_is_missing_and_when_it_comes(work:
             each["type"] for each in orphan["conditions"]
         }
         await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
-        await told(
+        status = await told(work, lambda status: bool(target(status)), what="it has a recommendation")
+        assert cpu(status) == pytest.approx(240, rel=0.1)
+        bounded = [{"containerName": "web", "maxAllowed": {"cpu": "100m"}}]
+        await ask(work, resourcePolicy={"containerPolicies": bounded})
+        await told(work, lambda status: cpu(status) == 100, what="its own bounds hold")
+        web = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
+        assert not [name for name in web["metadata"].get("annotations", {}) if name.startswith("trimtab.io")]
+        await work.client.delete(DEPLOYMENTS, "web", namespace=work.namespace)
+        gone = await told(
             work,
-            lambda status: any(each["type"] == "NoPodsMatched" for each in status["conditions"]),
-            what="it is there, without pods",
+            lambda status: any(each["type"] == "ConfigUnsupported" for each in status["conditions"]),
+            what="its target is gone",
         )
+        assert cpu(gone) == 100, "what was recommended stays"
 
 
 async def test_a_policy_leaves_a_workload_to_the_vpa_that_is_in_effect(work: Office) -> None:
