@@ -151,6 +151,12 @@ class Cluster:
         self._plane.apiserver.stop(timeout=2)  # it would wait a minute for the watches that others hold
         self.start_apiserver()
 
+    def revive_controllers(self) -> None:
+        """Start those that ended again, as a kubelet would: the scheduler ends itself when it has lost track of a pod."""
+        for component in (self._plane.controllers, self._plane.scheduler):
+            if not component.alive:
+                component.start()
+
     def stop_controllers(self) -> None:
         """Leave the API server alone with what is written to it: nothing is scheduled, collected or evicted."""
         self._plane.scheduler.kill()

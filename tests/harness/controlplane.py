@@ -20,8 +20,11 @@ class ControlPlane:
         credentials.write_kubeconfig(self.kubeconfig, server=self.server)
         self.etcd = self._process("etcd", self._etcd_flags())
         self.apiserver = self._process("kube-apiserver", self._apiserver_flags())
-        signing = f"--service-account-private-key-file={credentials.service_accounts.key}"
-        self.controllers = self._process("kube-controller-manager", [*self._client_flags(), signing])
+        flags = [
+            f"--service-account-private-key-file={credentials.service_accounts.key}",
+            "--horizontal-pod-autoscaler-sync-period=5s",  # else a test waits for many times 15 s
+        ]
+        self.controllers = self._process("kube-controller-manager", [*self._client_flags(), *flags])
         self.scheduler = self._process("kube-scheduler", self._client_flags())
 
     def kill(self) -> None:

@@ -121,6 +121,7 @@ class Node:
             f"--root-dir={self.folder / 'kubelet'}",
             f"--hostname-override={NAME}",
             f"--containerd={self.containerd.socket}",  # else cAdvisor's series have no container labels
+            "--housekeeping-interval=1s",  # of ten seconds, as in production, a test would have to wait for many
         ]
         return Process("kubelet", [build.KUBE.built() / "kubelet", *flags], log=self._cluster.log("kubelet"))
 

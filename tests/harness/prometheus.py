@@ -51,25 +51,34 @@ class Server:
             found: list[dict[str, Any]] = json.load(response)["data"]["result"]
             return found
 
-    def _ready(self) -> bool:
-        return "Server is ready to receive web requests" in self._server.log.read_text()
+    def start(self) -> None:
+        before = self._times_ready()
+        self._server.start()
+        self._server.wait_until(lambda: self._times_ready() > before)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would; `start` it again, and it has all but the last samples."""
+        self._server.kill()
+
+    def _times_ready(self) -> int:
+        log = self._server.log
+        return log.read_text().count("Server is ready to receive web requests") if log.exists() else 0
 
     def __enter__(self) -> Self:
-        self._server.start()
-        self._server.wait_until(self._ready)
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.kill()
+        self.kill()
 
 
 class Prometheus(Server):
     """It scrapes what the kubelet of our node knows of its containers."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        super().__init__(folder, settings=_scrape(cluster))
+    def __init__(self, cluster: Cluster, folder: Path, *, every: str = "2s") -> None:
+        super().__init__(folder, settings=_scrape(cluster, every))
 
 
 class Recorded(Server):
@@ -102,7 +111,7 @@ class Recorded(Server):
         super().__init__(folder, settings={"scrape_configs": []}, web=web, flags=[keep, *flags])
 
 
-def _scrape(cluster: Cluster) -> dict[str, Any]:
+def _scrape(cluster: Cluster, every: str) -> dict[str, Any]:
     node = cluster.add_node()
     place = {"targets": [f"127.0.0.1:{node.kubelet_port}"], "labels": {"node": NAME}}
     kubelet = {
@@ -113,4 +122,4 @@ def _scrape(cluster: Cluster) -> dict[str, Any]:
         "tls_config": {"ca_file": str(cluster.ca)},
         "static_configs": [place],
     }
-    return {"global": {"scrape_interval": "2s"}, "scrape_configs": [kubelet]}
+    return {"global": {"scrape_interval": every}, "scrape_configs": [kubelet]}

@@ -1,0 +1,299 @@
+"""The whole operator on the real node: what it sizes, how it fares when it is killed, and when others are away.
+
+Two replicas of `trimtab operator`, with the rights of deploy/, look after real containers; Prometheus and
+metrics-server measure them. All tests share them, in this order: while a minute of history gathers, without which
+nothing is made smaller, operators are killed. `make soak-operator` runs the same with 100 kills and minutes of outage.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Iterator
+from itertools import cycle
+
+import pytest
+
+from harness.busyboxes import (
+    autoscaler,
+    burns,
+    cron_job,
+    grows,
+    plods,
+    policy,
+    size,
+    template,
+    workload,
+)
+from harness.cluster import Cluster
+from harness.estate import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
+from trimtab.store import Store
+
+KILLS = int(os.environ.get("TRIMTAB_KILLS", "3"))
+OUTAGE = float(os.environ.get("TRIMTAB_OUTAGE_SECONDS", "6"))
+LONG = 120.0 + 4 * OUTAGE
+MIB = 1 << 20
+
+pytestmark = pytest.mark.timeout(600 + 40 * KILLS + 4 * OUTAGE)
+
+IN_PLACE, ROLLED = ("Deployment", "canaried"), ("StatefulSet", "rolled")
+LESS, MORE = 40, 60
+"""Millicores between which what is told goes to and fro."""
+
+
+@pytest.fixture(scope="module")
+def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+    """All workloads but those that would not wait, and the operators; the kills begin at once."""
+    folder = tmp_path_factory.mktemp("estate")
+    with Estate(node_cluster, folder, namespace=f"estate-{random.randrange(1 << 32):x}") as estate:
+        usual = {"name": "percentile"}
+        told = {"name": "told", "settings": {"file": estate.tell(cpu=LESS)}}
+        poison = {"name": "told", "settings": {"file": estate.tell(cpu=10, by="poison")}}
+        rolls = {"template": "Always", "allowRecreate": True}
+        small = size(f"{LESS}m", "32Mi")
+        limited = size("100m", "32Mi", cpu_limit="100m", memory_limit="32Mi")
+        estate.apply(
+            policy("told", strategy=told, observation="2s"),
+            policy("told-rolled", strategy=told, update=rolls, observation="2s"),
+            workload(*IN_PLACE, template(plods(), app="canaried", size=small), policy="told", replicas=3),
+            workload(*ROLLED, template(plods(), app="rolled", size=small), policy="told-rolled", replicas=2),
+            policy("usual", strategy=usual),
+            workload(
+                "Deployment", "web", template(burns(0.2), app="web", size=size("1", "64Mi")), policy="usual"
+            ),
+            workload(
+                "StatefulSet", "db", template(burns(0.01), app="db", size=size("50m", "64Mi")), policy="usual"
+            ),
+            workload(
+                "DaemonSet",
+                "agent",
+                template(burns(0.01), app="agent", size=size("50m", "64Mi")),
+                policy="usual",
+            ),
+            cron_job(
+                "report",
+                template(burns(0.01), app="report", size=size("50m", "64Mi"), restart="Never"),
+                policy="usual",
+            ),
+            workload(
+                "Deployment",
+                "api",
+                template(burns(0.03), app="api", size=size("100m", "32Mi")),
+                policy="usual",
+                replicas=2,
+            ),
+            autoscaler("api", utilisation=60, least=2, most=4),
+            policy(
+                "poisoned",
+                strategy=poison,
+                update={"updateRequestsOnly": False},
+                observation="15s",
+                mode="Recommend",
+            ),
+            workload(
+                "Deployment",
+                "poisoned",
+                template(plods(400), app="poisoned", size=limited),
+                policy="poisoned",
+                replicas=2,
+            ),
+        )
+        estate.run_now("report")
+        yield estate
+
+
+# Killed at any moment
+
+
+def is_settled(estate: Estate, which: tuple[str, str], cpu: int) -> bool:
+    """Whether a workload is, in all that tells of it, of this size and nothing else."""
+    kind, name = which
+    policy = "told" if which == IN_PLACE else "told-rolled"
+    replicas = estate.get(kind, name)["spec"]["replicas"]
+    return (
+        not estate.mark(kind, name, "change")
+        and estate.sizes(name) == [cpu] * replicas
+        and estate.status(policy, name).get("status") == "Applied"
+        and f"{cpu}m" in [each["cpu"] for each in estate.status(policy, name)["recommendations"]]
+    )
+
+
+def settle(estate: Estate, cpu: int, timeout: float = LONG) -> None:
+    for which in (IN_PLACE, ROLLED):
+        eventually(lambda: is_settled(estate, which, cpu), what=f"{which[1]} at {cpu}m", timeout=timeout)  # noqa: B023
+
+
+def test_a_second_replica_takes_over_when_the_leader_is_killed(estate: Estate) -> None:
+    eventually(lambda: estate.leader is not None, what="a leader")
+    leader = estate.leader
+    assert leader
+    leader.kill()
+    (other,) = [each for each in estate.operators if each is not leader]
+    eventually(lambda: estate.leader is other, what="the other one as the leader")
+    leader.start()
+
+
+def test_killed_at_random_moments_it_applies_every_change_once(estate: Estate) -> None:
+    settle(estate, LESS)
+    before = {pod["metadata"]["name"]: pod["metadata"]["generation"] for pod in estate.pods("canaried")}
+    template_before = estate.get(*ROLLED)["metadata"]["generation"]
+    moments = random.Random(KILLS)
+    kills, changes, target = 0, 0, LESS
+    while kills < KILLS:
+        if all(is_settled(estate, which, target) for which in (IN_PLACE, ROLLED)):
+            target = MORE if target == LESS else LESS
+            estate.tell(cpu=target)
+            changes += 1
+        eventually(lambda: estate.leader is not None, what="a leader")
+        time.sleep(moments.uniform(0, 12))  # any moment may be the one
+        if leader := estate.leader:
+            leader.kill()
+            leader.start()
+            kills += 1
+    settle(estate, target)
+    assert estate.mark(*IN_PLACE, "reverted") == estate.mark(*ROLLED, "reverted") == {}
+    # A pod's generation grows with each change of its spec, so the API server itself has counted.
+    after = {pod["metadata"]["name"]: pod["metadata"]["generation"] for pod in estate.pods("canaried")}
+    assert after == {name: generation + changes for name, generation in before.items()}
+    assert estate.get(*ROLLED)["metadata"]["generation"] == template_before + changes
+    for _, name in (IN_PLACE, ROLLED):
+        for what in ("applying", "applied"):
+            assert asyncio.run(_times_told(estate, name, what)) <= changes
+
+
+async def _times_told(estate: Estate, name: str, what: str) -> int:
+    async with Store.open(str(estate.folder / "trimtab.db")) as store:
+        return len(await store.history.find(name=name, what=what, limit=1000))
+
+
+# Sized
+
+
+@pytest.fixture(scope="module")
+def sized(estate: Estate) -> Estate:
+    """Now that the kills are over: also what grows, and a bad idea to be acted on."""
+    follow = {"updateRequestsOnly": False}
+    highest = {"name": "percentile", "settings": {"quantile": 1.0}}
+    held = size("20m", "40Mi", memory_limit="64Mi")
+    slowly = grows(first=20, most=80, every=1)
+    estate.apply(
+        policy("growing", strategy=highest, update=follow, observation="10s"),
+        workload("Deployment", "cache", template(slowly, app="cache", size=held), policy="growing"),
+    )
+    estate.patch("OptimizationPolicy", "poisoned", {"spec": {"mode": "Auto"}})
+    return estate
+
+
+def test_a_deployment_that_burns_little_is_resized_in_place_and_its_cgroup_shows_it(sized: Estate) -> None:
+    eventually(lambda: sized.status("usual", "web").get("status") == "Applied", what="web applied")
+    eventually(lambda: len(sized.sizes("web")) == 1 and sized.sizes("web")[0] < 1000, what="a smaller web")
+    (pod,) = sized.pods("web")
+    cpu = millicores(pod["spec"]["containers"][0])
+    assert cpu < 500  # a machine that is busy otherwise lets it burn less
+    assert container_status(pod)["restartCount"] == 0
+    assert kernel(pod, "cpu.shares", "cpu.weight") in shares(cpu)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("StatefulSet", "db"), ("DaemonSet", "agent")])
+def test_other_kinds_are_right_sized_in_place(sized: Estate, kind: str, name: str) -> None:
+    eventually(lambda: bool(sized.mark(kind, name, "applied")), what=f"{name} applied")
+    (pod,) = sized.pods(name)
+    assert millicores(pod["spec"]["containers"][0]) < 50
+    assert container_status(pod)["restartCount"] == 0
+
+
+def test_a_cron_job_is_right_sized_by_its_template(sized: Estate) -> None:
+    eventually(lambda: bool(sized.mark("CronJob", "report", "applied")), what="the report applied")
+    job = sized.get("CronJob", "report")["spec"]["jobTemplate"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert millicores(container) < 50
+    assert sized.sizes("report") == [50]  # the run under way is left alone
+
+
+def test_an_autoscaler_beside_it_keeps_its_replicas(sized: Estate) -> None:
+    """It would be made smaller yet, if the autoscaler did not answer that with replicas."""
+    eventually(lambda: bool(sized.mark("Deployment", "api", "applied")), what="the API applied")
+    assert max(sized.sizes("api")) < 100
+    seen = sized.get("HorizontalPodAutoscaler", "api")["status"]
+    assert seen["currentReplicas"] == seen["desiredReplicas"] == 2
+
+
+def test_memory_that_grows_is_raised_in_time(sized: Estate) -> None:
+    """Before it is killed, or within one reconcile after: more than one kill there never is."""
+
+    def holds_more() -> bool:
+        pods = sized.pods("cache")
+        return bool(
+            len(pods) == 1
+            and sized.mark("Deployment", "cache", "applied")
+            and kernel(pods[0], "memory.limit_in_bytes", "memory.max") == memory_limit(pods[0]) > 80 * MIB
+            and kernel(pods[0], "memory.usage_in_bytes", "memory.current") > 70 * MIB
+        )
+
+    eventually(holds_more, what="more memory, and its use")
+    (pod,) = sized.pods("cache")
+    assert container_status(pod)["restartCount"] <= 1
+
+
+def test_a_poisoned_recommendation_is_tried_noticed_and_taken_back(sized: Estate) -> None:
+    """Ten millicores starve it. One pod of two gets there, and is back at what it had."""
+    eventually(lambda: bool(sized.mark("Deployment", "poisoned", "reverted")), what="the poison taken back")
+    mark = sized.mark("Deployment", "poisoned", "reverted")
+    assert "throttled" in mark["why"]
+    assert mark["until"] - mark["at"] >= 3600
+    assert sized.sizes("poisoned") == [100, 100]
+    touched = sorted(pod["metadata"]["generation"] for pod in sized.pods("poisoned"))
+    assert touched == [1, 3]  # there and back
+    eventually(
+        lambda: sized.status("poisoned", "poisoned")["status"] == "Reverted", what="a status that says so"
+    )
+    assert "throttled" in sized.status("poisoned", "poisoned")["reason"]
+
+
+# Others are away, or lie
+
+
+def test_without_usage_nothing_is_changed_and_all_goes_on_when_it_is_back(estate: Estate) -> None:
+    cpu = _target(estate)
+    estate.prometheus.kill()
+    eventually(lambda: estate.condition("told", "MetricsAvailable") == "False", what="a status that says so")
+    estate.tell(cpu=cpu)
+    time.sleep(OUTAGE)
+    assert cpu not in estate.sizes("canaried") + estate.sizes("rolled")
+    estate.prometheus.start()
+    eventually(lambda: estate.condition("told", "MetricsAvailable") == "True", what="usage again")
+    settle(estate, cpu)
+
+
+def test_on_nonsense_nothing_is_changed(estate: Estate) -> None:
+    names = ("db", "agent")
+    before = {name: estate.sizes(name) for name in names}
+    nonsense = cycle(("NaN", "-1e9", "1e300", "1e14", "+Inf"))
+    told = estate.liar.told
+    estate.liar.lie = lambda _: next(nonsense)
+    eventually(lambda: estate.liar.told > told + 150, what="many lies")
+    estate.liar.lie = None
+    assert {name: estate.sizes(name) for name in names} == before
+    for name in names:
+        eventually(lambda: estate.status("usual", name)["status"] == "Applied", what=f"{name} as it was")  # noqa: B023
+
+
+def test_an_api_server_that_was_away_finds_everything_going_on(estate: Estate) -> None:
+    cpu = _target(estate)
+    estate.tell(cpu=cpu)
+    eventually(lambda: bool(estate.mark(*IN_PLACE, "change")), what="a change under way")
+    estate.cluster.kill_apiserver()
+    time.sleep(OUTAGE)
+    estate.cluster.start_apiserver()
+
+    def goes_on() -> bool:
+        estate.cluster.revive_controllers()
+        return all(is_settled(estate, which, cpu) for which in (IN_PLACE, ROLLED))
+
+    eventually(goes_on, what=f"all at {cpu}m", timeout=LONG)
+    assert all(operator.alive for operator in estate.operators)
+
+
+def _target(estate: Estate) -> int:
+    """What the told workloads are not at the moment."""
+    return MORE if estate.sizes("canaried")[0] == LESS else LESS
