@@ -10,10 +10,10 @@ SIDE_BY_SIDE := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
 DEMO := --strategy trimtab,vpa,krr,percentile --setting trimtab.cpu_risk=0.01,0.02,0.05
 
-.PHONY: help setup lint format test test-fast test-deps soak bench demo docs cluster cluster-down crds lock clean
+.PHONY: help setup lint format test test-fast test-deps soak soak-operator bench demo docs cluster cluster-down crds lock clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## Make .venv with every extra that the tests use
 
@@ -44,6 +44,9 @@ test-deps: setup ## Install and build what the tests run against (once: about 15
 
 soak: test-deps ## Ten minutes of random faults between an informer and the API server
 	TRIMTAB_SOAK_SECONDS=600 pytest -s --timeout=900 tests/kube/test_soak.py
+
+soak-operator: test-deps ## Kill the operator 100 times, and take Prometheus and the API server away for five minutes
+	TRIMTAB_KILLS=100 TRIMTAB_OUTAGE_SECONDS=300 pytest -v tests/cluster/test_operator.py
 
 bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer
 	@for file in $(if $(BENCH),bench/$(BENCH).py,bench/*.py); do echo "==> $$file"; python "$$file"; done
