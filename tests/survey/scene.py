@@ -8,10 +8,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-from urllib.error import HTTPError
+from typing import Any, Self
 
 from harness.cluster import Cluster
 from harness.objects import node
@@ -19,10 +17,11 @@ from harness.process import wait_for
 from usage.recording import CPU, MEMORY, T0, Recording, named
 
 MIB = 2.0**20
-SCRAPE = 120.0
+SCRAPE = 300.0
 DAYS = 1.25
 NODE = "survey-node"
 GROUP = "survey.example"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATHS = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
@@ -157,16 +156,24 @@ class Town:
 
 
 class Scene:
-    """The workloads in one namespace."""
+    """The workloads in one namespace, of which they are the only ones; `with` makes and ends them."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
 
-    def make(self) -> None:
+    def __enter__(self) -> Self:
+        self._make()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cluster.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
+        self.cluster.call("DELETE", f"/api/v1/nodes/{NODE}")
+        self.cluster.call("DELETE", f"{CRDS}/{FLEET['metadata']['name']}")
+
+    def _make(self) -> None:
         """All of them, with the pods that their controllers make."""
-        with suppress(HTTPError):  # it may be there from another test
-            self.cluster.call("POST", "/api/v1/nodes", node(NODE))
+        self.cluster.call("POST", "/api/v1/nodes", node(NODE))
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(FLEET))
         self.cluster.kubectl("wait", "--for=condition=Established", f"crd/fleets.{GROUP}")
         for made in WORKLOADS:

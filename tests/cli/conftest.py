@@ -1,0 +1,43 @@
+"""Twenty workloads and their past, made for each file whose commands look at them."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.error import HTTPError
+
+import pytest
+
+from harness import UnavailableError
+from harness.cluster import Cluster
+from harness.prometheus import Recorded
+from survey.scene import Ask, Scene, Town
+from trimtab.cli import run
+
+
+@pytest.fixture(scope="module")
+def town(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    """Not for the session: its node, which is only a name, must be gone before the real one comes."""
+    name = f"survey-{secrets.token_hex(4)}"
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    with suppress(HTTPError):  # its controller may have been there first
+        account = {"metadata": {"name": "default"}}
+        cluster.call("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account)
+    with Scene(cluster, name) as scene:
+        try:
+            recorded = Recorded(tmp_path_factory.mktemp("prometheus"), scene.recording())
+        except UnavailableError as why:
+            pytest.skip(str(why))
+        with recorded as running:
+            yield Town(cluster, name, running.url)
+
+
+@pytest.fixture
+def ask(town: Town, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Run a command on the town: its exit code, what it printed, and what it said on stderr."""
+
+    def ask(command: str, *arguments: str) -> tuple[int, str, str]:
+        code = run([command, *arguments, *town.options])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return ask

@@ -1,0 +1,54 @@
+"""`trimtab explain`: every factor of one workload's size, on a terminal, as data and as a page."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from survey.scene import Ask, Town
+
+
+def test_it_tells_each_factor_with_its_source_and_draws_what_was_used(
+    ask: Ask, town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = ask("explain", f"{town.namespace}/deploy/starved")
+    assert code == 0
+    for words in ("at risk of OOM", "memory danger", "strategy trimtab", "cpu_risk 0.02", "limit 256Mi", "█"):
+        assert words in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_it_says_how_strategies_would_have_fared_on_its_own_history(ask: Ask, town: Town) -> None:
+    _, out, _ = ask("explain", f"{town.namespace}/StatefulSet/db", "-o", "json")
+    found = json.loads(out)
+    assert [each["name"] for each in found["workloads"]] == ["db"]
+    fared = found["backtest"]["app"]
+    assert {"trimtab", "vpa", "krr", "oracle"} == fared.keys()
+    assert fared["oracle"]["cpu_slack"] < fared["vpa"]["cpu_slack"]
+
+
+def test_a_page_has_its_charts_in_itself(ask: Ask, town: Town, tmp_path: Path) -> None:
+    file = tmp_path / "why.html"
+    code, _, _ = ask("explain", f"{town.namespace}/cron/nightly", "-o", "html", "--output-file", str(file))
+    assert code == 0
+    page = file.read_text()
+    assert page.count("<svg ") == 2
+    assert "src=" not in page
+
+
+@pytest.mark.parametrize(
+    ("workload", "line"),
+    [
+        ("web", "NAMESPACE/KIND/NAME"),
+        ("{}/Potato/web", "Potato"),
+        ("{}/Deployment/nobody", "no such workload"),
+        ("{}/Deployment/asleep", "is scaled to zero"),
+        ("{}/Deployment/unseen", "no usage"),
+    ],
+)
+def test_what_cannot_be_explained_is_one_line_and_two(ask: Ask, town: Town, workload: str, line: str) -> None:
+    code, out, err = ask("explain", workload.format(town.namespace))
+    assert (code, out) == (2, "")
+    assert line in err
+    assert err.count("\n") == 1
