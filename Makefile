@@ -5,8 +5,8 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/tests
 
-# Two processes, each with a cluster of its own; the tests of a file stay together, those of the node come last.
-SIDE_BY_SIDE := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+# Three processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
+SIDE_BY_SIDE := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 DEMO := --strategy trimtab,vpa,krr,percentile --setting trimtab.cpu_risk=0.01,0.02,0.05
 

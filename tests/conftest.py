@@ -24,7 +24,12 @@ from harness.vpa import GoVpa
 
 T = TypeVar("T")
 
-MARKS = {"cluster": "cluster", "node_cluster": "node", "postgres_url": "postgres"}
+MARKS = {
+    "cluster": ("cluster",),
+    "asked_cluster": ("cluster",),
+    "node_cluster": ("cluster", "node"),
+    "postgres_url": ("postgres",),
+}
 PREPARATIONS: dict[str, Callable[[], object]] = {
     "go_quantity": build.QUANTITY.built,
     "go_vpa": build.VPA.built,
@@ -44,20 +49,22 @@ def _fixtures_of(item: pytest.Item) -> list[str]:
     return getattr(item, "fixturenames", [])
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by what it asks for, and leave the node to the end: until then, no pod ever starts.
+    """Mark each test by what it asks for, and begin with those of the node, which take longest.
 
     The tests of a file share what they start, so one process runs them; and there is one node.
     """
     for item in items:
-        for fixture, mark in MARKS.items():
+        for fixture, marks in MARKS.items():
             if fixture in _fixtures_of(item):
-                item.add_marker(mark)
+                for mark in marks:
+                    item.add_marker(mark)
         if os.environ.get("TRIMTAB_SKIP_CLUSTER") and item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.skip(reason="TRIMTAB_SKIP_CLUSTER is set"))
         on_node = item.get_closest_marker("node") is not None
         item.add_marker(pytest.mark.xdist_group("node" if on_node else item.path.name))
-    items.sort(key=lambda item: item.get_closest_marker("node") is not None)
+    items.sort(key=lambda item: item.get_closest_marker("node") is None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -109,10 +116,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def node_cluster(cluster: Cluster) -> Cluster:
-    """The same cluster with this machine as its node: real containers, real metrics."""
-    _or_skip(cluster.add_node)
-    return cluster
+def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Another one, with this machine as its node: real containers, real metrics. In `cluster` no pod ever starts."""
+    with _or_skip(lambda: Cluster.start(tmp_path_factory.mktemp("node"), node=True)) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -123,8 +130,18 @@ def prometheus(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[str]:
+def asked_cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The cluster that a test asks for: the one with the node if that, else the one without."""
+    found: Cluster = request.getfixturevalue(
+        "node_cluster" if "node_cluster" in request.fixturenames else "cluster"
+    )
+    return found
+
+
+@pytest.fixture
+def namespace(asked_cluster: Cluster) -> Iterator[str]:
     """The name of a fresh namespace, in which pods can be made."""
+    cluster = asked_cluster
     name = f"test-{secrets.token_hex(4)}"
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     # Without it no pod is let in, and after a restart of the API server its controller takes its time.

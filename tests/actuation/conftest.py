@@ -19,9 +19,9 @@ from trimtab.kube.workloads import WorkloadKey
 
 
 @pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
+async def client(asked_cluster: Cluster) -> AsyncIterator[Client]:
     async with Client(
-        load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimit(per_second=1000, burst=1000)
+        load_connection(kubeconfig=asked_cluster.kubeconfig), rate=RateLimit(per_second=1000, burst=1000)
     ) as client:
         yield client
 
