@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/tests
 
 # Three processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
-SIDE_BY_SIDE := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses 3 --dist loadscope --no-loadscope-reorder
 
 DEMO := --strategy trimtab,vpa,krr,percentile --setting trimtab.cpu_risk=0.01,0.02,0.05
 

@@ -9,10 +9,13 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.error import HTTPError
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from harness import UnavailableError, build, node, packages
 from harness.cluster import Cluster
@@ -49,12 +52,8 @@ def _fixtures_of(item: pytest.Item) -> list[str]:
     return getattr(item, "fixturenames", [])
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by what it asks for, and begin with those of the node, which take longest.
-
-    The tests of a file share what they start, so one process runs them; and there is one node.
-    """
+    """Mark each test by what it asks for, and begin with those of the node, which take longest."""
     for item in items:
         for fixture, marks in MARKS.items():
             if fixture in _fixtures_of(item):
@@ -62,9 +61,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(mark)
         if os.environ.get("TRIMTAB_SKIP_CLUSTER") and item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.skip(reason="TRIMTAB_SKIP_CLUSTER is set"))
-        on_node = item.get_closest_marker("node") is not None
-        item.add_marker(pytest.mark.xdist_group("node" if on_node else item.path.name))
     items.sort(key=lambda item: item.get_closest_marker("node") is None)
+
+
+class _Together(LoadScopeScheduling):  # type: ignore[misc]
+    """The tests of a file share what they start, so one process runs them; and there is one node."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "node" if _is_of_node(self.config.rootpath / file) else file
+
+
+@cache
+def _is_of_node(file: Path) -> bool:
+    return "node_cluster" in file.read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Together:
+    return _Together(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
