@@ -29,7 +29,7 @@ from harness.cluster import Cluster
 from harness.estate import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
 from trimtab.store import Store
 
-KILLS = int(os.environ.get("TRIMTAB_KILLS", "3"))
+KILLS = int(os.environ.get("TRIMTAB_KILLS", "2"))
 OUTAGE = float(os.environ.get("TRIMTAB_OUTAGE_SECONDS", "6"))
 LONG = 120.0 + 4 * OUTAGE
 MIB = 1 << 20
