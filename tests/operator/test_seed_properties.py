@@ -26,6 +26,7 @@ from harness.scripted import Scripted, steady
 from trimtab.actuation.actuator import Actuator
 from trimtab.api import OptimizationPolicy
 from trimtab.api.errors import InvalidObjectError
+from trimtab.api.fields import time_text
 from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
 from trimtab.api.quantity import Quantity
 from trimtab.kube.client import Client
@@ -41,7 +42,7 @@ from trimtab.operator.live import LiveConfig
 from trimtab.operator.mandate import Mandates
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.selection import Standing
-from trimtab.operator.status import Document, Outcome, Skipped, Weather, moment, news, same, status_of
+from trimtab.operator.status import Document, Outcome, Skipped, Weather, news, same, status_of
 from trimtab.operator.tally import Tally
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import Ask, Proposal
@@ -179,7 +180,7 @@ def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> N
         said = status({found.key: outcome}, before=said, mode="Recommend")
         ((entry,),) = [each["recommendations"] for each in said["workloads"]]
         assert Quantity.parse(entry["cpu"]).millicores == before[0].resources.cpu_request
-        assert said["workloads"][0]["lastRecommendation"] == moment(changed_at)
+        assert said["workloads"][0]["lastRecommendation"] == time_text(changed_at)
 
 
 def _assessed(found: Workload, rules: Rules, cpu: float, now: float) -> Assessment:
@@ -335,8 +336,8 @@ def test_property_23_status_timestamp_tracking(found: dict[WorkloadKey, Outcome]
     }
     for key, outcome in found.items():
         assert outcome.recommended_at
-        assert said[key]["lastRecommendation"] == moment(outcome.recommended_at)
-        applied = moment(outcome.applied_at) if outcome.applied_at is not None else None
+        assert said[key]["lastRecommendation"] == time_text(outcome.recommended_at)
+        applied = time_text(outcome.applied_at) if outcome.applied_at is not None else None
         assert said[key].get("lastApplied") == applied
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records import policy
+from trimtab.api.fields import time_text
 from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import WorkloadKey
@@ -21,7 +22,6 @@ from trimtab.operator.status import (
     Outcome,
     Skipped,
     Weather,
-    moment,
     same,
     status_of,
 )
@@ -143,12 +143,12 @@ def test_usage_that_cannot_be_read_is_told_and_the_time_of_it_stays() -> None:
     said = status({}, before=fine, weather=away)
     trouble = condition(said, "MetricsAvailable")
     assert (trouble["status"], trouble["message"]) == ("False", "no answer; is it running?")
-    assert trouble["lastTransitionTime"] == moment(LATER)
-    assert condition(said, "Ready")["lastTransitionTime"] == moment(NOW)
+    assert trouble["lastTransitionTime"] == time_text(LATER)
+    assert condition(said, "Ready")["lastTransitionTime"] == time_text(NOW)
     still = Weather(now=LATER + 60, usage_trouble="no answer yet", source="scripted")
     assert condition(status({}, before=said, weather=still), "MetricsAvailable")[
         "lastTransitionTime"
-    ] == moment(LATER)
+    ] == time_text(LATER)
 
 
 def test_an_overlap_is_told_in_both_statuses() -> None:
@@ -179,10 +179,10 @@ def test_since_when_something_is_recommended_outlives_a_restart() -> None:
     said = status({key(): Outcome(WorkloadState.RECOMMENDED, "", (recommended(),), recommended_at=NOW)})
     again = Outcome(WorkloadState.RECOMMENDED, "", (recommended(why="more seen"),), recommended_at=LATER)
     (entry,) = status({key(): again}, before=said)["workloads"]
-    assert entry["lastRecommendation"] == moment(NOW)
+    assert entry["lastRecommendation"] == time_text(NOW)
     other = Outcome(WorkloadState.RECOMMENDED, "", (recommended(200),), recommended_at=LATER)
     (entry,) = status({key(): other}, before=said)["workloads"]
-    assert entry["lastRecommendation"] == moment(LATER)
+    assert entry["lastRecommendation"] == time_text(LATER)
 
 
 def test_the_history_of_a_disabled_policy_outlives_a_restart() -> None:
@@ -191,7 +191,7 @@ def test_the_history_of_a_disabled_policy_outlives_a_restart() -> None:
     stopped = Outcome(WorkloadState.SKIPPED, "the mode is Disabled", skipped=Skipped.DISABLED)
     (entry,) = status({key(): stopped}, before=said, mode="Disabled")["workloads"]
     assert entry["recommendations"] == said["workloads"][0]["recommendations"]
-    assert entry["lastApplied"] == moment(NOW)
+    assert entry["lastApplied"] == time_text(NOW)
     assert (entry["status"], entry["reason"]) == ("Skipped", "the mode is Disabled")
 
 

@@ -4,6 +4,7 @@ Numbers and truth values are strict: a manifest that says `"5"` where 5 is asked
 it is refused here. Left out: quantities and durations, which are types of their own.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +32,11 @@ Percent = Annotated[Int, Field(ge=0, le=100)]
 
 def _rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def time_text(seconds: float) -> str:
+    """Seconds since 1970 as `metav1.Time` is written: the second that has begun."""
+    return _rfc3339(datetime.fromtimestamp(math.floor(seconds), UTC))
 
 
 Time = Annotated[AwareDatetime, PlainSerializer(_rfc3339, when_used="always")]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from trimtab.api.fields import time_text
 from trimtab.api.optimizationpolicy import Mode, WorkloadState
 from trimtab.api.quantity import Quantity
 from trimtab.kube.policies import Policy
@@ -189,7 +189,7 @@ def _with_times(
     for condition in conditions:
         old = known.get(condition["type"])
         same = old is not None and old["status"] == condition["status"]
-        since = old["lastTransitionTime"] if old and same else moment(now)
+        since = old["lastTransitionTime"] if old and same else time_text(now)
         found.append({**condition, "lastTransitionTime": since, "observedGeneration": policy.generation})
     return found
 
@@ -205,9 +205,9 @@ def _workload(key: WorkloadKey, outcome: Outcome, *, explained: bool) -> Documen
     if outcome.reason:
         found["reason"] = outcome.reason[:_LONGEST_REASON]
     if outcome.recommended_at is not None:
-        found["lastRecommendation"] = moment(outcome.recommended_at)
+        found["lastRecommendation"] = time_text(outcome.recommended_at)
     if outcome.applied_at is not None:
-        found["lastApplied"] = moment(outcome.applied_at)
+        found["lastApplied"] = time_text(outcome.applied_at)
     return found
 
 
@@ -246,8 +246,3 @@ def _recommendation(recommendation: Recommendation, *, explained: bool) -> Docum
     if explained and recommendation.text:
         found["explanation"] = recommendation.text
     return found
-
-
-def moment(seconds: float) -> str:
-    """A time as Kubernetes writes it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

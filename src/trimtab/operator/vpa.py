@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
+from trimtab.api.fields import time_text
 from trimtab.api.quantity import Quantity
 from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.errors import Conflict, NotFound
@@ -216,7 +216,7 @@ def _conditions(old: Object, wanted: Mapping[str, _Said], now: float) -> list[Ob
     """The conditions by type, with others' left alone; the time of one stays while its status does."""
     before = {condition["type"]: condition for condition in old.get("conditions") or ()}
     kept = [condition for kind, condition in before.items() if kind not in _OURS]
-    stamp = datetime.fromtimestamp(math.floor(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = time_text(now)
     for kind, said in wanted.items():
         known = before.get(kind, {})
         since = known.get("lastTransitionTime", stamp) if known.get("status") == said.status else stamp

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from trimtab.api.fields import time_text
 from trimtab.sizing.histogram import EPSILON, bucket_of
 from trimtab.sizing.strategy import Floats
 from trimtab.sizing.vpa import MEMORY_BUCKETS, Vpa
@@ -51,9 +52,9 @@ def export_status(sizer: Vpa, container: int, *, now: float) -> dict[str, Any]:
     cpu = sizer.cpu
     return {
         "version": VERSION,
-        "lastUpdateTime": _stamp(now),
-        "firstSampleStart": _stamp(float(history.first[container])) if seen else None,
-        "lastSampleStart": _stamp(float(history.last[container])) if seen else None,
+        "lastUpdateTime": time_text(now),
+        "firstSampleStart": time_text(float(history.first[container])) if seen else None,
+        "lastSampleStart": time_text(float(history.last[container])) if seen else None,
         "totalSamplesCount": seen,
         "cpuHistogram": _histogram(
             cpu.weights(container), float(cpu.rows.total[container]), float(cpu.rows.reference[container])
@@ -96,7 +97,7 @@ def _histogram(weights: Floats, total: float, reference: float) -> dict[str, Any
     kept = weights[full[0] : full[-1] + 1]
     scaled = np.floor(kept * (LARGEST / kept.max()) + 0.5).astype(int)
     return {
-        "referenceTimestamp": _stamp(reference),
+        "referenceTimestamp": time_text(reference),
         "bucketWeights": {str(full[0] + k): int(w) for k, w in enumerate(scaled) if w > 0},
         "totalWeight": total,
     }
@@ -118,10 +119,6 @@ def _weights(held: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats,
     if not summed or math.isinf(reference):
         return np.zeros(buckets), 0.0, -math.inf
     return weights * (total / summed), total, reference
-
-
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _seconds(held: Mapping[str, Any], field: str) -> float:
