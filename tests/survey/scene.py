@@ -84,8 +84,10 @@ class Made:
             for name, amounts in (("requests", asked), ("limits", capped))
         }
         container = {"name": "app", "image": "registry.example/app:1", "resources": sizes}
-        ends = {"restartPolicy": "Never"} if self.kind in {"Job", "CronJob"} else {}
-        return {"containers": [container], "nodeName": NODE if self.kind == "Pod" else None, **ends}
+        ends: Object = {"restartPolicy": "Never"} if self.kind in {"Job", "CronJob"} else {}
+        # As agents of nodes do: the node, which is only a name, is tainted as unreachable after a while.
+        stays: Object = {"tolerations": [{"operator": "Exists"}]} if self.kind == "DaemonSet" else {}
+        return {"containers": [container], "nodeName": NODE if self.kind == "Pod" else None, **ends, **stays}
 
 
 WORKLOADS = (
@@ -187,6 +189,15 @@ class Scene:
             what="pods of every workload",
             timeout=120,
         )
+        wait_for(
+            lambda: all(found["status"]["desiredNumberScheduled"] for found in self._daemon_sets()),
+            what="the statuses of the DaemonSets",
+            timeout=120,
+        )
+
+    def _daemon_sets(self) -> list[Object]:
+        found: list[Object] = self.cluster.call("GET", PATHS["DaemonSet"].format(self.namespace))["items"]
+        return found
 
     def pods(self, app: str) -> list[str]:
         found = self.cluster.call("GET", f"{PATHS['Pod'].format(self.namespace)}?labelSelector=app={app}")
