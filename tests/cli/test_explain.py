@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageColor
 
 from survey.scene import Ask, Town
+from trimtab.survey.page import MISSING, USED
 
 
 def test_it_tells_each_factor_with_its_source_and_draws_what_was_used(
@@ -35,6 +37,22 @@ def test_a_page_has_its_charts_in_itself(ask: Ask, town: Town, tmp_path: Path) -
     page = file.read_text()
     assert page.count("<svg ") == 2
     assert "src=" not in page
+
+
+def test_a_picture_shows_usage_against_its_sizes(ask: Ask, town: Town, tmp_path: Path) -> None:
+    file = tmp_path / "why.png"
+    code, _, _ = ask("explain", f"{town.namespace}/deploy/web", "-o", "png", "--output-file", str(file))
+    assert code == 0
+    with Image.open(file) as picture:
+        assert picture.format == "PNG"
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20) or ()}
+    assert {ImageColor.getrgb(USED), ImageColor.getrgb(MISSING)} <= colours
+
+
+def test_a_picture_wants_a_file(ask: Ask, town: Town) -> None:
+    code, out, err = ask("explain", f"{town.namespace}/deploy/web", "-o", "png")
+    assert (code, out) == (2, "")
+    assert "--output-file" in err
 
 
 @pytest.mark.parametrize(

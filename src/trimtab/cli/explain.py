@@ -10,6 +10,8 @@ from cyclopts import Parameter
 
 from trimtab.cli.looking import Looking, drawn, write
 from trimtab.errors import TrimtabError
+from trimtab.files import see_writable
+from trimtab.files import write as write_files
 from trimtab.survey.document import document
 from trimtab.survey.explained import page, renderables
 from trimtab.survey.explanation import Explanation, Past
@@ -23,7 +25,7 @@ def explain(
     *,
     context: str | None = None,
     looking: Looking = Looking(),  # noqa: B008 - it is frozen
-    output: Annotated[Literal["table", "json", "html"], Parameter(name=["--output", "-o"])] = "table",
+    output: Annotated[Literal["table", "json", "html", "png"], Parameter(name=["--output", "-o"])] = "table",
     output_file: Path | None = None,
 ) -> None:
     """Explain the size of one workload: each factor with its source, a chart, a back-test on its history.
@@ -39,18 +41,28 @@ def explain(
     context
         The kubeconfig context to use instead of the current one.
     output
-        A table with charts for people, json for programs, html for a page.
+        A table with charts for people, json for programs, html for a page, png for the charts alone.
     output_file
         Write to this file instead; it is written whole or not at all.
     """
     namespace, kind, name = _parts(workload)
+    if output == "png" and output_file is None:
+        raise TrimtabError("--output png: say where to with --output-file FILE")
+    if output_file:
+        see_writable(output_file)
     past = Past(name, namespace)
     survey = asyncio.run(
         looking.survey(context=context, namespaces=[namespace], kinds=[kind], names=[name], heard=past.hear)
     )
     if not survey.workloads:
         raise TrimtabError(f"{workload}: {_why_not(survey)}")
-    write(_rendered(explained(survey, past), output, to_file=output_file is not None), output_file)
+    found = explained(survey, past)
+    if output == "png" and output_file is not None:
+        from trimtab.survey.drawing import png
+
+        write_files({output_file: png(found)})
+    else:
+        write(_rendered(found, output, to_file=output_file is not None), output_file)
 
 
 def _parts(workload: str) -> list[str]:

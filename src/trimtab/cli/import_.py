@@ -13,6 +13,7 @@ import yaml
 from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
+from trimtab.files import write
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object
 from trimtab.kube.errors import NotFound
@@ -24,7 +25,6 @@ from trimtab.operator.checkpoints import read_checkpoints
 from trimtab.operator.learning import state_key
 from trimtab.store import Store
 from trimtab.survey.heritage import SIZING, Inherited, learned_of, policy_of
-from trimtab.survey.patches.files import write
 from trimtab.survey.picture import look
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +14,7 @@ from cyclopts import Parameter
 from rich.console import Console, RenderableType
 from rich.progress import Progress
 
+from trimtab import files
 from trimtab.api import Duration, DurationError
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
@@ -170,19 +169,8 @@ def write(text: str, path: Path | None) -> None:
     """Print, or put into a file: whole or not at all, whatever ends us."""
     if path is None:
         print(text, end="")
-        return
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise TrimtabError(f"--output-file {path}: cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    else:
+        files.write({path: text})
 
 
 def _tell_cost(reading: past.Reading) -> None:

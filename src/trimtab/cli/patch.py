@@ -12,12 +12,12 @@ from cyclopts import Parameter
 from trimtab.cli.changing import Choosing, show_diff, tell
 from trimtab.cli.looking import Looking
 from trimtab.errors import TrimtabError
+from trimtab.files import write as write_files
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, Conflict, describe
 from trimtab.survey.patches.apply import apply_change
 from trimtab.survey.patches.change import Change
-from trimtab.survey.patches.files import write as write_files
 from trimtab.survey.patches.owned import in_manifests, in_values
 from trimtab.survey.patches.render import KUSTOMIZATION, command, file_name, kustomization, manifest
 

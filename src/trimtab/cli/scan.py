@@ -13,6 +13,7 @@ from rich.console import RenderableType
 
 from trimtab.cli.looking import Looking, drawn, write
 from trimtab.errors import TrimtabError
+from trimtab.files import see_writable
 from trimtab.kube.auth import contexts
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.survey.document import csv_text, document
@@ -85,6 +86,8 @@ def scan(
     output_file
         Write to this file instead; it is written whole or not at all.
     """
+    if output_file:
+        see_writable(output_file)
     thresholds = [Threshold.parse(text) for text in fail_on]
     prices = read_prices(price_file, cpu=price_cpu, memory=price_memory)
     peers = [name for name in compare.split(",") if name]

@@ -35,7 +35,7 @@ def renderables(found: Explanation, *, width: int) -> Iterator[RenderableType]:
         yield ""
         yield Text(f"Container {each.container.name}", style="bold")
         yield Text(_summary(found, each))
-        for name, usage, lines, text in _plots(each):
+        for name, usage, lines, text in plots(each):
             yield ""
             yield Text(f"{name}, {_span(each)}:")
             yield from (Text(row, no_wrap=True) for row in chart(usage, lines, text=text, width=width))
@@ -62,8 +62,8 @@ def page(found: Explanation) -> str:
 
 
 def _section(found: Explanation, each: Explained) -> str:
-    plots = "".join(
-        f"<h3>{escape(name)}</h3>{_svg(usage, lines, text)}" for name, usage, lines, text in _plots(each)
+    drawn = "".join(
+        f"<h3>{escape(name)}</h3>{_svg(usage, lines, text)}" for name, usage, lines, text in plots(each)
     )
     factors = [
         (escape(factor.name), escape(factor.detail), escape(factor.source))
@@ -71,7 +71,7 @@ def _section(found: Explanation, each: Explained) -> str:
     ]
     fared = [[escape(cell) for cell in row] for row in _fared_rows(found, each)]
     return (
-        f"<h2>Container {escape(each.container.name)}</h2><p>{escape(_summary(found, each))}</p>{plots}"
+        f"<h2>Container {escape(each.container.name)}</h2><p>{escape(_summary(found, each))}</p>{drawn}"
         f"<h3>How the numbers came about</h3>{table_html(('Factor', 'What it did', 'Source'), factors, kind='words')}"
         + (f"<h3>On its own history</h3>{table_html(FARED_HEAD, fared)}" if fared else "")
     )
@@ -96,7 +96,8 @@ def _summary(found: Explanation, each: Explained) -> str:
 Plot = tuple[str, Floats, dict[str, float | None], Callable[[float], str]]
 
 
-def _plots(each: Explained) -> list[Plot]:
+def plots(each: Explained) -> list[Plot]:
+    """What is drawn of one container: a name, its usage, the sizes that it is held against, and how amounts are spelt."""
     has, should, trace = each.container.has, each.container.should, each.trace
 
     def lines(part: Callable[[Resources], tuple[int | None, int | None]]) -> dict[str, float | None]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.survey.patches.files import write
+from trimtab.files import see_writable, write
 
 
 def test_files_are_written_with_the_folders_that_they_need_and_a_link_stays_one(tmp_path: Path) -> None:
@@ -22,3 +22,9 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError):
         write({tmp_path / "a.yaml": "new", tmp_path / "a.yaml/below.yaml": "cannot be"})
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.yaml", "old")]
+
+
+@pytest.mark.parametrize(("path", "says"), [("", "is a folder"), ("no/where/report", "there is no folder")])
+def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, path: str, says: str) -> None:
+    with pytest.raises(TrimtabError, match=says):
+        see_writable(tmp_path / path)
