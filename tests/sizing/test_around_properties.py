@@ -36,7 +36,7 @@ from trimtab.kube.pods import Container, Resources
 from trimtab.sizing import strategy
 from trimtab.sizing.around import recommend, recommend_pod
 from trimtab.sizing.evidence import Evidence, Kill
-from trimtab.sizing.proposal import Ask, Proposal, percentile_facts, percentile_settings, proposal
+from trimtab.sizing.proposal import Ask, Proposal, percentile_settings, proposal
 from trimtab.sizing.qos import qos_class
 from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendation, amount_text
 from trimtab.sizing.rules import Rules
@@ -136,7 +136,7 @@ def proposed(percentile: str, factor: float, *spans: tuple[float, list[float]]) 
         for place, cores in enumerate(usage):
             t = start + place * 60.0
             sizer.observe(t, np.array([cores]), np.array([cores * GIB]))
-    return proposal(sizer.recommend(t), 0, strategy="percentile", facts=percentile_facts(config))
+    return proposal(sizer.recommend(t), 0, strategy="percentile")
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,12 +12,10 @@ from typing import Any
 
 from trimtab.api.quantity import Quantity
 from trimtab.kube.pods import Container, Pod, Resources
+from trimtab.sizing.rules import MEMORY_HEADROOM
 
 Sizes = Mapping[str, Resources]
 """Resources by the name of the container."""
-
-MEMORY_HEADROOM = 0.1
-"""Memory is never lowered to less than what is needed and a tenth."""
 
 _CPU_ROUNDING = 2
 """Millicores by which a kernel's shares and quotas may differ from what was asked."""

@@ -49,12 +49,6 @@ def percentile_settings(config: MetricsConfig) -> dict[str, float]:
     }
 
 
-def percentile_facts(config: MetricsConfig) -> tuple[Factor, ...]:
-    """The same as the opening line of an explanation."""
-    detail = f"{config.percentile} of {config.rolling_window}, times {config.safety_factor:g}"
-    return (Factor("percentile", detail, "policy metricsConfig"),)
-
-
 def _ask(bounds: Bounds, row: int, units: float) -> Ask:
     return Ask(
         float(bounds.target[row]) * units, float(bounds.lower[row]) * units, float(bounds.upper[row]) * units

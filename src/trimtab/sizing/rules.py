@@ -19,6 +19,9 @@ from trimtab.api.optimizationpolicy import (
 from trimtab.api.quantity import Quantity
 from trimtab.sizing.recommendation import MIB, ResourceName
 
+MEMORY_HEADROOM = 0.1
+"""Memory is never lowered to less than what is needed and a tenth."""
+
 
 class Caution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How careful to be, whatever the policy says."""
@@ -29,7 +32,7 @@ class Caution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Seconds after which the last sample of a running container is too old: the source is away, or lies."""
     coverage: float = 0.5
     """Share of the samples that should be there under which a container is not made smaller."""
-    memory_headroom: float = 0.1
+    memory_headroom: float = MEMORY_HEADROOM
     """What is left above the highest recent memory when it is made smaller."""
     heap_overhead: float = 0.25
     """What a process with a heap needs besides, as a share of the heap: code, threads, buffers."""
