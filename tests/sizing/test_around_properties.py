@@ -36,7 +36,7 @@ from trimtab.kube.pods import Container, Resources
 from trimtab.sizing import strategy
 from trimtab.sizing.around import recommend, recommend_pod
 from trimtab.sizing.evidence import Evidence, Kill
-from trimtab.sizing.proposal import Ask, Proposal, percentile_settings, proposal
+from trimtab.sizing.proposal import Ask, Proposal, percentile_settings, proposal, told
 from trimtab.sizing.qos import qos_class
 from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendation, amount_text
 from trimtab.sizing.rules import Rules
@@ -136,7 +136,8 @@ def proposed(percentile: str, factor: float, *spans: tuple[float, list[float]]) 
         for place, cores in enumerate(usage):
             t = start + place * 60.0
             sizer.observe(t, np.array([cores]), np.array([cores * GIB]))
-    return proposal(sizer.recommend(t), 0, strategy="percentile")
+    told_of = told("percentile", percentile_settings(config))
+    return proposal(sizer.recommend(t), 0, strategy="percentile", facts=(told_of,))
 
 
 @settings(max_examples=100, deadline=None)
@@ -177,9 +178,8 @@ def test_property_14_strategy_application(usage: list[float], percentile: str, f
     assert memory is not None
     assert exact * 1000 * 0.985 <= cpu <= exact * 1000 * 1.07 + 1  # the strategy's buckets, and our rounding
     assert exact * GIB * 0.985 <= memory <= exact * GIB * 1.02 + MIB
-    assert found.explanation[0] == Factor(
-        "percentile", f"{percentile} of 24h0m0s, times {factor:g}", "policy metricsConfig"
-    )
+    said = f"quantile {int(percentile[1:]) / 100}, safety_factor {factor}, window 86400.0"
+    assert found.explanation[0] == Factor("settings", said, "strategy percentile")
 
 
 @examples

@@ -17,7 +17,7 @@ from trimtab.actuation.marks import Marks
 from trimtab.kube.pods import Pod
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.fleet import Fleet
-from trimtab.sizing.proposal import Proposal, proposal
+from trimtab.sizing.proposal import Proposal, proposal, told
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.sizing.strategy import Floats, Indices, Sizes
 from trimtab.usage.merge import apart, merged
@@ -79,6 +79,7 @@ class Cohort:
         self.absent: dict[WorkloadContainer, float] = {}
         """Those that are not there at the moment, and since when."""
         self._apart = STRATEGIES.type_of(sizing.strategy).replicas_apart
+        self._facts = (told(sizing.strategy, sizing.given()),)
         self._sizes: Sizes | None = None
         self._latest: Floats | None = None
 
@@ -127,7 +128,8 @@ class Cohort:
             self._sizes = self.fleet.recommend(now)
         rows = self.fleet.rows([name])
         (evidence,) = self.fleet.evidence(now, rows, runs_on=[runs_on])
-        return Learned(proposal(self._sizes, int(rows[0]), strategy=self.sizing.strategy), evidence)
+        proposed = proposal(self._sizes, int(rows[0]), strategy=self.sizing.strategy, facts=self._facts)
+        return Learned(proposed, evidence)
 
     def used(self, name: WorkloadContainer) -> Used:
         """What a container used in the last step that was shown; NaN where that was not seen."""

@@ -6,6 +6,8 @@ The numbers are as the strategy gave them, NaN and nonsense included; the gate d
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -47,6 +49,12 @@ def percentile_settings(config: MetricsConfig) -> dict[str, float]:
         "safety_factor": config.safety_factor,
         "window": config.rolling_window.seconds,
     }
+
+
+def told(strategy: str, settings: Mapping[str, Any]) -> Factor:
+    """What a strategy was told, to open an explanation with."""
+    said = ", ".join(f"{name} {value}" for name, value in settings.items())
+    return Factor("settings", said or "its own defaults", f"strategy {strategy}")
 
 
 def _ask(bounds: Bounds, row: int, units: float) -> Ask:

@@ -11,6 +11,7 @@ from trimtab.kube.workloads import WorkloadKey
 from trimtab.lab.backtest import Schedule
 from trimtab.lab.run import ORACLE, Run
 from trimtab.lab.scores import REQUEST, SAMPLES, Scores
+from trimtab.sizing.proposal import told
 from trimtab.sizing.recommendation import Factor
 from trimtab.survey.findings import Survey, Surveyed, SurveyedContainer
 from trimtab.usage.merge import merged
@@ -93,14 +94,13 @@ class Explanation:
     def facts(self) -> tuple[Factor, ...]:
         """What holds for every number here."""
         survey = self.survey
-        settings = ", ".join(f"{name} {value}" for name, value in survey.settings.items())
         return (
             Factor(
                 "window",
                 f"{survey.window / 86400:g} days, a sample every {survey.step:g} s",
                 "--days and --step",
             ),
-            Factor("settings", settings, f"strategy {survey.strategy}"),
+            told(survey.strategy, survey.settings),
         )
 
     def cost_of(self, fared: Fared) -> float:
