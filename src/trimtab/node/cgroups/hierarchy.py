@@ -1,0 +1,110 @@
+"""The cgroup file system of a node: which version it has, and where a cgroup's files are.
+
+The root is given and not assumed: a DaemonSet mounts it where it likes, and a test has a tree of its own. A cgroup is
+named by its path below that root, which is the same for all controllers of v1. A mixed system (v1 with an empty v2
+beside it) counts as v1, since that is where its controllers are.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeVar
+
+from trimtab.errors import TrimtabError
+from trimtab.node.cgroups.knobs import Knob, Version
+
+V = TypeVar("V")
+
+_VANISHED = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
+
+
+class Vanished(Exception):
+    """The cgroup is gone: its pod ended. Or this kernel has no such file; `Cgroup.has` knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """All cgroups of a node, below the folder where they are mounted."""
+
+    root: Path
+    version: Version
+
+    @classmethod
+    def detect(cls, root: Path) -> Self:
+        """What is mounted here."""
+        if (root / "cgroup.controllers").exists():
+            return cls(root, Version.V2)
+        if (root / "cpu").is_dir() and (root / "memory").is_dir():
+            return cls(root, Version.V1)
+        raise TrimtabError(f"cgroups {root}: no cgroup file system; mount the node's /sys/fs/cgroup there")
+
+    def cgroup(self, path: str) -> Cgroup:
+        return Cgroup(self, path.strip("/"))
+
+    def folder(self, path: str, controller: str) -> Path:
+        return self.root / controller / path if self.version is Version.V1 else self.root / path
+
+    def children(self, path: str) -> Iterator[str]:
+        """The cgroups right below this one, by name."""
+        try:
+            for entry in self.folder(path, "cpu").iterdir():
+                if entry.is_dir():
+                    yield entry.name
+        except OSError as error:
+            if error.errno not in _VANISHED:
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """One cgroup, which may vanish at any moment."""
+
+    hierarchy: Hierarchy
+    path: str
+
+    def file(self, knob: Knob[V]) -> Path | None:
+        """The file of a knob, whether it is there or not; None where this version has no such knob."""
+        file = knob.file(self.hierarchy.version)
+        return None if file is None else self.hierarchy.folder(self.path, file.controller) / file.name
+
+    def has(self, knob: Knob[V]) -> bool:
+        """Whether it can be read here: an older kernel, or a controller that is not enabled, has no such file."""
+        path = self.file(knob)
+        return path is not None and path.exists()
+
+    def text(self, knob: Knob[V]) -> str:
+        """What the file holds as it stands."""
+        path = self.file(knob)
+        if path is None:
+            raise Vanished(f"{knob.name}: not with cgroup v{self.hierarchy.version.value}")
+        try:
+            return path.read_text()
+        except OSError as error:
+            if error.errno in _VANISHED:
+                raise Vanished(f"{self.path}: {knob.name}") from None
+            raise
+
+    def read(self, knob: Knob[V]) -> V:
+        text = self.text(knob)
+        file = knob.file(self.hierarchy.version)
+        assert file is not None  # or there would be no text
+        return file.decode(text)
+
+    def child(self, name: str) -> Cgroup:
+        return Cgroup(self.hierarchy, f"{self.path}/{name}".strip("/"))
+
+    @property
+    def parent(self) -> Cgroup | None:
+        if not self.path:
+            return None
+        return Cgroup(self.hierarchy, self.path.rpartition("/")[0])
+
+    @property
+    def exists(self) -> bool:
+        return self.hierarchy.folder(self.path, "cpu").is_dir()
+
+    def __str__(self) -> str:
+        return "/" + self.path

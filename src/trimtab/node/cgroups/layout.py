@@ -1,0 +1,108 @@
+"""Where the kubelet puts pods and containers among the cgroups, with either of its cgroup drivers.
+
+    cgroupfs  kubepods/burstable/pod<uid>/<container>
+    systemd   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<container>.scope
+
+Pods of class Guaranteed lie right below kubepods.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple, Self
+
+from trimtab.node.cgroups.hierarchy import Hierarchy
+
+_POD: Final = re.compile(
+    r"^(?:[\w-]*-)?pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?$"
+)
+_CONTAINER: Final = re.compile(r"^(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?$")
+_SCOPES: Final = {"containerd": "cri-containerd", "cri-o": "crio", "docker": "docker"}
+
+
+class Driver(StrEnum):
+    """Which of its two ways the kubelet names cgroups in."""
+
+    CGROUPFS = "cgroupfs"
+    SYSTEMD = "systemd"
+
+
+class QosClass(StrEnum):
+    """Kubernetes' own classes, by requests and limits."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class Found(NamedTuple):
+    """A pod's cgroup, as it lies there."""
+
+    uid: str
+    qos: QosClass
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths of one node."""
+
+    driver: Driver
+    parent: str = ""
+    """What kubepods lies in: the kubelet's --cgroup-root, or "kubelet" in kind."""
+
+    @classmethod
+    def detect(cls, hierarchy: Hierarchy, *, parent: str = "") -> Self:
+        """By what is there; before the first pod of a node a guess, cgroupfs."""
+        slices = any(name.endswith("kubepods.slice") for name in hierarchy.children(parent))
+        return cls(Driver.SYSTEMD if slices else Driver.CGROUPFS, parent)
+
+    def tier(self, qos: QosClass) -> str:
+        """The cgroup of all pods of a class; that of Guaranteed ones is that of all pods."""
+        words = ["kubepods"] if qos is QosClass.GUARANTEED else ["kubepods", qos.value.lower()]
+        return self._path(words)
+
+    @property
+    def pods(self) -> str:
+        """The cgroup of all pods."""
+        return self.tier(QosClass.GUARANTEED)
+
+    def pod(self, uid: str, qos: QosClass) -> str:
+        words = ["kubepods", *([] if qos is QosClass.GUARANTEED else [qos.value.lower()])]
+        return self._path([*words, f"pod{uid}"])
+
+    def container(self, pod: str, container_id: str) -> str:
+        """The cgroup of a container in its pod's, by the id that the kubelet reports: `containerd://…`."""
+        runtime, _, plain = container_id.rpartition("://")
+        if self.driver is Driver.CGROUPFS:
+            return f"{pod}/{plain}"
+        return f"{pod}/{_SCOPES.get(runtime, runtime)}-{plain}.scope"
+
+    def find_pods(self, hierarchy: Hierarchy) -> list[Found]:
+        """The pods that have a cgroup now, whoever else knows of them."""
+        found = []
+        for qos in QosClass:
+            tier = self.tier(qos)
+            for name in hierarchy.children(tier):
+                if match := _POD.match(name):
+                    uid = match.group(1).replace("_", "-")
+                    found.append(Found(uid, qos, f"{tier}/{name}"))
+        return found
+
+    def _path(self, words: list[str]) -> str:
+        if self.driver is Driver.CGROUPFS:
+            return "/".join([self.parent, *words]).strip("/")
+        # A slice is named by the whole of its way: a-b.slice lies in a.slice, and a dash within a name is an underscore.
+        words = [word.replace("-", "_") for word in words]
+        above = self.parent.rpartition("/")[2].removesuffix(".slice")
+        stem = [above] if above and self.parent.endswith(".slice") else []
+        slices = ["-".join([*stem, *words[: n + 1]]) + ".slice" for n in range(len(words))]
+        return "/".join([self.parent, *slices]).strip("/")
+
+
+def container_id(name: str) -> str | None:
+    """The id of the container that a cgroup of this name is of; None for other cgroups."""
+    match = _CONTAINER.match(name)
+    return match.group(1) if match else None

@@ -1,0 +1,204 @@
+"""What strategies look at: the node, its pods and containers as frozen records, and questions about the near past.
+
+A strategy is a pure function of this picture: `wishes(view, windows, policy, now)` gives wishes for knobs, and neither
+reads a file nor a clock. Records tell what is wanted and where it lies; what is used and suffered is in `Windows`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Final, Protocol
+
+from trimtab.kube.pods import Resources
+from trimtab.node.cgroups import QosClass
+
+TIER_LABEL: Final = "trimtab.io/qos"
+
+
+class Tier(StrEnum):
+    """How a pod is treated where others want the same."""
+
+    LSR = "LSR"
+    """Reserved: as latency-sensitive, with CPUs of its own."""
+    LS = "LS"
+    """Latency-sensitive."""
+    BE = "BE"
+    """Best-effort: gets what is left."""
+
+
+def tier_of(label: str | None, qos: QosClass) -> Tier:
+    """By the pod's label where it has a good one; else what Kubernetes calls BestEffort is that, and the rest is not."""
+    try:
+        return Tier((label or "").upper())
+    except ValueError:
+        return Tier.BE if qos is QosClass.BEST_EFFORT else Tier.LS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerView:
+    """A container that runs; one that does not has no cgroup to look at."""
+
+    name: str
+    id: str
+    """Without the runtime's prefix."""
+    resources: Resources
+    """In millicores and bytes; None where it asks for nothing."""
+    cgroup: str
+    """Its path below the root of the hierarchy; `Hierarchy.cgroup` makes a handle of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodView:
+    """A pod on this node that has a cgroup."""
+
+    uid: str
+    namespace: str
+    name: str
+    tier: Tier
+    qos: QosClass
+    priority: int
+    cgroup: str
+    containers: tuple[ContainerView, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    """Only those that begin with trimtab.io/."""
+    started: float = 0.0
+    """Seconds since 1970; 0 when it has not."""
+    deleting: bool = False
+
+    @cached_property
+    def resources(self) -> Resources:
+        """Of all containers together. A limit is one only where every container has it."""
+        each = [container.resources for container in self.containers]
+        return Resources(
+            cpu_request=_sum([one.cpu_request for one in each]),
+            cpu_limit=_sum_of_all([one.cpu_limit for one in each]),
+            memory_request=_sum([one.memory_request for one in each]),
+            memory_limit=_sum_of_all([one.memory_limit for one in each]),
+        )
+
+
+def _sum(amounts: list[int | None]) -> int | None:
+    there = [amount for amount in amounts if amount is not None]
+    return sum(there) if there else None
+
+
+def _sum_of_all(amounts: list[int | None]) -> int | None:
+    there = [amount for amount in amounts if amount is not None]
+    return sum(there) if there and len(there) == len(amounts) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """One logical CPU. Hyper-threads share a core."""
+
+    id: int
+    core: int
+    socket: int
+    numa: int
+    cache: int = 0
+    """Its last-level cache; those with the same number share one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeView:
+    """This node and its pods at one moment."""
+
+    name: str
+    cpus: tuple[Cpu, ...]
+    memory: int
+    """All that the kernel has, in bytes."""
+    pods: tuple[PodView, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    pods_cgroup: str = "kubepods"
+    """The cgroup of all pods."""
+    best_effort_cgroup: str = "kubepods/besteffort"
+    """The cgroup of the pods that Kubernetes calls BestEffort."""
+    allocatable_cpu: int | None = None
+    """In millicores, where the API server has told."""
+    allocatable_memory: int | None = None
+
+    def of_tier(self, *tiers: Tier) -> tuple[PodView, ...]:
+        return tuple(pod for pod in self.pods if pod.tier in tiers)
+
+    @cached_property
+    def by_uid(self) -> dict[str, PodView]:
+        return {pod.uid: pod for pod in self.pods}
+
+
+class Metric(StrEnum):
+    """What is measured. All are rates or states at a moment, none is a counter."""
+
+    CPU = "cpu"
+    """Cores."""
+    MEMORY = "memory"
+    """Bytes that cannot be had back without swap: no page cache."""
+    PAGE_CACHE = "page_cache"
+    """Bytes of files in memory."""
+    THROTTLED = "throttled"
+    """Share of the periods in which the quota ran out, 0 to 1."""
+    CPU_PRESSURE = "cpu_pressure"
+    """Share of time in which some task waited for CPU, 0 to 1; the kernel's average over ten seconds."""
+    MEMORY_PRESSURE = "memory_pressure"
+    MEMORY_PRESSURE_FULL = "memory_pressure_full"
+    """Share of time in which all tasks waited."""
+    IO_PRESSURE = "io_pressure"
+    IO_PRESSURE_FULL = "io_pressure_full"
+    CPI = "cpi"
+    """Cycles an instruction; more of them for the same work is interference."""
+    RUN_DELAY = "run_delay"
+    """Seconds spent in a run queue a second, over all tasks."""
+
+
+NODE: Final = "node"
+SYSTEM: Final = "system"
+"""The node without its pods."""
+
+
+def tier_subject(tier: Tier) -> str:
+    return f"tier/{tier.value}"
+
+
+BEST_EFFORT: Final = tier_subject(Tier.BE)
+"""All best-effort pods together."""
+
+
+def pod_subject(uid: str) -> str:
+    return f"pod/{uid}"
+
+
+def container_subject(uid: str, name: str) -> str:
+    return f"pod/{uid}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a metric was spread over a window."""
+
+    avg: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    samples: int
+
+
+class Windows(Protocol):
+    """What is known of the near past, by subject ("node", "system", "tier/BE", `pod_subject`, `container_subject`).
+
+    None always means: not known. Either nobody measures it here, or not long enough, or not any more.
+    """
+
+    def latest(self, subject: str, metric: Metric) -> float | None:
+        """The last sample, unless it is older than three of its periods."""
+        ...
+
+    def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
+        """Over the last so many seconds; None before samples span half of them."""
+        ...
+
+    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+        """As `average`, with percentiles."""
+        ...
