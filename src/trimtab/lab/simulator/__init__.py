@@ -1,0 +1,1 @@
+"""The simulator: a cluster in arrays, in simulated time, that the production operator runs on unchanged."""

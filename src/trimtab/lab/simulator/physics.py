@@ -1,0 +1,323 @@
+"""What happens to containers on nodes in one step of time: who gets how much CPU, who is held back, who is killed.
+
+Containers are rows of arrays and a step is one call of compiled code, so that a week of a large cluster takes minutes.
+It follows the kernel and the kubelet where these decide:
+
+- CPU of a node is shared by weight (the request, at least two thousandths of a core), and what one does not want goes
+  to the others, as the fair scheduler does: weighted max-min. Nobody gets more than it wants or than its limit.
+- Throttled is the share of the kernel's periods (0.1 s) in which the limit held a container back. Within a step
+  demand goes up and down (`burst`, its coefficient of variation from period to period), and what is held back is done
+  later: a random walk that is kept from falling below 0, whose chance to stand above 0 is known (Spitzer).
+- A container that wants more memory than its limit is killed. When those of a node want more than the node has, the
+  kernel kills the one with the highest score, share of memory held plus the adjustment by quality of service that the
+  kubelet gives, until the rest fits.
+- A killed container comes back at once the first time, then after 10 s, 20 s and so on to 5 minutes; ten minutes
+  without a kill forgive all.
+
+A kill happens at the end of a step, and at most one a step to each container: what a shorter back-off would make of a
+long step is left out. So is what memory does between two steps, and that CPU takes time to move between nodes' cores.
+
+Pure and deterministic: arrays in, arrays out, sums always in the order of rows, no clock and no chance.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.int8]
+
+NOWHERE = -1
+"""The node of a row that is free, or whose pod waits for one."""
+
+GUARANTEED, BURSTABLE, BEST_EFFORT = 0, 1, 2
+
+UNHARMED, BY_LIMIT, BY_NODE = 0, 1, 2
+"""Whether a container was killed in a step, and for want of whose memory."""
+
+LEAST_WEIGHT = 0.002
+FIRST_WAIT, LONGEST_WAIT, FORGIVEN_AFTER = 10.0, 300.0, 600.0
+"""Seconds, as the kubelet has them."""
+
+
+class Containers(NamedTuple):
+    """A row a container. Cores, bytes, seconds; a limit that is not there is infinite."""
+
+    node: Indices
+    qos: Flags
+    cpu_request: Floats
+    cpu_limit: Floats
+    memory_request: Floats
+    memory_limit: Floats
+    burst: Floats
+    """How much demand for CPU differs from period to period, as a share of its mean; 0 for not at all."""
+
+    resumes: Floats
+    """From when on it runs: until then it starts, or waits after a kill."""
+    crashes: Indices
+    """Kills since it was last forgiven."""
+    restarts: Indices
+
+    cpu: Floats
+    """Used in the last step, as a mean,"""
+    throttled: Floats
+    """the share of periods in which its limit held it back,"""
+    memory: Floats
+    """the memory held, by one that was killed until then,"""
+    killed: Flags
+    """and whether it was."""
+
+    @classmethod
+    def empty(cls, rows: int) -> Containers:
+        """Rows that stand nowhere, without requests or limits."""
+
+        def floats(value: float = 0.0) -> Floats:
+            return np.full(rows, value)
+
+        return cls(
+            node=np.full(rows, NOWHERE, np.int32),
+            qos=np.full(rows, BEST_EFFORT, np.int8),
+            cpu_request=floats(),
+            cpu_limit=floats(np.inf),
+            memory_request=floats(),
+            memory_limit=floats(np.inf),
+            burst=floats(),
+            resumes=floats(-np.inf),
+            crashes=np.zeros(rows, np.int32),
+            restarts=np.zeros(rows, np.int32),
+            cpu=floats(),
+            throttled=floats(),
+            memory=floats(),
+            killed=np.zeros(rows, np.int8),
+        )
+
+
+class Nodes(NamedTuple):
+    """A row a node: what it has, and what its containers used of it in the last step."""
+
+    cpu_capacity: Floats
+    memory_capacity: Floats
+    cpu: Floats
+    memory: Floats
+    """Held by those that were not killed."""
+    kills: Indices
+    """In the last step."""
+
+    @classmethod
+    def of(cls, cpu: Floats, memory: Floats) -> Nodes:
+        many = len(cpu)
+        return cls(
+            np.asarray(cpu, np.float64),
+            np.asarray(memory, np.float64),
+            np.zeros(many),
+            np.zeros(many),
+            np.zeros(many, np.int32),
+        )
+
+
+def step(
+    containers: Containers,
+    nodes: Nodes,
+    *,
+    cpu: Floats,
+    memory: Floats,
+    now: float,
+    seconds: float,
+) -> int:
+    """Let `seconds` pass from `now` while each container wants this much CPU and memory; the number of kills.
+
+    What comes of it is written into the arrays of both. A demand that is NaN is none.
+    """
+    return int(_step(containers, nodes, cpu, memory, now, seconds))
+
+
+@njit(cache=True, error_model="numpy")
+def _step(
+    containers: Containers, nodes: Nodes, cpu: Floats, memory: Floats, now: float, seconds: float
+) -> int:
+    nodes.cpu[:] = 0.0
+    nodes.memory[:] = 0.0
+    nodes.kills[:] = 0
+    held_back = _want(containers, nodes, cpu, memory, now, seconds)
+    contended = False
+    for place in range(len(nodes.cpu)):
+        if nodes.cpu[place] > nodes.cpu_capacity[place] or nodes.memory[place] > nodes.memory_capacity[place]:
+            contended = True
+            break
+    if contended:
+        _contend(containers, nodes)
+    _throttle(containers, cpu)
+    total = 0
+    if held_back or contended:
+        end = now + seconds
+        for row in range(len(containers.node)):
+            if containers.killed[row] != UNHARMED:
+                total += 1
+                nodes.kills[containers.node[row]] += 1
+                _crash(containers, row, end)
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _want(
+    containers: Containers, nodes: Nodes, cpu: Floats, memory: Floats, now: float, seconds: float
+) -> bool:
+    """What each would use if it were alone on its node; whether any is killed for its own limit."""
+    killed = False
+    end = now + seconds
+    for row in range(len(containers.node)):
+        place = containers.node[row]
+        containers.killed[row] = UNHARMED
+        resumes = containers.resumes[row]
+        if place < 0 or resumes >= end:
+            containers.cpu[row] = 0.0
+            containers.memory[row] = 0.0
+            continue
+        wanted, held = cpu[row], memory[row]
+        if not wanted > 0.0:
+            wanted = 0.0
+        if not held > 0.0:
+            held = 0.0
+        wanted = min(wanted, containers.cpu_limit[row])
+        if resumes > now:
+            wanted *= (end - resumes) / seconds
+        containers.cpu[row] = wanted
+        nodes.cpu[place] += wanted
+        if held > containers.memory_limit[row]:
+            containers.memory[row] = containers.memory_limit[row]
+            containers.killed[row] = BY_LIMIT
+            killed = True
+        else:
+            containers.memory[row] = held
+            nodes.memory[place] += held
+    return killed
+
+
+@njit(cache=True, error_model="numpy")
+def rows_by_node(node: Indices, many: int) -> tuple[Indices, Indices]:
+    """All rows that stand somewhere, those of a node together, and where those of each node begin and end."""
+    firsts = np.zeros(many + 1, np.int32)
+    for place in node:
+        if place >= 0:
+            firsts[place + 1] += 1
+    for place in range(many):
+        firsts[place + 1] += firsts[place]
+    rows = np.empty(firsts[many], np.int32)
+    ends = firsts[:many].copy()
+    for row in range(len(node)):
+        if node[row] >= 0:
+            rows[ends[node[row]]] = row
+            ends[node[row]] += 1
+    return rows, firsts
+
+
+@njit(cache=True, error_model="numpy")
+def _contend(containers: Containers, nodes: Nodes) -> None:
+    """Share CPU and kill for memory on the nodes that are asked for more than they have."""
+    rows, firsts = rows_by_node(containers.node, len(nodes.cpu))
+    for place in range(len(nodes.cpu)):
+        theirs = rows[firsts[place] : firsts[place + 1]]
+        if nodes.cpu[place] > nodes.cpu_capacity[place]:
+            _share(containers, theirs, nodes.cpu_capacity[place])
+            nodes.cpu[place] = 0.0
+            for row in theirs:
+                nodes.cpu[place] += containers.cpu[row]
+        while nodes.memory[place] > nodes.memory_capacity[place]:
+            victim = _worst(containers, theirs, nodes.memory_capacity[place])
+            if victim < 0:
+                break
+            containers.killed[victim] = BY_NODE
+            nodes.memory[place] = 0.0  # summed anew, so that what is left adds up to the last bit
+            for row in theirs:
+                if containers.killed[row] == UNHARMED:
+                    nodes.memory[place] += containers.memory[row]
+
+
+@njit(cache=True, error_model="numpy")
+def _share(containers: Containers, rows: Indices, capacity: float) -> None:
+    """Give by weight until the capacity is given, to nobody more than it wants."""
+    left, weight = capacity, 0.0
+    served = np.zeros(len(rows), np.bool_)
+    for row in rows:
+        weight += max(containers.cpu_request[row], LEAST_WEIGHT)
+    more = True
+    while more:
+        more = False
+        level = max(left, 0.0) / weight
+        for at in range(len(rows)):
+            row = rows[at]
+            theirs = max(containers.cpu_request[row], LEAST_WEIGHT)
+            if not served[at] and containers.cpu[row] <= level * theirs:
+                served[at] = True
+                left -= containers.cpu[row]
+                weight -= theirs
+                more = True
+        if weight <= 0.0:
+            return
+    for at in range(len(rows)):
+        if not served[at]:
+            row = rows[at]
+            containers.cpu[row] = level * max(containers.cpu_request[row], LEAST_WEIGHT)
+
+
+@njit(cache=True, error_model="numpy")
+def _worst(containers: Containers, rows: Indices, capacity: float) -> int:
+    """Whom the kernel kills: the highest score, the first of equals; -1 when none holds anything."""
+    victim, most = -1, -np.inf
+    for row in rows:
+        held = containers.memory[row]
+        if held <= 0.0 or containers.killed[row] != UNHARMED:
+            continue
+        if containers.qos[row] == GUARANTEED:
+            adjustment = -997.0
+        elif containers.qos[row] == BEST_EFFORT:
+            adjustment = 1000.0
+        else:
+            adjustment = min(max(1000.0 - 1000.0 * containers.memory_request[row] / capacity, 2.0), 999.0)
+        score = 1000.0 * held / capacity + adjustment
+        if score > most:
+            victim, most = row, score
+    return victim
+
+
+@njit(cache=True, error_model="numpy")
+def _throttle(containers: Containers, cpu: Floats) -> None:
+    for row in range(len(containers.node)):
+        used, limit = containers.cpu[row], containers.cpu_limit[row]
+        if not used > 0.0 or limit == np.inf:
+            containers.throttled[row] = 0.0
+        elif used >= limit and cpu[row] > limit:
+            containers.throttled[row] = 1.0
+        else:
+            containers.throttled[row] = throttled_share(used, limit, containers.burst[row])
+
+
+@njit(cache=True, error_model="numpy")
+def throttled_share(used: float, limit: float, burst: float) -> float:
+    """The share of periods with something held back, of a container that uses this much of its limit.
+
+    Demand of a period is normal; 1 - exp(-sum over k of P(k periods are over the limit) / k) is Spitzer's answer, and
+    this is within 0.003 of it.
+    """
+    if burst <= 0.0 or used <= 0.0:
+        return 0.0
+    room = (limit - used) / (burst * used)
+    if room > 40.0:
+        return 0.0
+    return float(np.exp(-1.41421356 * room - 0.2 * room * room))
+
+
+@njit(cache=True, error_model="numpy")
+def _crash(containers: Containers, row: int, at: float) -> None:
+    if at - containers.resumes[row] >= FORGIVEN_AFTER:
+        containers.crashes[row] = 0
+    before = containers.crashes[row]
+    wait = 0.0 if before == 0 else min(FIRST_WAIT * 2.0 ** (before - 1), LONGEST_WAIT)
+    containers.crashes[row] = min(before + 1, 16)
+    containers.restarts[row] += 1
+    containers.resumes[row] = at + wait
