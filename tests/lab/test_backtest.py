@@ -134,6 +134,16 @@ def test_changes_over_five_percent_are_counted() -> None:
     assert scores["changes_day"] == pytest.approx(2 * 86400 / 480)
 
 
+def test_a_day_is_a_day_however_sparse_the_samples() -> None:
+    class Grows(Says):
+        def recommend(self, t: float) -> Sizes:
+            self.cpu *= 1.10
+            return super().recommend(t)
+
+    scores = summary(trace([1.0, np.nan, np.nan, 1.0, np.nan, np.nan, np.nan, 1.0]), Grows(2.0, np.nan))
+    assert scores["changes_day"] == pytest.approx(3 * 86400 / 480)
+
+
 def test_a_change_below_the_minimum_is_not_carried_out() -> None:
     class Grows(Says):
         def recommend(self, t: float) -> Sizes:

@@ -45,7 +45,7 @@ def backtest(
         replay.interval(row, min(row + every, trace.steps))
         if progress is not None:
             progress(min(every, trace.steps - row))
-    return Scores.of(trace.names, cpu=replay.cpu_sums, memory=replay.memory_sums, step=trace.step)
+    return Scores.of(trace.names, cpu=replay.cpu_sums, memory=replay.memory_sums, days=replay.days)
 
 
 class _Replay:
@@ -55,7 +55,7 @@ class _Replay:
         self.trace, self.strategy, self.schedule = trace, strategy, schedule
         self.cpu, self.memory = np.full((2, trace.containers), np.nan)
         self.cpu_sums, self.memory_sums = np.zeros((2, trace.containers, SUMS))
-        self._ready = _ready(trace, schedule.warm_up)
+        self._ready, self.days = _sized(trace, schedule.warm_up)
 
     def interval(self, begin: int, end: int) -> None:
         """Size the containers, then live through the rows until the next update."""
@@ -98,9 +98,10 @@ class _Replay:
         return self.trace.start + row * self.trace.step
 
 
-def _ready(trace: Trace, warm_up: float) -> Floats:
-    """When each container may first be sized; never without a sample."""
+def _sized(trace: Trace, warm_up: float) -> tuple[Floats, Floats]:
+    """When each container may first be sized, which is never without a sample; and for how many days it then lives."""
     sampled = ~(np.isnan(trace.cpu) & np.isnan(trace.memory))
     first, last = sampled.argmax(axis=0), trace.steps - sampled[::-1].argmax(axis=0)
-    start = trace.start + first * trace.step + np.minimum(warm_up, (last - first) * trace.step / 4)
-    return np.where(sampled.any(axis=0), start, np.inf)
+    unsized = np.minimum(warm_up, (last - first) * trace.step / 4)
+    start = trace.start + first * trace.step + unsized
+    return np.where(sampled.any(axis=0), start, np.inf), ((last - first) * trace.step - unsized) / 86400

@@ -68,10 +68,10 @@ class Scores:
     """The counts behind all this, of CPU and of memory."""
 
     @classmethod
-    def of(cls, names: tuple[str, ...], *, cpu: Floats, memory: Floats, step: float) -> Scores:
+    def of(cls, names: tuple[str, ...], *, cpu: Floats, memory: Floats, days: Floats) -> Scores:
+        """Of the sums, and of the days that each container could be sized, seen or not."""
         sized = (cpu[:, SAMPLES] > 0) | (memory[:, SAMPLES] > 0)
-        cpu, memory = cpu[sized], memory[sized]
-        days = np.maximum(cpu[:, SAMPLES], memory[:, SAMPLES]) * step / 86400
+        cpu, memory, days = cpu[sized], memory[sized], days[sized]
         no_cpu, no_memory = cpu[:, SAMPLES] == 0, memory[:, SAMPLES] == 0
         return cls(
             containers=tuple(name for name, is_sized in zip(names, sized, strict=True) if is_sized),
