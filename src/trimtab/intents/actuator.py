@@ -1,0 +1,39 @@
+"""Actuator: something that can be done to a workload, as the planner sees it: what would come of it.
+
+How it is done to a cluster is not said here: that is an edge, and a plugin's own. An actuator that lies about what
+would come of it costs a bad plan, which is judged and learned from; it cannot pass a guardrail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+from trimtab.intents.deed import Deed
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal
+from trimtab.intents.state import State
+from trimtab.plugins import Family
+
+
+class Actuator(Protocol):
+    settings_type: ClassVar[type[Any]]
+
+    name: str
+    """How deeds, settings and effects name it."""
+    group: str
+    """What it turns. A plan has at most one deed of a group: scaling out and in at once makes no sense."""
+
+    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
+        """What could be done now, at most a handful; the same for the same arguments."""
+        ...
+
+
+ACTUATORS: Family[Actuator] = Family(noun="actuator", group="trimtab.actuators")
+
+
+def actuator(name: str, **settings: Any) -> Actuator:
+    """A new actuator of this name; settings not given have their defaults."""
+    made: Actuator = ACTUATORS.type_of(name)(ACTUATORS.settings_of(name, settings))  # type: ignore[call-arg]
+    return made

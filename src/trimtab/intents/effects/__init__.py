@@ -1,0 +1,1 @@
+"""Effects: what deeds do to objectives: guessed at first, then learned from what was recorded."""

@@ -1,0 +1,102 @@
+"""Limits: what no plan may pass, whatever it promises.
+
+An administrator's guardrails, quotas and what the nodes have left, folded into what one workload may become. They
+are checked in one place, on every state that a plan passes through, also on a plugin's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+import msgspec
+
+from trimtab.intents.state import State
+
+EVERY = "*"
+"""In `resting`: all actuators."""
+_GRACE = 1e-9
+"""Sums of cores are floating-point numbers."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    min_replicas: int = 1
+    max_replicas: int = 128
+    min_cpu: float = 0.01
+    """Of the main container of one pod, in cores."""
+    max_cpu: float = inf
+    min_memory: float = 0.0
+    """Of the main container of one pod, in bytes."""
+    max_memory: float = inf
+    more_pods: float = inf
+    """How many pods may be added: what quota, namespace cap and nodes leave."""
+    more_cpu: float = inf
+    """Cores that all pods together may ask for on top of now: what quota and namespace cap leave."""
+    more_memory: float = inf
+    more_cpu_in_place: float = inf
+    """Cores by which each pod may grow where it is: what the tightest of its nodes leaves."""
+    more_memory_in_place: float = inf
+    forbidden: frozenset[str] = frozenset()
+    """Actuators that an administrator has turned off here."""
+    freeze: str = ""
+    """Why nothing may be done now; empty: it may."""
+    resting: Mapping[str, float] = {}
+    """Actuators, or `*`, that rest until a time, so that what they did can be judged before they do more."""
+    explore: bool = False
+    """Whether a small step may be tried that is only likely, not nearly sure, to be good."""
+
+    def allows(self, actuator: str, *, now: float) -> bool:
+        return (
+            not self.freeze
+            and actuator not in self.forbidden
+            and self.resting.get(EVERY, now) <= now
+            and self.resting.get(actuator, now) <= now
+        )
+
+    def breach(self, before: State, after: State) -> str | None:
+        """What is passed on the way from what is to what would be; None: nothing. What is not made worse is none."""
+        return self._replicas(before, after) or self._size(before, after) or self._totals(before, after)
+
+    def _replicas(self, before: State, after: State) -> str | None:
+        was, would = before.replicas, after.replicas
+        if would == was:
+            return None
+        if would > was and would > self.max_replicas:
+            return f"{would} replicas are more than {self.max_replicas}"
+        if would < was and would < self.min_replicas:
+            return f"{would} replicas are fewer than {self.min_replicas}"
+        if would - was > self.more_pods:
+            return f"{would - was} more pods do not fit"
+        return None
+
+    def _size(self, before: State, after: State) -> str | None:
+        if after.sizes is before.sizes:
+            return None
+        for what, was, would, least, most in (
+            ("cores", before.cpu, after.cpu, self.min_cpu, self.max_cpu),
+            ("bytes", before.memory, after.memory, self.min_memory, self.max_memory),
+        ):
+            if would is None or would == was:
+                continue
+            if would > most and (was is None or would > was):
+                return f"{would:g} {what} are more than {most:g}"
+            if would < least and (was is None or would < was):
+                return f"{would:g} {what} are fewer than {least:g}"
+        return None
+
+    def _totals(self, before: State, after: State) -> str | None:
+        if after.sizes is before.sizes and after.replicas <= before.replicas:
+            return None
+        cpu_was, memory_was = before.requested()
+        cpu, memory = after.requested()
+        for what, each, more_each, total, more in (
+            ("cores", cpu - cpu_was, self.more_cpu_in_place,
+             cpu * after.replicas - cpu_was * before.replicas, self.more_cpu),
+            ("bytes", memory - memory_was, self.more_memory_in_place,
+             memory * after.replicas - memory_was * before.replicas, self.more_memory),
+        ):  # fmt: skip
+            if each > 0 and each > more_each * (1 + _GRACE):
+                return f"{each:g} {what} more a pod do not fit its node"
+            if total > 0 and total > more * (1 + _GRACE):
+                return f"{total:g} {what} more in all are over the quota or cap"
+        return None

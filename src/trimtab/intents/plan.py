@@ -1,0 +1,76 @@
+"""Plan: what is to be done, why, and what is expected of it.
+
+It says of itself whether it is thought to meet everything, or is the best that can be had, and whether a better one
+may exist that was not looked at.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from trimtab.api.intent import Verdict
+from trimtab.intents.deed import Deed
+
+
+class Purpose(StrEnum):
+    """What a plan is for."""
+
+    REACH = "Reach"
+    """To meet what is missed."""
+    RELEASE = "Release"
+    """To give back what is not needed."""
+    COMPROMISE = "Compromise"
+    """To come as near as can be: not everything can be met."""
+    KEEP = "Keep"
+    """To leave all as it is."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What is expected of one objective."""
+
+    objective: str
+    now: float | None
+    expected: float | None
+    low: float | None
+    high: float | None
+    """Between these it will be, as sure as the planner was asked to be."""
+    wanted: float
+    verdict: Verdict
+    """Of its worse end."""
+
+
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """Another way that was looked at."""
+
+    deeds: tuple[Deed, ...]
+    outcomes: tuple[Outcome, ...]
+    cost: float
+    utility: float
+    meets: bool
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    intent: str
+    purpose: Purpose
+    deeds: tuple[Deed, ...] = ()
+    why: tuple[str, ...] = ()
+    """For people: the reasons, each with its values."""
+    outcomes: tuple[Outcome, ...] = ()
+    cost: float = 0.0
+    """What the workload costs after it, and the doing, in cores for an hour."""
+    saved: float = 0.0
+    """What it costs less than now; negative: more."""
+    utility: float = 1.0
+    """How much of what is wanted is expected: 1 is all of it."""
+    proven: bool = True
+    """Whether all was looked at that could have been better."""
+    alternatives: tuple[Alternative, ...] = ()
+    """The next best, best first."""
+    expanded: int = 0
+    """How many states were looked at."""
+
+    @property
+    def compromise(self) -> bool:
+        return self.purpose is Purpose.COMPROMISE
