@@ -40,6 +40,11 @@ _ANY = re.compile("|".join(_ANY_RULE))
 _CUT_HASH = re.compile(rf"-{_SAFE}{{0,10}}-?")
 
 
+def pod_pattern(kind: str, name: str) -> str:
+    """A regular expression, to be matched whole, for the names of the pods of a workload."""
+    return f"{re.escape(name)}({'|'.join(_RULES.get(kind, _ANY_RULE))})"
+
+
 @dataclass(slots=True)
 class PodNames:
     """The workloads whose pods names may be of."""

@@ -135,14 +135,22 @@ class Prometheus(Source[PrometheusSettings]):
 
     async def value(self, promql: str, *, at: float) -> float | None:
         """The one number that a query gives at a time; None when it gives none, or more than one."""
+        found = await self.vector(promql, at=at)
+        return found[0][1] if len(found) == 1 else None
+
+    async def vector(self, promql: str, *, at: float) -> list[tuple[dict[str, str], float]]:
+        """All that a query gives at a time: the labels of each series, and its number."""
         grid = Grid(at, 1.0, 1)
         server = await self._server(grid)
 
-        def number(answer: list[Series]) -> float | None:
-            found = [msgspec.json.decode(series.values, type=list[tuple[float, str]]) for series in answer]
-            return float(found[0][0][1]) if len(found) == 1 and found[0] else None
+        def numbers(answer: list[Series]) -> list[tuple[dict[str, str], float]]:
+            found = [
+                (series.metric, msgspec.json.decode(series.values, type=list[tuple[float, str]]))
+                for series in answer
+            ]
+            return [(labels, float(values[0][1])) for labels, values in found if values]
 
-        return await self._patience.ask(lambda: server.range(promql, grid, number))
+        return await self._patience.ask(lambda: server.range(promql, grid, numbers))
 
     # How it is done
 

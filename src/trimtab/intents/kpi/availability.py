@@ -1,0 +1,97 @@
+"""How available pods are, from what was seen of them: of a pod MTBF / (MTBF + MTTR), of a set 1 - Π(1 - a).
+
+With as many repairs as failures, the former is the share of time that the pod was up. It is kept as the two times, up
+and down, which a look at the pods adds to: a pod is down from when it is seen not ready, or from when a container
+ended, until it is seen ready. A pod that starts for the first time is not down: it was not there before. What a
+workload's pods of the past went through speaks for those that are new. Pure; time is passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from trimtab.kube.pods import Pod
+
+GONE_COUNTS = 3600.0
+"""Seconds of what was before that a new pod inherits at most, in proportion: its own history outgrows it soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uptime:
+    """How long a pod was up and down, in seconds, and what was seen of it last."""
+
+    up: float = 0.0
+    down: float = 0.0
+    at: float = 0.0
+    ready: bool = False
+    was_ready: bool = False
+    """Whether it ever was."""
+    restarts: int = 0
+
+    @property
+    def availability(self) -> float | None:
+        """None where nothing is known yet."""
+        known = self.up + self.down
+        return self.up / known if known > 0 else None
+
+
+def looked(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
+    """What is known of a pod after a look at it."""
+    restarts = sum(state.restarts for state in pod.states)
+    ended = max((state.last_exit.at for state in pod.states if state.last_exit), default=0)
+    was = before or Uptime(at=max(float(pod.started), 0.0) or now, ready=pod.ready and not restarts)
+    span = max(0.0, now - was.at)
+    if was.ready and pod.ready and restarts > was.restarts:
+        # It went down and came back between two looks: since when is told by the container's end.
+        down = min(span, max(0.0, now - ended)) if ended else span / 2
+        up = span - down
+    elif was.ready:
+        up = min(span, max(0.0, ended - was.at)) if not pod.ready and ended > was.at else span
+        down = span - up
+    else:
+        up, down = 0.0, span if was.was_ready or restarts else 0.0
+    return Uptime(
+        up=was.up + up,
+        down=was.down + down,
+        at=now,
+        ready=pod.ready,
+        was_ready=was.was_ready or was.ready or pod.ready,
+        restarts=restarts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PodHistory:
+    """What was seen of the pods of one workload; kept between looks, and rebuilt by looking."""
+
+    pods: Mapping[str, Uptime]
+    gone: Uptime = Uptime()
+    """What the pods went through that are there no more."""
+
+    def look(self, pods: Sequence[Pod], *, now: float) -> PodHistory:
+        """After a look at all pods of the workload that are meant to serve."""
+        found = {pod.uid: looked(self.pods.get(pod.uid), pod, now=now) for pod in pods}
+        lost = [each for uid, each in self.pods.items() if uid not in found]
+        return PodHistory(found, _sum([self.gone, *lost]))
+
+    def availability(self, uid: str) -> float:
+        """Of one pod; of one that is new, what those before it had; 1 where nothing ever failed."""
+        own, past = self.pods.get(uid, Uptime()), self.gone
+        weight = min(1.0, GONE_COUNTS / (past.up + past.down)) if past.up + past.down else 0.0
+        up, down = own.up + past.up * weight, own.down + past.down * weight
+        return up / (up + down) if up + down > 0 else 1.0 if own.ready or not own.was_ready else 0.0
+
+    def availabilities(self) -> dict[str, float]:
+        return {uid: self.availability(uid) for uid in self.pods}
+
+
+def together(availabilities: Iterable[float]) -> float:
+    """Of a set that serves as long as one of it does; 0 of none."""
+    return 1.0 - math.prod(1.0 - each for each in availabilities)
+
+
+def _sum(parts: Iterable[Uptime]) -> Uptime:
+    parts = tuple(parts)
+    return Uptime(up=sum(each.up for each in parts), down=sum(each.down for each in parts))

@@ -1,0 +1,44 @@
+"""How an objective is measured: a KPIProfile, read once, with what the operator has for what it leaves out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trimtab.api.intent import TargetRef
+from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
+from trimtab.intents.kpi.query import Question, problem_of, question
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Where the number of a KPI comes from."""
+
+    type: KPIType
+    less_is_better: bool
+    query: str = ""
+    """Empty: from the history of the pods."""
+    endpoint: str = ""
+    """The server to ask; empty for the operator's own."""
+    problem: str = ""
+    """Why it cannot be measured; empty when it can."""
+
+    @property
+    def from_pods(self) -> bool:
+        return not self.query
+
+    def question(self, *, namespace: str, target: TargetRef) -> Question:
+        return question(self.query, namespace=namespace, target=target)
+
+
+def measure(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> Measure:
+    """How a profile measures, given the operator's own queries by type."""
+    query = spec.query or queries.get(spec.type, "")
+    if query:
+        wrong = problem_of(query)
+        problem = f"query: {wrong}" if wrong else ""
+    elif spec.type is KPIType.AVAILABILITY:
+        problem = ""
+    else:
+        problem = f"query: is needed, since the operator has none for {spec.type}"
+    return Measure(spec.type, spec.less_is_better, query, spec.endpoint or "", problem)

@@ -1,0 +1,140 @@
+"""A KPI's query for one target: the target's names are filled in, and nothing they hold can change what it asks.
+
+A name stands only within a quoted string, where it is escaped: as a string, and before a regular expression as one of
+those too. Whether the query is sound is told when it is written, by the parser of PromQL, and not by a Prometheus
+hours later. Pure. Left out: who is asked (`asking`), and which query there is for want of one (`defaults`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import promql_parser as promql
+
+from trimtab.api.intent import TargetRef
+from trimtab.errors import TrimtabError
+from trimtab.usage.podnames import pod_pattern
+
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"|' r"'(?:\\.|[^'\\])*'|`[^`]*`|#[^\n]*", re.DOTALL)
+_PLACE = re.compile(r"\$(\w+)")
+_REGEX = re.compile(r"[=!]~\s*$")
+_RAW = "`"
+
+PLACES = ("namespace", "kind", "name", "pods")
+"""What stands for the target: `$pods` is a pattern of its pods' names, for `=~` and `!~` only."""
+
+
+class QueryError(TrimtabError):
+    """A query that cannot be asked; its message says why, and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a PromQL server for one objective of one target."""
+
+    promql: str
+    plain: tuple[str, ...] = ()
+    """The selectors that take the newest sample there is, however old: how old it is has to be asked too."""
+    scalar: bool = False
+
+
+def problem_of(query: str) -> str | None:
+    """What is wrong with a query that is to give one number, and how to mend it; None when nothing is."""
+    try:
+        question(query, namespace="n", target=TargetRef(name="w"))
+    except QueryError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+@lru_cache(maxsize=65536)
+def question(query: str, *, namespace: str, target: TargetRef) -> Question:
+    """The query for this target; QueryError, with the fix, where it is none that gives a number."""
+    names = {"namespace": namespace, "kind": target.kind, "name": target.name}
+    text = _filled(query, names, pods=pod_pattern(target.kind, target.name))
+    try:
+        expression = promql.parse(text)
+    except ValueError as error:
+        raise QueryError(f"is no PromQL: {error}; try it in Prometheus first") from None
+    if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr):
+        raise QueryError("gives a range of samples; put a function such as avg_over_time around it")
+    if isinstance(expression, promql.StringLiteral):
+        raise QueryError("gives text; it must give a number")
+    return Question(text, tuple(sorted(_plain(expression))), _is_scalar(expression))
+
+
+def _filled(query: str, names: Mapping[str, str], *, pods: str) -> str:
+    """With every place filled that stands in a string; QueryError for one that stands anywhere else."""
+    parts, end = [], 0
+    for found in _STRING.finditer(query):
+        parts.append(_without_places(query[end : found.start()]))
+        string = found.group()
+        if string.startswith("#"):
+            parts.append(string)
+        else:
+            parts.append(_in_string(string, names, pods if _REGEX.search(query[: found.start()]) else None))
+        end = found.end()
+    parts.append(_without_places(query[end:]))
+    return "".join(parts)
+
+
+def _without_places(text: str) -> str:
+    if place := _PLACE.search(text):
+        raise QueryError(f'{place.group()} must stand in quotes, such as namespace="{place.group()}"')
+    return text
+
+
+def _in_string(string: str, names: Mapping[str, str], pods: str | None) -> str:
+    quote = string[0]
+
+    def value(place: re.Match[str]) -> str:
+        name = place.group(1)
+        if name == "pods":
+            if pods is None:
+                raise QueryError('$pods is a pattern: match it with =~, such as pod=~"$pods"')
+            return _escaped(pods, quote)
+        if name not in names:
+            raise QueryError(f"{place.group()} is nothing that is known; there are ${', $'.join(PLACES)}")
+        return _escaped(names[name] if pods is None else re.escape(names[name]), quote)
+
+    return _PLACE.sub(value, string)
+
+
+def _escaped(value: str, quote: str) -> str:
+    if quote == _RAW:
+        if _RAW in value:
+            raise QueryError("a name with a backtick cannot stand in backticks; use double quotes")
+        return value
+    return value.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("\n", "\\n")
+
+
+def _plain(expression: promql.Expr) -> set[str]:
+    """The instant selectors of an expression; a range bounds the age of its samples by itself."""
+    found: set[str] = set()
+    within_range = False
+
+    def visit(node: promql.Expr) -> bool:
+        nonlocal within_range
+        if isinstance(node, promql.VectorSelector) and not (within_range or node.offset or node.at):
+            found.add(node.prettify())
+        within_range = isinstance(node, promql.MatrixSelector)
+        return True
+
+    promql.walk(expression, visit)
+    return found
+
+
+def _is_scalar(expression: promql.Expr) -> bool:
+    match expression:
+        case promql.NumberLiteral():
+            return True
+        case promql.ParenExpr(expr=inner) | promql.UnaryExpr(expr=inner):
+            return _is_scalar(inner)
+        case promql.BinaryExpr(lhs=left, rhs=right):
+            return _is_scalar(left) and _is_scalar(right)
+        case promql.Call(func=function):
+            return bool(function.return_type == promql.ValueType.Scalar)
+    return False

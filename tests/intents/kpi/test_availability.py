@@ -1,0 +1,81 @@
+"""The availability of pods, from what was seen of them."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.intents.kpi.availability import PodHistory, together
+from trimtab.kube.pods import ContainerState, Exit, Pod
+
+BORN = 1000
+
+
+def pod(uid: str = "a", *, ready: bool = True, restarts: int = 0, ended: int | None = None) -> Pod:
+    exit_ = None if ended is None else Exit("Error", 1, ended)
+    state = ContainerState("web", ready, restarts, "", None, exit_)
+    return Pod(
+        "n", uid, uid, 1, "node", "Running", "", ready, False, 0, BORN, BORN, None, (), (), (), (state,), None
+    )
+
+
+def history(looks: Iterable[tuple[float, Pod]]) -> PodHistory:
+    found = PodHistory({})
+    for now, seen in looks:
+        found = found.look([seen], now=now)
+    return found
+
+
+def test_a_pod_that_never_failed_is_available() -> None:
+    assert history([(1000, pod()), (1100, pod())]).availability("a") == 1.0
+
+
+def test_the_share_of_time_that_it_was_up_is_its_availability() -> None:
+    looks = [(1000, pod()), (1090, pod()), (1090, pod(ready=False)), (1100, pod(ready=False))]
+    assert history(looks).availability("a") == pytest.approx(0.9)
+
+
+def test_a_restart_between_two_looks_counts_from_when_the_container_ended() -> None:
+    looks = [(1000, pod()), (1100, pod(restarts=1, ended=1090))]
+    assert history(looks).availability("a") == pytest.approx(0.9)
+
+
+def test_a_pod_that_starts_is_not_down() -> None:
+    looks = [(1000, pod(ready=False)), (1050, pod(ready=False)), (1060, pod()), (1100, pod())]
+    assert history(looks).availability("a") == 1.0
+
+
+def test_a_pod_that_keeps_crashing_is_not_available() -> None:
+    looks = [
+        (1000, pod(ready=False, restarts=3, ended=990)),
+        (1100, pod(ready=False, restarts=4, ended=1099)),
+    ]
+    assert history(looks).availability("a") == 0.0
+
+
+def test_what_came_before_speaks_for_a_new_pod() -> None:
+    found = history([(1000, pod()), (1080, pod()), (1080, pod(ready=False)), (1100, pod(ready=False))])
+    found = found.look([pod("b", ready=False)], now=1100)
+    assert found.availability("b") == pytest.approx(0.8)
+
+
+def test_of_a_set_one_that_serves_is_enough() -> None:
+    assert together([0.9, 0.98]) == pytest.approx(0.998)
+    assert together([]) == 0.0
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 100), st.booleans(), st.integers(0, 2), st.integers(0, 3000)), max_size=20
+    )
+)
+def test_however_it_is_looked_at_it_is_a_share(steps: list[tuple[float, bool, int, int]]) -> None:
+    found, now, restarts = PodHistory({}), 1000.0, 0
+    for later, ready, more, ended in steps:
+        now, restarts = now + later, restarts + more
+        found = found.look([pod(ready=ready, restarts=restarts, ended=ended)], now=now)
+    assert 0.0 <= found.availability("a") <= 1.0
+    if steps:
+        known = found.pods["a"]
+        assert known.up + known.down <= now - BORN + 1e-6
