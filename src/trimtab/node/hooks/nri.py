@@ -1,0 +1,186 @@
+"""A plugin of the container runtime, by NRI: the runtime asks it about each container before it makes or changes it.
+
+The runtime allows two seconds an answer and drops a plugin that takes longer; so an answer that is not there within
+the deadline is "no change". A runtime that is away, restarts or drops us is tried again, with back-off, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+from google.protobuf.message import Message
+
+from trimtab.kube.pace import Backoff
+from trimtab.node.hooks import nri_terms as terms
+from trimtab.node.hooks import ttrpc
+from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
+from trimtab.node.hooks.messages import nri_pb2 as pb
+from trimtab.node.hooks.mux import Mux
+
+PLUGIN_CONNECTION, RUNTIME_CONNECTION = 1, 2
+PLUGIN, RUNTIME = "nri.pkg.api.v1alpha1.Plugin", "nri.pkg.api.v1alpha1.Runtime"
+EVENTS = (pb.Event.CREATE_CONTAINER, pb.Event.UPDATE_CONTAINER)
+REGISTRATION_SECONDS = 5.0
+UPDATE_SECONDS = 10.0
+ALIVE = (pb.ContainerState.CONTAINER_CREATED, pb.ContainerState.CONTAINER_RUNNING)
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+log = structlog.get_logger(__name__)
+
+
+class NotConnected(Exception):
+    """There is no runtime to ask just now."""
+
+
+class NriPlugin:
+    """Keeps a plugin registered with the runtime that listens on a socket."""
+
+    def __init__(
+        self,
+        socket: Path,
+        decide: Decide,
+        *,
+        name: str = "trimtab",
+        index: int = 50,
+        deadline: float = 1.0,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.outcomes: Counter[str] = Counter()
+        """How often what happened: registered, adjusted, unchanged, failed (and so left unchanged)."""
+        self.synchronized = asyncio.Event()
+        """Set while the runtime has told us of all its containers."""
+        self._socket = socket
+        self._decide = decide
+        self._registration = pb.RegisterPluginRequest(plugin_name=name, plugin_idx=f"{index:02d}")
+        self._deadline = deadline
+        self._backoff = backoff or Backoff(first=0.2, ceiling=10.0)
+        self._rng = random.Random()  # noqa: S311 - jitter
+        self._runtime: ttrpc.Client | None = None
+        self._known: list[tuple[pb.PodSandbox, pb.Container]] = []
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        failures = 0
+        while True:
+            registered = self.outcomes["registered"]
+            try:
+                await self._session()
+                why = "the runtime hung up"
+            except (OSError, TimeoutError, ttrpc.TtrpcError) as error:
+                why = str(error) or type(error).__name__
+            failures = 1 if self.outcomes["registered"] > registered else failures + 1
+            delay = self._backoff.delay(failures, rng=self._rng)
+            log.info("nri.away", socket=str(self._socket), why=why, again_in=round(delay, 1))
+            await asyncio.sleep(delay)
+
+    async def update(self, changes: Mapping[str, Adjustment]) -> None:
+        """Change containers by their ids without having been asked; TtrpcError when not all of them could be.
+
+        Those that the runtime does not know are none of its failures: they are gone.
+        """
+        if self._runtime is None:
+            raise NotConnected("the NRI plugin is not registered with a runtime at the moment")
+        updates = [terms.update(container, change) for container, change in changes.items()]
+        request = pb.UpdateContainersRequest(update=updates).SerializeToString()
+        await self._runtime.call(RUNTIME, "UpdateContainers", request, timeout=UPDATE_SECONDS)
+
+    async def _session(self) -> None:
+        """One connection, from its beginning to its end."""
+        mux = Mux(*await asyncio.open_unix_connection(str(self._socket)))
+        client = ttrpc.Client(ttrpc.Channel(mux, RUNTIME_CONNECTION))
+        service = ttrpc.Channel(mux, PLUGIN_CONNECTION)
+        for connection in (PLUGIN_CONNECTION, RUNTIME_CONNECTION):
+            mux.stream(connection)
+        # Serving comes first: the runtime may configure us before it answers the registration.
+        loops = [
+            asyncio.create_task(each)
+            for each in (ttrpc.serve(service, self._handlers()), client.run(), mux.run())
+        ]
+        try:
+            registration = self._registration.SerializeToString()
+            await client.call(RUNTIME, "RegisterPlugin", registration, timeout=REGISTRATION_SECONDS)
+            self.outcomes["registered"] += 1
+            self._runtime = client
+            await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._runtime = None
+            self.synchronized.clear()
+            self._known.clear()
+            mux.close()
+            for loop in loops:
+                loop.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*loops, return_exceptions=True)
+
+    def _handlers(self) -> dict[str, ttrpc.Handler]:
+        return {
+            f"{PLUGIN}/Configure": _handler(pb.ConfigureRequest, self._configure),
+            f"{PLUGIN}/Synchronize": _handler(pb.SynchronizeRequest, self._synchronize),
+            f"{PLUGIN}/CreateContainer": _handler(pb.CreateContainerRequest, self._create),
+            f"{PLUGIN}/UpdateContainer": _handler(pb.UpdateContainerRequest, self._change),
+            f"{PLUGIN}/Shutdown": _handler(pb.Empty, self._shutdown),
+        }
+
+    async def _configure(self, request: pb.ConfigureRequest) -> pb.ConfigureResponse:
+        log.info("nri.registered", runtime=request.runtime_name, version=request.runtime_version)
+        return pb.ConfigureResponse(events=sum(1 << (event - 1) for event in EVENTS))
+
+    async def _synchronize(self, request: pb.SynchronizeRequest) -> pb.SynchronizeResponse:
+        pods = {pod.id: pod for pod in request.pods}
+        self._known += [
+            (pods[container.pod_sandbox_id], container)
+            for container in request.containers
+            if container.pod_sandbox_id in pods and container.state in ALIVE
+        ]
+        if request.more:
+            return pb.SynchronizeResponse(more=True)
+        wanted = [
+            (container, await self._adjustment(terms.subject(pod, container, container.linux.resources)))
+            for pod, container in self._known
+        ]
+        self._known.clear()
+        self.synchronized.set()
+        return pb.SynchronizeResponse(update=terms.updates(wanted))
+
+    async def _create(self, request: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
+        wanted = await self._adjustment(
+            terms.subject(request.pod, request.container, request.container.linux.resources)
+        )
+        return pb.CreateContainerResponse(adjust=terms.adjust(wanted) if wanted else None)
+
+    async def _change(self, request: pb.UpdateContainerRequest) -> pb.UpdateContainerResponse:
+        wanted = await self._adjustment(
+            terms.subject(request.pod, request.container, request.linux_resources)
+        )
+        return pb.UpdateContainerResponse(update=terms.updates([(request.container, wanted)]))
+
+    async def _shutdown(self, _: pb.Empty) -> pb.Empty:
+        return pb.Empty()
+
+    async def _adjustment(self, subject: Subject) -> Adjustment:
+        """What to change; nothing where it cannot be told in time."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                wanted = await self._decide(subject)
+        except Exception as error:  # noqa: BLE001 - fail-open: the container starts, whatever went wrong here
+            log.warning("nri.failed", pod=f"{subject.namespace}/{subject.pod}", why=repr(error))
+            self.outcomes["failed"] += 1
+            return Adjustment()
+        self.outcomes["adjusted" if wanted else "unchanged"] += 1
+        return wanted
+
+
+def _handler(question: type[Q], answer: Callable[[Q], Awaitable[A]]) -> ttrpc.Handler:
+    async def handle(payload: bytes) -> bytes:
+        return (await answer(question.FromString(payload))).SerializeToString()
+
+    return handle

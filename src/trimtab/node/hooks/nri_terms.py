@@ -1,0 +1,59 @@
+"""Adjustments in NRI's terms: its messages in, our records out, and the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trimtab.node.hooks.adjustments import Adjustment, Subject
+from trimtab.node.hooks.messages import nri_pb2 as pb
+
+
+def subject(pod: pb.PodSandbox, container: pb.Container, resources: pb.LinuxResources) -> Subject:
+    cpu = resources.cpu
+    return Subject(
+        namespace=pod.namespace,
+        pod=pod.name,
+        uid=pod.uid,
+        container=container.name,
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+        cgroup_parent=pod.linux.cgroup_parent,
+        quota=cpu.quota.value if cpu.HasField("quota") and cpu.quota.value > 0 else None,
+        period=cpu.period.value or 100_000,
+        shares=cpu.shares.value,
+        memory_limit=resources.memory.limit.value or None,
+        cpus=cpu.cpus,
+    )
+
+
+def _resources(wanted: Adjustment) -> pb.LinuxResources:
+    resources = pb.LinuxResources(unified=wanted.unified)
+    if wanted.cpus is not None:
+        resources.cpu.cpus = wanted.cpus
+    if wanted.quota is not None:
+        resources.cpu.quota.value = wanted.quota
+    if wanted.period is not None:
+        resources.cpu.period.value = wanted.period
+    if wanted.cache_class is not None:
+        resources.rdt_class.value = wanted.cache_class
+    return resources
+
+
+def adjust(wanted: Adjustment) -> pb.ContainerAdjustment:
+    return pb.ContainerAdjustment(
+        env=[pb.KeyValue(key=key, value=value) for key, value in wanted.env.items()],
+        linux=pb.LinuxContainerAdjustment(resources=_resources(wanted)),
+    )
+
+
+def update(container: str, wanted: Adjustment) -> pb.ContainerUpdate:
+    linux = pb.LinuxContainerUpdate(resources=_resources(wanted))
+    return pb.ContainerUpdate(container_id=container, linux=linux)
+
+
+def updates(wanted: Iterable[tuple[pb.Container, Adjustment]]) -> list[pb.ContainerUpdate]:
+    """In answer to something else, which a failure here must not stop: the runtime is to overlook it."""
+    found = [update(container.id, change) for container, change in wanted if change]
+    for each in found:
+        each.ignore_failure = True
+    return found

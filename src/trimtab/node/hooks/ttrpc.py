@@ -1,0 +1,133 @@
+"""ttrpc, containerd's small gRPC: unary calls over any byte stream, both to serve and to make.
+
+There is none for Python elsewhere. Left out: streaming calls, which NRI does not use, and metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from trimtab.node.hooks.messages.ttrpc_pb2 import Request, Response, Status
+from trimtab.node.hooks.mux import Mux
+
+HEADER = struct.Struct(">IIBB")
+LONGEST = 4 << 20
+REQUEST, RESPONSE = 1, 2
+INTERNAL, UNIMPLEMENTED, DEADLINE_EXCEEDED = 13, 12, 4
+
+Handler = Callable[[bytes], Awaitable[bytes]]
+"""Answers a call: the message in, the answer out, both as protobuf has them on the wire."""
+
+
+class TtrpcError(Exception):
+    """The other side answered with a status that is not OK, or hung up."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One stream of the mux, in messages."""
+
+    mux: Mux
+    connection: int
+
+    async def read(self) -> tuple[int, int, bytes]:
+        """The next message: its stream, its type, its content. IncompleteReadError at the end of the stream."""
+        stream = self.mux.stream(self.connection)
+        length, number, kind, _ = HEADER.unpack(await stream.readexactly(HEADER.size))
+        if length > LONGEST:
+            raise ConnectionError(f"a message of {length} bytes is longer than ttrpc allows")
+        return number, kind, await stream.readexactly(length)
+
+    async def write(self, number: int, kind: int, content: bytes) -> None:
+        if len(content) > LONGEST:
+            raise TtrpcError(f"a message of {len(content)} bytes is longer than ttrpc allows")
+        await self.mux.write(self.connection, HEADER.pack(len(content), number, kind, 0) + content)
+
+
+async def serve(channel: Channel, handlers: Mapping[str, Handler]) -> None:
+    """Answer calls by "service/method", each in its own task, until the stream ends."""
+    async with asyncio.TaskGroup() as tasks:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                number, kind, content = await channel.read()
+                if kind == REQUEST:
+                    tasks.create_task(_answer(channel, number, content, handlers))
+
+
+async def _answer(channel: Channel, number: int, content: bytes, handlers: Mapping[str, Handler]) -> None:
+    response = await _response(content, handlers)
+    with suppress(ConnectionError):  # whoever asked is gone
+        await channel.write(number, RESPONSE, response.SerializeToString())
+
+
+async def _response(content: bytes, handlers: Mapping[str, Handler]) -> Response:
+    try:
+        request = Request.FromString(content)
+        handler = handlers.get(f"{request.service}/{request.method}")
+        if handler is None:
+            return _refusal(UNIMPLEMENTED, f"{request.service}/{request.method} is not known here")
+        async with asyncio.timeout(request.timeout_nano / 1e9 or None):
+            return Response(payload=await handler(request.payload))
+    except TimeoutError:
+        return _refusal(DEADLINE_EXCEEDED, "no answer in time")
+    except Exception as error:  # noqa: BLE001 - the other side waits for an answer, whatever went wrong here
+        return _refusal(INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _refusal(code: int, message: str) -> Response:
+    return Response(status=Status(code=code, message=message))
+
+
+class Client:
+    """Makes calls; `run` must be running meanwhile to take the answers in."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._next = 1
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+
+    async def call(self, service: str, method: str, message: bytes, *, timeout: float) -> bytes:
+        """The answer to a call; TimeoutError or TtrpcError where there is none."""
+        number, self._next = self._next, self._next + 2  # even numbers are the server's
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        request = Request(service=service, method=method, payload=message, timeout_nano=int(timeout * 1e9))
+        try:
+            async with asyncio.timeout(timeout):
+                await self._channel.write(number, REQUEST, request.SerializeToString())
+                return await answer
+        finally:
+            del self._waiting[number]
+
+    async def run(self) -> None:
+        """Hand answers to whoever waits for them, until the stream ends."""
+        try:
+            while True:
+                number, kind, content = await self._channel.read()
+                waiting = self._waiting.get(number)
+                if kind == RESPONSE and waiting is not None and not waiting.done():
+                    _settle(waiting, content)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(TtrpcError("the other side hung up"))
+
+
+def _settle(waiting: asyncio.Future[bytes], content: bytes) -> None:
+    try:
+        response = Response.FromString(content)
+    except DecodeError as error:
+        waiting.set_exception(TtrpcError(str(error)))
+        return
+    if response.status.code:
+        waiting.set_exception(TtrpcError(f"{response.status.message} (code {response.status.code})"))
+    else:
+        waiting.set_result(response.payload)

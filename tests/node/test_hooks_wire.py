@@ -1,0 +1,123 @@
+"""ttrpc over NRI's mux, both ends ours; and the generated messages."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from grpc_tools import protoc
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trimtab
+from trimtab.node.hooks import mux, ttrpc
+from trimtab.node.hooks.messages import cri_pb2
+
+MESSAGES = Path(trimtab.__file__).parent / "node/hooks/messages"
+
+
+@asynccontextmanager
+async def _connected(handlers: dict[str, ttrpc.Handler]) -> AsyncIterator[ttrpc.Client]:
+    """A client whose calls arrive at the handlers, over one connection of a mux on either side."""
+    ours, theirs = socket.socketpair()
+    near, far = [mux.Mux(*await asyncio.open_unix_connection(sock=end)) for end in (ours, theirs)]
+    client = ttrpc.Client(ttrpc.Channel(near, 2))
+    near.stream(2)
+    far.stream(2)
+    tasks = [
+        asyncio.create_task(each)
+        for each in (near.run(), far.run(), client.run(), ttrpc.serve(ttrpc.Channel(far, 2), handlers))
+    ]
+    yield client
+    near.close()
+    far.close()
+    await asyncio.gather(*tasks)
+
+
+async def _echo(payload: bytes) -> bytes:
+    return payload
+
+
+@given(content=st.binary(min_size=1, max_size=20_000))
+def test_what_is_cut_into_frames_is_whole_again(content: bytes) -> None:
+    pieces = list(mux.frames(7, content))
+    assert all(len(piece) <= mux.FRAME.size + mux.LONGEST_WRITTEN for piece in pieces)
+    assert all(mux.FRAME.unpack(piece[:8]) == (7, len(piece) - 8) for piece in pieces)
+    assert b"".join(piece[8:] for piece in pieces) == content
+
+
+@pytest.mark.parametrize("length", [0, 1, 4096, 1 << 20])
+async def test_a_call_of_any_length_is_answered(length: int) -> None:
+    async with _connected({"s/echo": _echo}) as client:
+        assert await client.call("s", "echo", b"x" * length, timeout=30) == b"x" * length
+
+
+async def test_calls_overtake_each_other() -> None:
+    go = asyncio.Event()
+
+    async def slow(payload: bytes) -> bytes:
+        await go.wait()
+        return b"slow"
+
+    async with _connected({"s/slow": slow, "s/echo": _echo}) as client:
+        waiting = asyncio.create_task(client.call("s", "slow", b"", timeout=30))
+        assert await client.call("s", "echo", b"quick", timeout=30) == b"quick"
+        go.set()
+        assert await waiting == b"slow"
+
+
+async def test_an_unknown_method_is_refused_with_its_code() -> None:
+    async with _connected({}) as client:
+        with pytest.raises(ttrpc.TtrpcError, match=r"s/nothing is not known here \(code 12\)"):
+            await client.call("s", "nothing", b"", timeout=30)
+
+
+async def test_a_handler_that_fails_is_told_of() -> None:
+    async def fail(_: bytes) -> bytes:
+        raise ValueError("no such thing")
+
+    async with _connected({"s/fail": fail}) as client:
+        with pytest.raises(ttrpc.TtrpcError, match="ValueError: no such thing"):
+            await client.call("s", "fail", b"", timeout=30)
+
+
+async def test_a_call_ends_with_its_deadline() -> None:
+    async def never(_: bytes) -> bytes:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with _connected({"s/never": never}) as client:
+        with pytest.raises((TimeoutError, ttrpc.TtrpcError)):
+            await client.call("s", "never", b"", timeout=0.05)
+
+
+async def test_whoever_waits_is_told_when_the_other_side_hangs_up() -> None:
+    ours, theirs = socket.socketpair()
+    near = mux.Mux(*await asyncio.open_unix_connection(sock=ours))
+    client = ttrpc.Client(ttrpc.Channel(near, 2))
+    near.stream(2)
+    running = [asyncio.create_task(near.run()), asyncio.create_task(client.run())]
+    call = asyncio.create_task(client.call("s", "echo", b"", timeout=30))
+    await asyncio.sleep(0)
+    theirs.close()
+    with pytest.raises((ttrpc.TtrpcError, OSError)):
+        await call
+    near.close()
+    await asyncio.gather(*running)
+
+
+def test_the_generated_messages_are_those_of_their_sources(tmp_path: Path) -> None:
+    source = MESSAGES.parents[3]
+    files = sorted(map(str, MESSAGES.glob("*.proto")))
+    made = ["protoc", f"-I{source}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", *files]
+    assert protoc.main(made) == 0
+    for path in sorted(tmp_path.rglob("*_pb2.py*")):
+        assert path.read_text() == (source / path.relative_to(tmp_path)).read_text(), path.name
+
+
+def test_what_we_do_not_know_of_cri_passes_through_unharmed() -> None:
+    there = cri_pb2.LinuxContainerConfig.FromString(b"\xfa\x01\x03abc")
+    there.resources.cpu_quota = 5000
+    assert b"\xfa\x01\x03abc" in there.SerializeToString()
