@@ -1,0 +1,67 @@
+"""A motif within a motif: the containers of a house that trains models all day.
+
+The set of usage after which this type is named (that of the company Arabesque) was never published, so this is no
+likeness of it. It has the build that such work has: jobs come in working hours, a job loads its data (memory rises,
+one core), then goes through epochs (all cores) with a short pause after each (one core), then lets go of everything.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.lab.workloads.draw import DAY, Draw
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+
+
+class ArabesqueSettings(Typical):
+    """Jobs of a few hours."""
+
+    step: float = Field(default=60.0, gt=0)
+    """Seconds from one sample to the next."""
+    cores: float = Field(default=4.0, ge=0)
+    """CPU during an epoch, in cores."""
+    idle_cores: float = Field(default=0.05, ge=0)
+    """CPU between jobs."""
+    mib: float = Field(default=4096.0, ge=0)
+    """Memory when all data is loaded, in MiB."""
+    idle_mib: float = Field(default=200.0, ge=0)
+    """Memory between jobs."""
+    job: float = Field(default=14400.0, gt=0)
+    """Seconds that a job takes, on average."""
+    epoch: float = Field(default=1200.0, gt=0)
+    """Seconds from one epoch to the next."""
+    pause_share: float = Field(default=0.1, ge=0, le=1)
+    """The share of an epoch that is its pause."""
+    load_share: float = Field(default=0.1, gt=0, le=1)
+    """The share of a job in which it loads its data."""
+    night_share: float = Field(default=0.2, ge=0, le=1)
+    """How likely a job is at night or on a weekend, beside one in working hours."""
+
+
+class Arabesque(Drawn[ArabesqueSettings]):
+    """Jobs of epochs."""
+
+    name = "arabesque"
+    settings_type = ArabesqueSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        place = draw.seconds / s.job + draw.uniform(0, 1)
+        number = place.astype(np.int64)
+        within = place - number
+        lots = np.take_along_axis(draw.chance.random((draw.series, int(number.max()) + 1)), number, axis=1)
+        begun = draw.seconds - within * s.job
+        hour, weekday = begun % DAY / 3600, np.floor(begun / DAY) % 7
+        at_work = (hour >= 8) & (hour < 18) & (weekday < 5)
+        runs = lots < np.where(at_work, 0.9, 0.9 * s.night_share)
+        loads = within < s.load_share
+        epochs = (within - s.load_share) * s.job / s.epoch
+        pauses = epochs % 1.0 > 1 - s.pause_share
+        size = draw.sizes(s.spread)
+        busy = np.where(loads | pauses, np.minimum(1.0, s.cores), s.cores)
+        held = s.idle_mib + (s.mib - s.idle_mib) * np.minimum(1.0, within / s.load_share)
+        return Curves(
+            cpu=size * np.where(runs, busy, s.idle_cores) * draw.noise(s.noise),
+            memory=size * np.where(runs, held, s.idle_mib) * MIB,
+        )

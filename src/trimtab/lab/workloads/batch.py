@@ -1,0 +1,58 @@
+"""A batch job: all it can get for an hour or two at its time of the day, and next to nothing otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.lab.workloads.draw import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+
+
+class BatchSettings(Typical):
+    """A run each night."""
+
+    period: float = Field(default=86400.0, gt=0)
+    """Seconds from one run to the next."""
+    at: float = Field(default=7200.0, ge=0)
+    """Seconds into the period at which a run begins."""
+    apart: float = Field(default=7200.0, ge=0)
+    """Seconds over which the series' beginnings are spread."""
+    length: float = Field(default=5400.0, gt=0)
+    """Seconds that a run takes, typically."""
+    length_spread: float = Field(default=0.3, ge=0, le=3)
+    """How much runs differ in length: the width of a log-normal factor."""
+    missed_share: float = Field(default=0.05, ge=0, le=1)
+    """The share of runs that do not take place."""
+    cores: float = Field(default=2.0, ge=0)
+    """CPU of a run, in cores."""
+    idle_cores: float = Field(default=0.01, ge=0)
+    """CPU otherwise."""
+    mib: float = Field(default=1024.0, ge=0)
+    """Memory at the end of a run, in MiB."""
+    idle_mib: float = Field(default=64.0, ge=0)
+    """Memory otherwise."""
+
+
+class Batch(Drawn[BatchSettings]):
+    """Runs at their time."""
+
+    name = "batch"
+    settings_type = BatchSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        place = draw.seconds - s.at - draw.uniform(0, s.apart)
+        number = np.floor(place / s.period).astype(np.int64)
+        since, number = place - number * s.period, number - number.min()
+        table = (draw.series, int(number.max()) + 1)
+        lengths = s.length * np.exp(s.length_spread * draw.chance.standard_normal(table))
+        lengths[draw.chance.random(table) < s.missed_share] = 0.0
+        length = np.minimum(np.take_along_axis(lengths, number, axis=1), s.period)
+        runs = since < length
+        done = np.divide(since, length, out=np.zeros(draw.shape), where=runs)
+        size = draw.sizes(s.spread)
+        return Curves(
+            cpu=size * np.where(runs, s.cores, s.idle_cores) * draw.noise(s.noise),
+            memory=size * (s.idle_mib + (s.mib - s.idle_mib) * np.sqrt(done)) * MIB,
+        )

@@ -1,0 +1,57 @@
+"""A web service: requests follow the day and rest on weekends, CPU follows requests, memory a little of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.lab.workloads.draw import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+
+
+class DiurnalWebSettings(Typical):
+    """A hundred requests a second at noon of a working day."""
+
+    noise: float = Field(default=0.1, ge=0, le=3)
+    """The standard deviation of a sample around the shape, as a share of it."""
+    rate: float = Field(default=100.0, ge=0)
+    """Requests a second at the peak."""
+    peak_hour: float = Field(default=14.0, ge=0, lt=24)
+    """The hour of the day with most requests."""
+    hours_apart: float = Field(default=2.0, ge=0, le=12)
+    """How far a series' peak may be from that, in hours."""
+    night_share: float = Field(default=0.15, ge=0, le=1)
+    """Requests at the quietest hour, as a share of the peak."""
+    weekend_share: float = Field(default=0.5, ge=0)
+    """Requests on a weekend, as a share of a working day's."""
+    sharpness: float = Field(default=1.5, gt=0)
+    """How short the peak is: 1 is a wave, more is sharper."""
+    cpu_milliseconds: float = Field(default=8.0, ge=0)
+    """CPU time of one request."""
+    idle_cores: float = Field(default=0.02, ge=0)
+    """CPU without any request."""
+    mib: float = Field(default=300.0, ge=0)
+    """Memory without any request, in MiB."""
+    mib_at_peak: float = Field(default=80.0, ge=0)
+    """What is added to that at the peak."""
+
+
+class DiurnalWeb(Drawn[DiurnalWebSettings]):
+    """A service by day."""
+
+    name = "diurnal_web"
+    settings_type = DiurnalWebSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        hour = s.peak_hour + draw.uniform(-s.hours_apart, s.hours_apart)
+        turn = 2 * np.pi * (draw.seconds / 86400 - hour / 24)
+        day = s.night_share + (1 - s.night_share) * (0.5 + 0.5 * np.cos(turn)) ** s.sharpness
+        day = day * np.where(draw.is_weekend, s.weekend_share, 1.0)
+        size = draw.sizes(s.spread)
+        requests = size * s.rate * day * draw.noise(s.noise)
+        return Curves(
+            cpu=s.idle_cores + requests * s.cpu_milliseconds / 1000,
+            memory=size * (s.mib + s.mib_at_peak * day) * MIB,
+            requests=requests,
+        )

@@ -1,0 +1,56 @@
+"""A flash crowd: an even service, upon which many times its load falls within minutes and then drifts away."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.lab.workloads.draw import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+
+
+class FlashCrowdSettings(Typical):
+    """Two crowds in the time, ten times the usual load each."""
+
+    step: float = Field(default=60.0, gt=0)
+    """Seconds from one sample to the next."""
+    rate: float = Field(default=20.0, ge=0)
+    """Requests a second without a crowd."""
+    crowds: int = Field(default=2, ge=0, le=1000)
+    """How many crowds come, at random times."""
+    magnitude: float = Field(default=10.0, ge=1)
+    """The load at the height of a crowd, beside the usual one."""
+    magnitude_spread: float = Field(default=0.4, ge=0, le=3)
+    """How much crowds differ in that: the width of a log-normal factor."""
+    rise: float = Field(default=300.0, gt=0)
+    """Seconds from the usual load to the height."""
+    decay: float = Field(default=3600.0, gt=0)
+    """Seconds in which a crowd goes down to a third."""
+    cpu_milliseconds: float = Field(default=10.0, ge=0)
+    """CPU time of one request."""
+    mib: float = Field(default=256.0, ge=0)
+    """Memory without any request, in MiB."""
+    mib_a_request: float = Field(default=0.5, ge=0)
+    """What each request a second adds to that."""
+
+
+class FlashCrowd(Drawn[FlashCrowdSettings]):
+    """Crowds that nobody announced."""
+
+    name = "flash_crowd"
+    settings_type = FlashCrowdSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        load = np.ones(draw.shape)
+        for _ in range(s.crowds):
+            since = draw.seconds - draw.uniform(0, s.duration)
+            height = (s.magnitude - 1) * draw.sizes(s.magnitude_spread)
+            risen = np.clip(1 + since / s.rise, 0.0, 1.0)
+            load += height * risen * np.exp(-np.maximum(since, 0.0) / s.decay)
+        requests = draw.sizes(s.spread) * s.rate * load * draw.noise(s.noise)
+        return Curves(
+            cpu=requests * s.cpu_milliseconds / 1000,
+            memory=(s.mib + s.mib_a_request * requests) * MIB,
+            requests=requests,
+        )

@@ -1,0 +1,124 @@
+"""What a workload generator is: settings that document themselves and a seed become a `Workload`.
+
+Generators come in by the entry point group `trimtab.workloads`, ours and others' alike. One is a file with a settings
+model and one method, `drawn`, which draws all series at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.workloads.draw import WEEK, Draw
+from trimtab.lab.workloads.workload import Workload
+from trimtab.plugins import Family, Settings
+from trimtab.usage.trace import Floats
+
+MIB = 2.0**20
+MOST_CELLS = 2**28
+"""Of all series together: 2 GiB an array."""
+
+
+class Span(Settings):
+    """What every generator that draws has in common."""
+
+    step: float = Field(default=300.0, gt=0)
+    """Seconds from one sample to the next."""
+    duration: float = Field(default=WEEK, gt=0)
+    """Seconds from the first sample to the end."""
+
+
+class Typical(Span):
+    """What most have: how noisy samples are, and how much series differ."""
+
+    noise: float = Field(default=0.05, ge=0, le=3)
+    """The standard deviation of a sample around the shape, as a share of it."""
+    spread: float = Field(default=0.3, ge=0, le=3)
+    """How much series differ in size: the width of a log-normal factor; 0 makes them all alike."""
+
+
+S = TypeVar("S", bound=Settings)
+D = TypeVar("D", bound=Span)
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What was drawn; whatever spreads out to [series, steps]."""
+
+    cpu: Floats
+    """Cores."""
+    memory: Floats
+    """Bytes."""
+    requests: Floats | None = None
+    """A second."""
+
+
+class Generator(ABC, Generic[S]):
+    """Makes workloads of one type."""
+
+    name: ClassVar[str]
+    settings_type: ClassVar[type[Any]]
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def generate(self, count: int = 1, *, seed: int = 0) -> Workload:
+        """So many series; the same for the same settings, count and seed, bit for bit."""
+
+
+class Drawn(Generator[D]):
+    """One whose curves are drawn by chance."""
+
+    def generate(self, count: int = 1, *, seed: int = 0) -> Workload:
+        steps = round(self.settings.duration / self.settings.step)
+        check(self.name, count=count, steps=steps)
+        draw = Draw(series=count, steps=steps, step=self.settings.step, seed=seed)
+        curves = self.drawn(draw)
+        return Workload(
+            type=self.name,
+            step=self.settings.step,
+            cpu=_whole(curves.cpu, draw),
+            memory=_whole(curves.memory, draw),
+            requests=None if curves.requests is None else _whole(curves.requests, draw),
+            settings=self.settings.model_dump(mode="json"),
+            seed=seed,
+        )
+
+    @abstractmethod
+    def drawn(self, draw: Draw) -> Curves:
+        """The curves of all series."""
+
+
+def _whole(curve: Floats, draw: Draw) -> Floats:
+    return np.ascontiguousarray(np.broadcast_to(np.maximum(curve, 0.0), draw.shape))
+
+
+def check(name: str, *, count: int, steps: int) -> None:
+    """Refuse what would make nothing, or more than fits."""
+    if count < 1:
+        raise TrimtabError(f"workload type {name}: count {count}: must be at least 1")
+    if steps < 1:
+        raise TrimtabError(f"workload type {name}: duration is shorter than a step; make it longer")
+    if count * steps > MOST_CELLS:
+        raise TrimtabError(
+            f"workload type {name}: {count:,} series of {steps:,} steps do not fit into memory; ask for fewer"
+        )
+
+
+GENERATORS: Family[Generator[Any]] = Family(noun="workload type", group="trimtab.workloads")
+
+
+def generator(name: str, **settings: Any) -> Generator[Any]:
+    """A generator of this type; settings not given have their defaults."""
+    return GENERATORS.type_of(name)(GENERATORS.settings_of(name, settings))
+
+
+def generate(name: str, *, count: int = 1, seed: int = 0, **settings: Any) -> Workload:
+    """A workload of this type."""
+    return generator(name, **settings).generate(count, seed=seed)

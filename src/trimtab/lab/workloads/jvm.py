@@ -1,0 +1,59 @@
+"""A JVM: the heap fills with garbage up to a mark, is collected down to what lives, and fills again.
+
+What is drawn is the heap in use. To the kernel a JVM mostly holds the highest that it ever had; see `returns`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.lab.workloads.draw import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+
+
+class JvmSettings(Typical):
+    """A collection about every half hour at the middle of the day."""
+
+    step: float = Field(default=60.0, gt=0)
+    """Seconds from one sample to the next."""
+    cores: float = Field(default=0.5, ge=0)
+    """CPU of the work itself at its busiest, in cores."""
+    collector_cores: float = Field(default=1.0, ge=0)
+    """What a collection adds for one step."""
+    live_mib: float = Field(default=400.0, ge=0)
+    """What lives after a collection, in MiB."""
+    heap_mib: float = Field(default=1200.0, gt=0)
+    """The mark at which the heap is collected."""
+    beside_mib: float = Field(default=180.0, ge=0)
+    """Memory beside the heap: code, threads, metadata."""
+    mib_a_second: float = Field(default=0.5, gt=0)
+    """Garbage made at its busiest."""
+    night_share: float = Field(default=0.2, ge=0, le=1)
+    """How busy the night is, beside the day."""
+    returns: bool = True
+    """Memory is given back after a collection; false: it is held once it was used, as most JVMs do."""
+
+
+class Jvm(Drawn[JvmSettings]):
+    """A sawtooth of garbage."""
+
+    name = "jvm"
+    settings_type = JvmSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        busy = s.night_share + (1 - s.night_share) * draw.day(peak_hour=14.0)
+        work = busy * draw.noise(s.noise)
+        room = max(s.heap_mib - s.live_mib, 1e-9)
+        made = np.cumsum(work * s.mib_a_second * draw.step, axis=1) + draw.uniform(0, room)
+        collections = np.diff(np.floor(made / room), axis=1, prepend=0.0)
+        collections[:, 0] = 0.0
+        heap = s.live_mib + made % room
+        if not s.returns:
+            heap = np.maximum.accumulate(np.where(collections > 0, s.heap_mib, heap), axis=1)
+        size = draw.sizes(s.spread)
+        return Curves(
+            cpu=size * (s.cores * work + s.collector_cores * np.minimum(collections, 1.0)),
+            memory=size * (s.beside_mib + heap) * MIB,
+        )

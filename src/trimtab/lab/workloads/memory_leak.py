@@ -1,0 +1,41 @@
+"""A memory leak: memory grows with what is done and never falls, until the container is started anew."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.lab.workloads.draw import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+
+
+class MemoryLeakSettings(Typical):
+    """A few MiB an hour, and a restart every other day."""
+
+    cores: float = Field(default=0.2, ge=0)
+    """CPU, in cores."""
+    mib: float = Field(default=128.0, ge=0)
+    """Memory after a start, in MiB."""
+    mib_an_hour: float = Field(default=8.0, ge=0)
+    """How fast it grows."""
+    unsteadiness: float = Field(default=0.5, ge=0, le=3)
+    """How unevenly it grows: the standard deviation of a step's growth, as a share of it."""
+    most_mib: float = Field(default=512.0, gt=0)
+    """Memory at which it is started anew."""
+
+
+class MemoryLeak(Drawn[MemoryLeakSettings]):
+    """Growth without end, but for restarts."""
+
+    name = "memory_leak"
+    settings_type = MemoryLeakSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        room = max(s.most_mib - s.mib, 1e-9)
+        grown = np.cumsum(s.mib_an_hour * draw.step / 3600 * draw.noise(s.unsteadiness), axis=1)
+        size = draw.sizes(s.spread)
+        return Curves(
+            cpu=size * s.cores * draw.noise(s.noise),
+            memory=size * (s.mib + (grown + draw.uniform(0, room)) % room) * MIB,
+        )

@@ -1,0 +1,43 @@
+"""A sine wave of CPU, and one of memory beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.lab.workloads.draw import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+
+
+class SinusoidalSettings(Typical):
+    """One wave a day."""
+
+    period: float = Field(default=86400.0, gt=0)
+    """Seconds from one crest to the next."""
+    cores: float = Field(default=0.5, ge=0)
+    """The CPU that it swings around, in cores."""
+    mib: float = Field(default=256.0, ge=0)
+    """The memory that it swings around, in MiB."""
+    amplitude: float = Field(default=0.6, ge=0, le=1)
+    """How far it swings to each side, as a share of that."""
+    lag: float = Field(default=0.0)
+    """Seconds by which memory follows CPU."""
+    in_phase: bool = False
+    """All series have their crests at the same time, a quarter of a period after the start."""
+
+
+class Sinusoidal(Drawn[SinusoidalSettings]):
+    """Waves, each series at its own time."""
+
+    name = "sinusoidal"
+    settings_type = SinusoidalSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        size = draw.sizes(s.spread)
+        late = draw.uniform(0.0, 0.0 if s.in_phase else s.period)
+        cpu, memory = (
+            1 + s.amplitude * np.sin(2 * np.pi * (draw.seconds - late - lag) / s.period)
+            for lag in (0.0, s.lag)
+        )
+        return Curves(cpu=size * s.cores * cpu * draw.noise(s.noise), memory=size * s.mib * MIB * memory)

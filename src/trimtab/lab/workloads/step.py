@@ -1,0 +1,40 @@
+"""Steps: a level is held for a while, then another one, CPU and memory each at its own."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trimtab.lab.workloads.draw import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+
+
+class StepSettings(Typical):
+    """Six hours a level."""
+
+    cores_low: float = Field(default=0.1, ge=0)
+    """The lowest level of CPU, in cores."""
+    cores_high: float = Field(default=1.0, ge=0)
+    """The highest level of CPU."""
+    mib_low: float = Field(default=128.0, ge=0)
+    """The lowest level of memory, in MiB."""
+    mib_high: float = Field(default=512.0, ge=0)
+    """The highest level of memory."""
+    hold: float = Field(default=21600.0, gt=0)
+    """Seconds that a level is held."""
+    regular: bool = False
+    """Hold each level for exactly that long, and not on average."""
+
+
+class Step(Drawn[StepSettings]):
+    """Levels at random, held for a while."""
+
+    name = "step"
+    settings_type = StepSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        stretch, size = draw.stretches(s.hold, regular=s.regular), draw.sizes(s.spread)
+        return Curves(
+            cpu=size * draw.levels(stretch, s.cores_low, s.cores_high) * draw.noise(s.noise),
+            memory=size * draw.levels(stretch, s.mib_low, s.mib_high) * MIB,
+        )
