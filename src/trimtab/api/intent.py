@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trimtab.api.fields import Bool, Count, KindName, Name, Number, Shaped, Time, Unique
+from trimtab.api.fields import Bool, Count, KindName, Name, Number, Shaped, Text, Time, Unique
 from trimtab.api.kind import AGE, READY, Column, Kind, Names
 from trimtab.api.meta import Condition
 from trimtab.api.model import Model, Observed
@@ -25,6 +25,8 @@ ProfileName = Annotated[
         317,
     ),
 ]
+
+Message = Annotated[str, Field(max_length=4096)]
 
 
 class TargetRef(Model):
@@ -100,6 +102,85 @@ class ObjectiveStatus(Observed):
     since: Time | None = None
     """Since when the verdict stands."""
 
+    reason: Message | None = None
+    """Why it is unknown."""
+
+
+class PlanPurpose(StrEnum):
+    """What a plan is for."""
+
+    REACH = "Reach"
+    """To meet what is missed."""
+    RELEASE = "Release"
+    """To give back what is not needed."""
+    COMPROMISE = "Compromise"
+    """To come as near as can be: not everything can be met."""
+    KEEP = "Keep"
+    """To leave all as it is."""
+
+
+class DeedStatus(Observed):
+    """One step of a plan."""
+
+    actuator: Text
+    """What is turned, such as scale or resize-cpu."""
+
+    what: Message | None = None
+    """What it does, in words."""
+
+
+class EffectStatus(Observed):
+    """What a plan means for one objective."""
+
+    objective: ObjectiveName
+    """Which objective."""
+
+    before: Number | None = None
+    """What it was when the plan was made."""
+
+    expected: Number | None = None
+    """What it is expected to become,"""
+
+    low: Number | None = None
+    """somewhere between this"""
+
+    high: Number | None = None
+    """and this."""
+
+    brought: Number | None = None
+    """What it was when the deeds were judged."""
+
+
+class PlanStatus(Observed):
+    """What was last planned, why, and what came of it."""
+
+    purpose: PlanPurpose
+    """Reach, Release, Compromise or Keep."""
+
+    made_at: Time
+    """When it was made."""
+
+    planner: Text | None = None
+    """Which planner made it."""
+
+    deeds: Annotated[tuple[DeedStatus, ...], Field(max_length=16)] = ()
+    """What is to be done, in order."""
+
+    why: Annotated[tuple[Message, ...], Field(max_length=16)] = ()
+    """The reasons, each with its values."""
+
+    effects: Annotated[tuple[EffectStatus, ...], Field(max_length=5), Unique(("objective",))] = ()
+    """What it is expected to bring, and what it brought."""
+
+    performed_at: Time | None = None
+    """When its deeds were done; left out while they are not."""
+
+    judged_at: Time | None = None
+    """When it was seen what they brought."""
+
+    withheld: Message | None = None
+    """Why they are not done."""
+
 
 class IntentStatus(Observed):
     """What was observed."""
@@ -108,10 +189,13 @@ class IntentStatus(Observed):
     """The generation of the spec that this status is about."""
 
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16), Unique(("type",))] = ()
-    """Ready and others, each with its reason."""
+    """Ready, Met and others, each with its reason."""
 
     objectives: Annotated[tuple[ObjectiveStatus, ...], Field(max_length=5), Unique(("name",))] = ()
     """Where each objective stands."""
+
+    plan: PlanStatus | None = None
+    """What was last planned."""
 
 
 class Intent(Kind):
@@ -127,6 +211,8 @@ class Intent(Kind):
             Column("Priority", ".spec.priority", "number"),
             Column("Active", ".spec.active", "boolean"),
             READY,
+            Column("Met", '.status.conditions[?(@.type=="Met")].status'),
+            Column("Plan", ".status.plan.purpose", priority=1),
             AGE,
         ),
     )
