@@ -130,6 +130,9 @@ class World:
             self.template = joined(self.template, sizes)
             self.version += 1
 
+    async def scale(self, workload: Workload, replicas: int) -> None:
+        raise AssertionError("sizing never scales")
+
     async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
         with self._write("annotate"):
             if workload.version != self.version:

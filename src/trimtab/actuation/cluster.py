@@ -38,6 +38,10 @@ class Cluster(Protocol):
         """Give the pod template these sizes; Conflict when another owns them and is not to be overruled."""
         ...
 
+    async def scale(self, workload: Workload, replicas: int) -> None:
+        """Have it run this many pods, from the number that it was read with; Conflict when that has changed."""
+        ...
+
     async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
         """Make these our only annotations on it; Conflict when it has changed since it was read."""
         ...

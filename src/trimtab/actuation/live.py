@@ -108,6 +108,15 @@ class LiveCluster:
             words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
             raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
 
+    async def scale(self, workload: Workload, replicas: int) -> None:
+        await self._client.scale(
+            workload.resource,
+            workload.name,
+            replicas,
+            namespace=workload.namespace,
+            version=str(workload.version),
+        )
+
     async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
         body = {
             "metadata": {

@@ -334,13 +334,24 @@ class Client:
         return True
 
     async def scale(
-        self, resource: Resource, name: str, replicas: int, *, namespace: str, dry_run: bool = False
+        self,
+        resource: Resource,
+        name: str,
+        replicas: int,
+        *,
+        namespace: str,
+        version: str | None = None,
+        dry_run: bool = False,
     ) -> Object:
-        """Set the number of replicas through the scale subresource, which any scalable kind has."""
+        """Set the number of replicas through the scale subresource, which any scalable kind has.
+
+        With a resource version, only of that version of the object.
+        """
         return await self.patch(
             resource,
             name,
-            {"spec": {"replicas": replicas}},
+            {"spec": {"replicas": replicas}}
+            | ({"metadata": {"resourceVersion": version}} if version else {}),
             type=PatchType.MERGE,
             namespace=namespace,
             subresource="scale",
