@@ -8,10 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 from cyclopts import App
 
-from harness import UnavailableError, build, node, packages, process
+from harness import UnavailableError, build, cgroup2vm, node, packages, process
 from harness.cluster import Cluster
 
 app = App(name="harness", help="The real cluster of the tests, for a developer.", version_flags=())
@@ -34,6 +35,8 @@ def deps() -> None:
     """Install and compile all that the tests need, so that they need not wait for it."""
     packages.install(*packages.PROOF)
     build_all()
+    with suppress(UnavailableError):  # only its own tests need it, and skip with the reason
+        cgroup2vm.prepare()
 
 
 @app.command

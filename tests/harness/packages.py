@@ -17,11 +17,13 @@ from harness.build import locked, say
 PROOF = {
     "busybox-static": "var/lib/dpkg/info/busybox-static.list",  # there is a dynamic one of the same name
     "containernetworking-plugins": "usr/lib/cni/ptp",
+    "cpio": "usr/bin/cpio",
     "gcc": "usr/bin/gcc",
     "libc6-dev": "usr/lib/*/libc.a",
     "openssl": "usr/bin/openssl",
     "postgresql": "usr/lib/postgresql/*/bin/postgres",
     "prometheus": "usr/bin/prometheus",
+    "qemu-system-x86": "usr/bin/qemu-system-x86_64",
     "runc": "usr/sbin/runc",
 }
 

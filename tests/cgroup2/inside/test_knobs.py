@@ -1,0 +1,36 @@
+"""What the registry says of knobs, against the kernel's own word."""
+
+from harness.kubepods import Kubepods
+from trimtab.node.cgroups import KNOBS, UNLIMITED, Version
+from trimtab.node.cgroups import knobs as known
+
+
+def test_every_file_that_v2_is_said_to_have_is_there_and_can_be_read(kubepods: Kubepods) -> None:
+    _, [container] = kubepods.pod()
+    cgroup = kubepods.hierarchy.cgroup(container)
+    absent = {"io.weight"}  # of BFQ or iocost, which this kernel has as modules
+    for name, knob in KNOBS.items():
+        if knob.v2 is not None and (name not in absent or cgroup.has(knob)):
+            cgroup.read(knob)
+
+
+def test_what_is_written_reads_back(kubepods: Kubepods) -> None:
+    _, [container] = kubepods.pod()
+    cgroup = kubepods.hierarchy.cgroup(container)
+    for knob, value in [
+        (known.CPU_QUOTA, 50_000),
+        (known.CPU_BURST, 20_000),
+        (known.CPU_QUOTA, UNLIMITED),
+        (known.CPU_SHARES, 1024),
+        (known.MEMORY_MIN, 1 << 20),
+        (known.MEMORY_LOW, 5_000_000),
+        (known.MEMORY_HIGH, 64 << 20),
+        (known.MEMORY_MAX, 128 << 20),
+        (known.MEMORY_MAX, UNLIMITED),
+    ]:
+        file = cgroup.file(knob)
+        assert file is not None
+        [line] = knob.encode(value, Version.V2)
+        file.write_text(line)
+        assert knob.encode(cgroup.read(knob), Version.V2) == (line,)
+    assert cgroup.read(known.CPU_PERIOD) == 100_000

@@ -1,0 +1,33 @@
+"""The tests in `inside`, on a real cgroup v2 kernel."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import UnavailableError, cgroup2vm
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.timeout(600)
+def test_all_that_is_inside_passes_on_a_real_cgroup_v2_kernel() -> None:
+    inside = HERE / "inside"
+    tests = HERE.parent
+    command = [
+        *("env", f"PYTHONPATH={tests}", "PYTHONDONTWRITEBYTECODE=1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1"),
+        *(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-c",
+            str(inside / "pytest.ini"),
+            f"--confcutdir={inside}",
+            str(inside),
+        ),
+    ]
+    try:
+        outcome = cgroup2vm.run(command, folder=tests.parent, timeout=560)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    assert outcome.status == 0, outcome.output

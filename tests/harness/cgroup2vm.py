@@ -1,0 +1,157 @@
+"""A real cgroup v2 kernel, whatever this machine has: Debian's own, in a small virtual machine.
+
+Its root is this machine's file system, read-only, with a private /tmp and all controllers of cgroup v2 with PSI. It
+boots in some ten seconds under software emulation, where Python is some ten times slower; so what runs in it is
+small. It has no network but loopback, and what is written in it is gone with it.
+"""
+
+import base64
+import gzip
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import UnavailableError, packages
+from harness.build import cache, locked, say
+
+MODULES = (
+    "drivers/virtio/virtio",
+    "drivers/virtio/virtio_ring",
+    "drivers/virtio/virtio_pci_legacy_dev",
+    "drivers/virtio/virtio_pci_modern_dev",
+    "drivers/virtio/virtio_pci",
+    "fs/netfs/netfs",
+    "fs/fscache/fscache",
+    "net/9p/9pnet",
+    "net/9p/9pnet_virtio",
+    "fs/9p/9p",
+)
+"""What the kernel needs to reach this machine's files, in the order in which they load."""
+
+INIT = """#!/bin/busybox sh
+b=/bin/busybox
+$b mount -t proc p /proc; $b mount -t sysfs s /sys; $b mount -t devtmpfs d /dev
+for module in /modules/*.ko; do $b insmod "$module"; done
+$b mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose host /host
+$b mount -t proc p /host/proc; $b mount -t sysfs s /host/sys; $b mount --bind /dev /host/dev
+$b mount -t cgroup2 c /host/sys/fs/cgroup; $b mount -t tmpfs t /host/tmp
+$b ip link set lo up
+command=$($b sed 's/.*vmcommand=\\([^ ]*\\).*/\\1/' /proc/cmdline | $b base64 -d)
+$b chroot /host /bin/bash -c "$command"; echo "vm-exit-status=$?"
+$b poweroff -f
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command in the machine came to; status 125 when the machine itself did not come to an end."""
+
+    status: int
+    output: str
+
+
+def prepare() -> Path:
+    """The folder with the kernel and what it starts with, made first where it is not there yet."""
+    folder = cache() / "cgroup2vm"
+    packages.install("qemu-system-x86", "cpio", "busybox-static")
+    if not (folder / "initrd.gz").exists():
+        with locked("cgroup2vm"):
+            if not (folder / "initrd.gz").exists():
+                _make(folder)
+    return folder
+
+
+def run(
+    command: Sequence[str], *, folder: Path, timeout: float = 240.0, memory_mb: int = 1536, cpus: int = 2
+) -> Outcome:
+    """Boot, run the command in this folder, and give what it printed."""
+    made = prepare()
+    [kernel] = (made / "kernel" / "boot").glob("vmlinuz-*")
+    path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
+    script = (
+        f"export PATH={shlex.quote(path)} HOME=/tmp; cd {shlex.quote(str(folder))} && {shlex.join(command)}"
+    )
+    encoded = base64.b64encode(script.encode()).decode()
+    machine = [
+        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"),
+        *("-m", str(memory_mb), "-smp", str(cpus)),
+        *("-display", "none", "-vga", "none", "-net", "none", "-serial", "stdio", "-monitor", "none"),
+        *("-no-reboot", "-kernel", str(kernel), "-initrd", str(made / "initrd.gz")),
+        *("-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"),
+        *("-append", f"console=ttyS0 quiet psi=1 panic=-1 vmcommand={encoded}"),
+    ]
+    try:
+        done = subprocess.run(
+            machine,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            check=False,
+        )
+        output = done.stdout
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+    text = output.decode(errors="replace").replace("\r", "")
+    found = re.findall(r"^vm-exit-status=(\d+)$", text, re.MULTILINE)
+    return Outcome(
+        int(found[-1]) if found else 125, re.sub(r"^vm-exit-status=.*\n?", "", text, flags=re.MULTILINE)
+    )
+
+
+def _make(folder: Path) -> None:
+    say("preparing a virtual machine with cgroup v2: Debian's kernel, about a minute")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        _download(Path(scratch))
+        [package] = Path(scratch).glob("*.deb")
+        _do("dpkg", "-x", str(package), str(folder / "kernel"), folder=folder)
+    [modules] = (folder / "kernel" / "lib" / "modules").iterdir()
+    tree = folder / "initrd"
+    for name in ("bin", "modules", "proc", "sys", "dev", "host"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy("/bin/busybox", tree / "bin")
+    for number, name in enumerate(MODULES, start=10):
+        shutil.copy(modules / "kernel" / f"{name}.ko", tree / "modules" / f"{number}-{Path(name).name}.ko")
+    (tree / "init").write_text(INIT)
+    (tree / "init").chmod(0o755)
+    names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
+    packed = subprocess.run(
+        ["cpio", "-o", "-H", "newc", "--quiet"],
+        cwd=tree,
+        input=names.encode(),
+        capture_output=True,
+        check=True,
+    )
+    whole = folder / "initrd.part"
+    whole.write_bytes(gzip.compress(packed.stdout, mtime=0))
+    whole.rename(folder / "initrd.gz")
+
+
+def _download(folder: Path) -> None:
+    listed = _do("apt-cache", "depends", "linux-image-amd64", folder=folder)
+    named = re.search(r"Depends: (linux-image-\S+)", listed)
+    if not named:
+        raise UnavailableError("the virtual machine with cgroup v2 needs Debian's linux-image-amd64")
+    _do("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", named.group(1), folder=folder)
+
+
+def _do(*command: str, folder: Path) -> str:
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UnavailableError(
+            f"the virtual machine with cgroup v2 needs {command[0]}, which is not here"
+        ) from None
+    if done.returncode:
+        raise UnavailableError(
+            f"the virtual machine with cgroup v2: {command[0]} failed: {done.stderr.strip()}"
+        )
+    return done.stdout
