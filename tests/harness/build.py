@@ -157,4 +157,5 @@ METRICS_SERVER = Program(
     packages=("sigs.k8s.io/metrics-server/cmd/metrics-server",),
     minutes=3,
 )
+HELM = Program(name="helm", version="v4.3.1", packages=("helm.sh/helm/v4/cmd/helm",), minutes=2)
 VPA = Program(name="vpa", version="v1.8.1", minutes=2)

@@ -68,6 +68,11 @@ class Process:
     def alive(self) -> bool:
         return self._popen is not None and self._popen.poll() is None
 
+    @property
+    def pid(self) -> int:
+        assert self._popen is not None, f"{self.name} was not started"
+        return self._popen.pid
+
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(

@@ -51,6 +51,10 @@ class Server:
             found: list[dict[str, Any]] = json.load(response)["data"]["result"]
             return found
 
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
     def start(self) -> None:
         before = self._times_ready()
         self._server.start()
