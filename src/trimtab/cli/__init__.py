@@ -28,6 +28,7 @@ COMMANDS = {
     "operator": "Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.",
     "patch": "Write recommended resources as commands, patches or edits of your own files, or apply them.",
     "scan": "Show what a cluster wastes and risks: requests against usage, in money, with what to change first.",
+    "workload": "Make workloads by settings and a seed, keep them under an id, look at them, hand them on.",
 }
 
 USAGE = 2

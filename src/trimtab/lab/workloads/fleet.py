@@ -4,16 +4,19 @@ Each series is drawn from quantiles that were measured over a fleet's series, so
 and none of anybody's data. CPU is log-normal around its mean: part of it comes back each day, part wanders, part is
 bursts. Memory has a level of its own, wanders slowly, and follows CPU a little.
 
-`azure`, `alibaba` and `borg` are this with their own numbers.
+`azure`, `alibaba` and `borg` are this with their own numbers, which `bench/fit_workloads.py` writes into `fitted/`.
 """
 
 from __future__ import annotations
 
+import json
+from copy import copy
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, create_model
 from scipy.special import ndtr
 
 from trimtab.lab.workloads.draw import DAY, Draw
@@ -72,6 +75,19 @@ class FleetSettings(Span):
     """How far a series' peak is from that, typically, in hours."""
     most_cores: float = Field(default=64.0, gt=0)
     """The most that a series can have at any time, in cores."""
+
+
+def fitted(name: str) -> type[FleetSettings]:
+    """The settings with the numbers of a fleet as their defaults."""
+    numbers = json.loads((Path(__file__).parent / "fitted" / f"{name}.json").read_text())["numbers"]
+    fields: dict[str, Any] = {}
+    for field, number in numbers.items():
+        told = copy(FleetSettings.model_fields[field])
+        told.default = tuple(number) if isinstance(number, list) else number
+        fields[field] = (told.annotation, told)
+    return create_model(
+        f"{name.capitalize()}Settings", __base__=FleetSettings, __doc__=f"{name}'s.", **fields
+    )
 
 
 class Fleet(Drawn[FleetSettings]):

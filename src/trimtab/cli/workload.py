@@ -1,0 +1,206 @@
+"""`trimtab workload`: make workloads by settings and a seed, keep them, look at them, hand them on."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.cli.looking import drawn, pairs, write
+from trimtab.errors import TrimtabError
+from trimtab.lab.workloads import GENERATORS, Folder, Workload, generate
+from trimtab.lab.workloads.export import export
+from trimtab.lab.workloads.picture import page, png
+from trimtab.survey.amounts import cpu_text, memory_text
+from trimtab.survey.chart import chart
+from trimtab.usage.trace import Floats
+
+Action = Literal["generate", "list", "plot", "types", "export"]
+
+
+def workload(
+    action: Action,
+    id: str | None = None,  # noqa: A002 - what the command line calls it
+    *,
+    workload_type: Annotated[str | None, Parameter(name=["--workload-type", "-t"])] = None,
+    setting: Annotated[tuple[str, ...], Parameter(name=["--setting", "-s"])] = (),
+    count: int = 1,
+    seed: int = 0,
+    series: int = 0,
+    folder: Path | None = None,
+    output_file: Path | None = None,
+    output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
+) -> None:
+    """Make workloads by settings and a seed, keep them under an id, look at them, hand them on.
+
+    What types there are, and the settings of one:
+
+        trimtab workload types
+        trimtab workload types --workload-type diurnal_web
+
+    A hundred web services, kept as `shop`, looked at here and as a page, and put through a back-test:
+
+        trimtab workload generate --workload-type diurnal_web --setting rate=50 --count 100 --seed 7 --id shop
+        trimtab workload plot shop
+        trimtab workload plot shop --output-file shop.html
+        trimtab workload export shop --output-file shop.parquet
+        trimtab backtest shop.parquet
+
+    Parameters
+    ----------
+    action
+        generate makes one and keeps it, list shows those that are kept, plot draws one, types shows what can be made,
+        export writes one as a recording.
+    id
+        What the workload is called; one is made up of what it is made of when none is given.
+    workload_type
+        The type to make: step, sinusoidal, low_high, arabesque, azure, alibaba, borg, diurnal_web, batch, memory_leak,
+        jvm, flash_crowd, imported, or one of your own.
+    setting
+        A setting of the type, as name=value, like rate=50; may be given several times.
+    count
+        How many series to make.
+    seed
+        What chance begins with: the same settings, count and seed give the same workload, bit for bit.
+    series
+        Which series to draw in the terminal, from 0.
+    folder
+        Where workloads are kept instead of $XDG_DATA_HOME/trimtab/workloads.
+    output_file
+        With plot, a .png or .html to write; with export, a .parquet or .csv.
+    output
+        A table for people, or json for programs.
+    """
+    kept = Folder(folder)
+    if action == "generate":
+        _generate(kept, id, workload_type, setting, count, seed, output)
+    elif action == "list":
+        _list(kept, output)
+    elif action == "types":
+        _types(workload_type, output)
+    else:
+        if id is None:
+            raise TrimtabError(
+                f"ID: name the workload to {action}; `trimtab workload list` shows those there are"
+            )
+        found = kept.load(id)
+        if action == "plot":
+            _plot(found, id, series, output_file)
+        elif output_file is None:
+            raise TrimtabError("--output-file: name the .parquet or .csv to write")
+        else:
+            export(found, output_file)
+
+
+def _generate(
+    kept: Folder,
+    id: str | None,  # noqa: A002
+    workload_type: str | None,
+    setting: tuple[str, ...],
+    count: int,
+    seed: int,
+    output: str,
+) -> None:
+    if workload_type is None:
+        raise TrimtabError(f"--workload-type: name one of {', '.join(GENERATORS.names())}")
+    if seed < 0:
+        raise TrimtabError(f"--seed {seed}: must not be negative")
+    settings: dict[str, Any] = pairs("--setting", setting)
+    made = generate(workload_type, count=count, seed=seed, **settings)
+    name = kept.save(made, id=id)
+    if output == "json":
+        print(
+            json.dumps(
+                {"id": name, "folder": str(kept.path / name), "series": made.series, "steps": made.steps}
+            )
+        )
+        return
+    print(name)
+    print(f"trimtab: {_told(made)}; in {kept.path / name}", file=sys.stderr)
+
+
+def _list(kept: Folder, output: str) -> None:
+    found = kept.list()
+    if output == "json":
+        keys = ("id", "type", "series", "steps", "step", "seed")
+        print(json.dumps([{key: getattr(saved, key) for key in keys} for saved in found], indent=2))
+        return
+    if not found:
+        print(f"trimtab: there are no workloads in {kept.path}", file=sys.stderr)
+        return
+    table = Table("ID", "TYPE", "SERIES", "STEPS", "STEP", "SEED", box=None, pad_edge=False)
+    for saved in found:
+        table.add_row(
+            saved.id, saved.type, str(saved.series), str(saved.steps), f"{saved.step:g}s", str(saved.seed)
+        )
+    Console().print(table)
+
+
+def _types(workload_type: str | None, output: str) -> None:
+    names = GENERATORS.names() if workload_type is None else (workload_type,)
+    if output == "json":
+        known = {name: GENERATORS.type_of(name).settings_type.model_json_schema() for name in names}
+        print(json.dumps(known, indent=2))
+    elif workload_type is None:
+        table = Table("TYPE", "WHAT IT IS", box=None, pad_edge=False)
+        for name in names:
+            table.add_row(name, _summary(name))
+        Console().print(table)
+    else:
+        print(_summary(workload_type) + "\n")
+        table = Table("SETTING", "DEFAULT", "MEANING", box=None, pad_edge=False)
+        for name, field in GENERATORS.type_of(workload_type).settings_type.model_fields.items():
+            default = "(needed)" if field.is_required() else _value(field.default)
+            table.add_row(name, default, field.description or "")
+        Console().print(table)
+
+
+def _summary(name: str) -> str:
+    """What the file of a type says of it first."""
+    said = sys.modules[GENERATORS.type_of(name).__module__].__doc__ or ""
+    return " ".join(said.split("\n\n")[0].split())
+
+
+def _value(default: object) -> str:
+    if isinstance(default, tuple):
+        return ",".join(f"{number:g}" for number in default)
+    return "" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _plot(found: Workload, name: str, series: int, path: Path | None) -> None:
+    title = f"{name}: {found.type}"
+    if path is None:
+        if not 0 <= series < found.series:
+            raise TrimtabError(f"--series {series}: {name} has {found.series}, from 0")
+        print(drawn(lambda width: _lines(found, series, width), to_file=False), end="")
+    elif path.suffix == ".html":
+        write(page(found, title), path)
+    elif path.suffix == ".png":
+        png(found, title, path)
+    else:
+        raise TrimtabError(f"--output-file {path}: must end in .png or .html")
+
+
+def _lines(found: Workload, series: int, width: int) -> Iterable[str]:
+    yield f"{found.names[series]}: {_told(found)}"
+    for what, row, text in (
+        ("CPU", found.cpu[series] * 1000, cpu_text),
+        ("memory", found.memory[series], memory_text),
+    ):
+        yield what
+        yield from chart(row, _marks(row), text=text, width=width)
+
+
+def _marks(row: Floats) -> dict[str, float | None]:
+    return {"mean": float(row.mean()), "peak": float(row.max())}
+
+
+def _told(made: Workload) -> str:
+    mean = (
+        f"{cpu_text(float(made.cpu.mean()) * 1000)} and {memory_text(float(made.memory.mean()))} on average"
+    )
+    return f"{made.series} series of {made.steps} samples, {made.step:g} s apart, {mean}"

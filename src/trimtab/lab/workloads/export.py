@@ -1,0 +1,73 @@
+"""A workload as a recording that `trimtab backtest` reads, and anything else that reads tables: CSV or parquet.
+
+Written beside its place first, so that a file by this name is a whole one.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.workloads.workload import Workload
+from trimtab.usage.trace import Floats
+
+HEAD = ("series", "t_seconds", "cpu_cores", "mem_bytes")
+
+
+def export(workload: Workload, path: Path) -> None:
+    """Write it; the ending of the name says how."""
+    write = {".csv": _csv, ".parquet": _parquet}.get(path.suffix)
+    if write is None:
+        raise TrimtabError(f"--output-file {path}: must end in .csv or .parquet")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise TrimtabError(f"--output-file {path}: cannot be written: {error.strerror}") from None
+    os.close(handle)
+    try:
+        write(workload, Path(temporary))
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _csv(workload: Workload, path: Path) -> None:
+    seconds = _seconds(workload)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(HEAD)
+        for name, cpu, memory in zip(workload.names, workload.cpu, workload.memory, strict=True):
+            columns = zip(seconds.tolist(), cpu.tolist(), memory.tolist(), strict=True)
+            writer.writerows((name, *row) for row in columns)
+
+
+def _parquet(workload: Workload, path: Path) -> None:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise TrimtabError(
+            f"--output-file {path}: parquet needs pyarrow; install trimtab[parquet], or write .csv"
+        ) from None
+    codes = np.repeat(np.arange(workload.series, dtype=np.int32), workload.steps)
+    table = pa.table(
+        {
+            "series": pa.DictionaryArray.from_arrays(codes, list(workload.names)),
+            "t_seconds": np.tile(_seconds(workload), workload.series),
+            "cpu_cores": workload.cpu.ravel(),
+            "mem_bytes": workload.memory.ravel(),
+        }
+    )
+    parquet.write_table(table, path, compression="zstd")
+
+
+def _seconds(workload: Workload) -> Floats:
+    seconds: Floats = workload.start + np.arange(workload.steps, dtype=np.float64) * workload.step
+    return seconds

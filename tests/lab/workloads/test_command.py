@@ -1,0 +1,110 @@
+"""`trimtab workload`, as people use it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trimtab.cli import run
+from trimtab.lab.workloads import GENERATORS, Folder, generate
+from trimtab.usage.files import read
+
+MAKE = ("--workload-type", "flash_crowd", "--setting", "duration=7200", "--count", "3", "--seed", "7")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return f"--folder={tmp_path / 'workloads'}"
+
+
+def test_one_is_made_kept_and_listed(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["workload", "generate", *MAKE, "--id", "rush", folder]) == 0
+    assert capsys.readouterr().out == "rush\n"
+    assert run(["workload", "list", folder, "--output", "json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert listed == {"id": "rush", "type": "flash_crowd", "series": 3, "steps": 120, "step": 60, "seed": 7}
+
+
+def test_the_command_makes_what_the_library_makes(folder: str, tmp_path: Path) -> None:
+    assert run(["workload", "generate", *MAKE, "--id", "rush", folder]) == 0
+    made = generate("flash_crowd", count=3, seed=7, duration=7200.0)
+    assert np.array_equal(Folder(tmp_path / "workloads").load("rush").cpu, made.cpu)
+
+
+def test_one_is_drawn_in_80_columns_as_a_page_and_as_a_picture(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["workload", "generate", *MAKE, "--id", "rush", folder])
+    capsys.readouterr()
+    assert run(["workload", "plot", "rush", folder]) == 0
+    drawn = capsys.readouterr().out
+    assert "█" in drawn
+    assert max(map(len, drawn.splitlines())) <= 80
+    for name, begin in (("rush.html", b"<!doctype html>"), ("rush.png", b"\x89PNG")):
+        assert run(["workload", "plot", "rush", folder, "--output-file", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_one_is_handed_on_as_a_recording(folder: str, tmp_path: Path, ending: str) -> None:
+    run(["workload", "generate", *MAKE, "--id", "rush", folder])
+    path = tmp_path / f"rush.{ending}"
+    assert run(["workload", "export", "rush", folder, "--output-file", str(path)]) == 0
+    trace, made = read(path), generate("flash_crowd", count=3, seed=7, duration=7200.0)
+    assert (trace.start, trace.step) == (made.start, 60.0)
+    assert np.array_equal(trace.cpu, made.cpu.T)
+    assert np.array_equal(trace.memory, made.memory.T)
+
+
+@pytest.mark.parametrize("name", GENERATORS.names())
+def test_every_type_documents_every_setting(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = GENERATORS.type_of(name).settings_type.model_fields
+    assert all(field.description for field in fields.values())
+    assert run(["workload", "types", "--workload-type", name]) == 0
+    shown = capsys.readouterr().out
+    assert all(field[:20] in shown for field in fields)
+
+
+def test_the_types_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["workload", "types"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{name} " in shown for name in GENERATORS.names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["generate"], "--workload-type: name one of"),
+        (["generate", "-t", "waves"], "workload type 'waves' is not known"),
+        (["generate", "-t", "step", "-s", "hold"], "--setting hold: write it as name=value"),
+        (["generate", "-t", "step", "-s", "hold=soon"], "workload type step: hold"),
+        (["generate", "-t", "step", "--count", "0"], "count 0: must be at least 1"),
+        (["generate", "-t", "step", "--seed", "-1"], "--seed -1: must not be negative"),
+        (["plot"], "ID: name the workload to plot"),
+        (["plot", "gone"], "workload gone: there is no such one"),
+        (["export", "gone"], "workload gone: there is no such one"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line(
+    folder: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["workload", *arguments, folder]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_an_ending_that_says_nothing_is_refused(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["workload", "generate", *MAKE, "--id", "rush", folder])
+    assert run(["workload", "plot", "rush", folder, "--output-file", "rush.gif"]) == 2
+    assert run(["workload", "plot", "rush", folder, "--series", "3"]) == 2
+    assert run(["workload", "export", "rush", folder, "--output-file", "rush.xls"]) == 2
+    assert run(["workload", "export", "rush", folder, "--output-file", str(tmp_path / "no" / "a.csv")]) == 2
+    told = capsys.readouterr().err
+    assert "must end in .png or .html" in told
+    assert "rush has 3, from 0" in told
+    assert "must end in .csv or .parquet" in told
+    assert "a.csv: cannot be written" in told
