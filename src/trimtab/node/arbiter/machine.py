@@ -1,0 +1,63 @@
+"""Knobs of the machine rather than of a cgroup: sysctls, and the classes of resctrl.
+
+They are knobs like those of `cgroups`, the same in both versions, so that wishes, journal and executor treat all alike;
+where their files lie is the affair of the executor's `surface`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from trimtab.node.cgroups import KNOBS, Knob
+from trimtab.node.cgroups.knobs import File, Lines
+
+V = TypeVar("V")
+
+SYSCTL: Final = "sysctl"
+RESCTRL: Final = "resctrl"
+
+
+def _machine(
+    name: str, *, where: str, file: str, decode: Callable[[str], V], encode: Callable[[V], Lines]
+) -> Knob[V]:
+    there = File(file, where, decode, encode)
+    return Knob(name=name, v1=there, v2=there)
+
+
+def _sysctl(name: str) -> Knob[int]:
+    return _machine(
+        name, where=SYSCTL, file=name.replace(".", "/"), decode=int, encode=lambda value: (str(value),)
+    )
+
+
+def _shares(text: str) -> Mapping[str, int]:
+    """`L3:0=fff;1=fff` and `MB:0=100` as amounts by `L3:0` and so on: masks are hexadecimal, bandwidth is not."""
+    found = {}
+    for line in text.splitlines():
+        resource, _, domains = line.strip().partition(":")
+        for domain in filter(None, domains.split(";")):
+            number, _, amount = domain.partition("=")
+            found[f"{resource}:{number}"] = int(amount, 10 if resource == "MB" else 16)
+    return found
+
+
+def _schemata(shares: Mapping[str, int]) -> Lines:
+    return tuple(
+        f"{key}={amount}" if key.startswith("MB:") else f"{key}={amount:x}"
+        for key, amount in sorted(shares.items())
+    )
+
+
+MIN_FREE_KBYTES: Final = _sysctl("vm.min_free_kbytes")
+WATERMARK_SCALE_FACTOR: Final = _sysctl("vm.watermark_scale_factor")
+CACHE_SHARES: Final = _machine(
+    "resctrl.schemata", where=RESCTRL, file="schemata", decode=_shares, encode=_schemata
+)
+"""What a class may use: masks of ways by `L3:<cache>`, percent of bandwidth by `MB:<cache>`."""
+
+ALL: Final[Mapping[str, Knob[Any]]] = {
+    **KNOBS,
+    **{knob.name: knob for knob in (MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR, CACHE_SHARES)},
+}
+"""Every knob that a wish may be for, by name."""

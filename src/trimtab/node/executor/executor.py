@@ -1,0 +1,149 @@
+"""Makes the node hold what was decided, and what it held before as soon as that is no longer decided.
+
+Whoever stops wishing need not say so: what is in the journal and was not decided this round is restored. So a strategy
+that is switched off, a policy that is deleted, the end of the agent and its start after a crash all are one case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trimtab.node.arbiter.values import Value
+from trimtab.node.arbiter.wishes import Spot
+from trimtab.node.cgroups import Vanished, Version
+from trimtab.node.cgroups.knobs import CPUSET_CPUS
+from trimtab.node.executor.levels import order
+from trimtab.node.executor.surface import Surface
+from trimtab.node.journal import Journal
+
+LOOK_AGAIN_SECONDS = 60.0
+"""After so long a value is looked at again, in case somebody else wrote it."""
+
+
+@dataclass
+class Done:
+    """What came of a round."""
+
+    written: list[tuple[Spot, Value]] = field(default_factory=list)
+    """In dry-run: what would have been."""
+    restored: list[Spot] = field(default_factory=list)
+    refused: dict[Spot, str] = field(default_factory=dict)
+    """What the kernel did not take, and what it took but holds otherwise."""
+
+
+class Executor:
+    """The only one who writes."""
+
+    def __init__(self, surface: Surface, journal: Journal, *, dry_run: bool = False) -> None:
+        self._surface = surface
+        self._journal = journal
+        self._dry_run = dry_run
+        self._seen: dict[Spot, tuple[Value, float]] = {}
+
+    def apply(self, decided: Mapping[Spot, Value], *, now: float) -> Done:
+        """Write what differs, restore what is no longer decided."""
+        done = Done()
+        stale = {spot: before for spot, before in self._journal.originals.items() if spot not in decided}
+        wanted = {spot: self._surface.normal(spot, value) for spot, value in decided.items()}
+        back = {spot: before for spot, before in stale.items() if before is not None}
+        present = self._present({**wanted, **back}, now)
+        goal = {spot: value for spot, value in {**wanted, **back}.items() if spot in present}
+        if not self._dry_run:
+            self._journal.keep(self._disturbed({spot: goal[spot] for spot in wanted if spot in goal}))
+        for spot, value in order(goal, present):
+            self._write(spot, value, done)
+        for spot, value in goal.items():
+            self._read_back(spot, value, done, now)
+        self._forget(stale, wanted, present, done)
+        return done
+
+    def release(self, *, now: float) -> Done:
+        """Restore everything."""
+        return self.apply({}, now=now)
+
+    # The world without us, for the arbiter.
+
+    @property
+    def version(self) -> Version:
+        return self._surface.version
+
+    def children(self, path: str) -> list[str]:
+        return self._surface.children(path)
+
+    def value(self, spot: Spot) -> Value | None:
+        """What a knob would hold without us: what it held before, or what it holds now.
+
+        In cgroup v1 a cgroup is born with its parent's CPUs. One that was born into what we had done to its parent
+        would without us have what the parent had.
+        """
+        if spot in self._journal.originals:
+            return self._journal.originals[spot]
+        held = self._surface.read(spot)
+        if spot.knob == CPUSET_CPUS and held and spot.parent and self.version is Version.V1:
+            inherited = self.value(spot.parent)
+            if held == self._surface.read(spot.parent) != inherited:
+                return inherited
+        return held
+
+    # A round, step by step.
+
+    def _present(self, goal: Mapping[Spot, Value], now: float) -> dict[Spot, Value]:
+        """What these hold now. What is gone is left out."""
+        present: dict[Spot, Value] = {}
+        for spot, value in goal.items():
+            seen, when = self._seen.get(spot, (None, 0.0))
+            if seen == value and now - when < LOOK_AGAIN_SECONDS:
+                present[spot] = value
+            elif (held := self._surface.read(spot)) is not None:
+                present[spot] = held
+                self._seen[spot] = (held, now)
+            elif self._surface.can_make(spot):
+                present[spot] = {}
+        return present
+
+    def _disturbed(self, wanted: Mapping[Spot, Value]) -> dict[Spot, Value | None]:
+        """What is about to differ from what it would be without us, and is not known to yet."""
+        new = {spot: self.value(spot) for spot in wanted if spot not in self._journal.originals}
+        return {spot: before for spot, before in new.items() if before != wanted[spot]}
+
+    def _write(self, spot: Spot, value: Value, done: Done) -> None:
+        done.written.append((spot, value))
+        if self._dry_run:
+            return
+        self._seen.pop(spot, None)
+        try:
+            self._surface.write(spot, value)
+        except Vanished:
+            pass
+        except OSError as error:
+            done.refused[spot] = f"{value}: {error.strerror}"
+
+    def _read_back(self, spot: Spot, value: Value, done: Done, now: float) -> None:
+        if self._dry_run or spot in self._seen:
+            return
+        held = self._surface.read(spot)
+        if held == value:
+            self._seen[spot] = (value, now)
+        elif held is not None:
+            done.refused.setdefault(spot, f"{value} was written and {held} is there")
+
+    def _forget(
+        self,
+        stale: Mapping[Spot, Value | None],
+        wanted: Mapping[Spot, Value],
+        present: Mapping[Spot, Value],
+        done: Done,
+    ) -> None:
+        """Keep nothing of what is restored, and nothing of what is gone."""
+        if self._dry_run:
+            return
+        for spot, before in stale.items():
+            if before is None:
+                self._surface.remove(spot)
+        restored = [spot for spot in stale if spot not in done.refused]
+        gone = [spot for spot in wanted if spot not in present]
+        done.restored += restored
+        self._journal.drop([*restored, *gone])
+        kept = wanted.keys() | self._journal.originals.keys()
+        self._seen = {spot: seen for spot, seen in self._seen.items() if spot in kept and spot not in gone}

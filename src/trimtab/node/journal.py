@@ -1,0 +1,119 @@
+"""What each knob held before the agent first wrote it, on disk before it does: so that no trace is left of it.
+
+An append-only file, synced before a write to a knob may follow; the last line may be torn by a crash and is then
+ignored, since the write that it was for cannot have happened. It is written anew when most of it is out of date. It
+begins with the boot that it is of: after another boot the kernel has forgotten all, and there is nothing to restore.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trimtab.node.arbiter.machine import ALL
+from trimtab.node.arbiter.wishes import Spot, Value
+
+SPARE_LINES = 256
+"""How many lines beyond three an entry before the file is written anew."""
+
+
+def this_boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+class Journal:
+    """The originals, by knob. What it holds is what is to be restored."""
+
+    def __init__(self, path: Path, *, boot: str) -> None:
+        self._path = path
+        self._boot = boot
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._originals = _read(path, boot)
+        self._lines = 0
+        self._compact()
+
+    @property
+    def originals(self) -> Mapping[Spot, Value | None]:
+        """None for what was not there before us, and goes away when it is restored."""
+        return self._originals
+
+    def keep(self, originals: Mapping[Spot, Value | None]) -> None:
+        """Record these for good; those that are known already keep what they have."""
+        new = {spot: value for spot, value in originals.items() if spot not in self._originals}
+        if new:
+            self._append(_entry(spot, value) for spot, value in new.items())
+            self._originals |= new
+
+    def drop(self, spots: Iterable[Spot]) -> None:
+        """These are restored, or gone."""
+        known = [spot for spot in spots if spot in self._originals]
+        if known:
+            for spot in known:
+                del self._originals[spot]
+            self._append([*spot.key] for spot in known)
+        if self._lines > SPARE_LINES + 3 * len(self._originals):
+            self._compact()
+
+    def _append(self, entries: Iterable[list[Any]]) -> None:
+        lines = [json.dumps(entry) for entry in entries]
+        with self._path.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        self._lines += len(lines)
+
+    def _compact(self) -> None:
+        entries: list[Any] = [
+            {"boot": self._boot},
+            *(_entry(spot, value) for spot, value in self._originals.items()),
+        ]
+        part = self._path.with_suffix(".part")
+        with part.open("w") as file:
+            file.writelines(f"{json.dumps(entry)}\n" for entry in entries)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._path)
+        _sync_folder(self._path.parent)
+        self._lines = len(entries)
+
+
+def _entry(spot: Spot, value: Value | None) -> list[Any]:
+    return [*spot.key, sorted(value) if isinstance(value, frozenset) else _plain(value)]
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _read(path: Path, boot: str) -> dict[Spot, Value | None]:
+    if not path.exists():
+        return {}
+    found: dict[Spot, Value | None] = {}
+    head, *lines = path.read_text(errors="replace").split("\n")
+    if _parsed(head) != {"boot": boot}:
+        return {}
+    for line in lines:
+        match _parsed(line):
+            case [str(place), str(name), value] if name in ALL:
+                found[Spot(place, ALL[name])] = frozenset(value) if isinstance(value, list) else value
+            case [str(place), str(name)] if name in ALL:
+                found.pop(Spot(place, ALL[name]), None)
+    return found
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

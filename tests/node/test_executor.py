@@ -1,0 +1,218 @@
+"""The executor on this machine's own cgroups (v1 where it has those), and on folders that stand for resctrl and sysctls.
+
+What only a v2 kernel shows is in tests/cgroup2.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.errors import TrimtabError
+from trimtab.node.arbiter import Spot, admit
+from trimtab.node.arbiter.machine import CACHE_SHARES, MIN_FREE_KBYTES
+from trimtab.node.cgroups import UNLIMITED, Hierarchy, Knob, Version
+from trimtab.node.cgroups.knobs import CPU_BURST, CPU_QUOTA, CPU_SHARES, CPUSET_CPUS, CPUSET_MEMS, MEMORY_MAX
+from trimtab.node.executor import Executor, Surface
+from trimtab.node.executor.levels import order
+from trimtab.node.journal import Journal
+
+ROOT = Path("/sys/fs/cgroup")
+CPUS = frozenset(os.sched_getaffinity(0))
+ONE = frozenset({min(CPUS)})
+
+
+class Family:
+    """A parent, a child and a grandchild among the real cgroups of v1."""
+
+    def __init__(self) -> None:
+        self.hierarchy = Hierarchy.detect(ROOT)
+        self.parent = f"trimtab-{secrets.token_hex(4)}"
+        self.child = f"{self.parent}/child"
+        self.grandchild = f"{self.child}/grandchild"
+        self.surface = Surface(self.hierarchy)
+        for path in (self.parent, self.child, self.grandchild):
+            self.make(path)
+
+    def make(self, path: str) -> None:
+        """As runc does: in v1 a cgroup has no CPU until it is given its parent's."""
+        for controller in ("cpu", "cpuset", "memory"):
+            self.hierarchy.folder(path, controller).mkdir()
+        above = Spot(path, CPUSET_CPUS).parent
+        for knob, every in ((CPUSET_CPUS, CPUS), (CPUSET_MEMS, frozenset({0}))):
+            self.surface.write(Spot(path, knob), self.read(above.path, knob) if above else every)
+
+    def remove(self, path: str) -> None:
+        for controller in ("cpu", "cpuset", "memory"):
+            with suppress(FileNotFoundError):
+                self.hierarchy.folder(path, controller).rmdir()
+
+    def read(self, path: str, knob: Knob[Any]) -> Any:
+        return self.surface.read(Spot(path, knob))
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    try:
+        made = Family()
+    except (TrimtabError, OSError) as error:
+        pytest.skip(f"cgroups cannot be made on this machine: {error}")
+    if made.hierarchy.version is not Version.V1:
+        pytest.skip("this machine has cgroup v2, which tests/cgroup2 is about")
+    yield made
+    for path in (made.grandchild, made.child, made.parent):
+        made.remove(path)
+
+
+@pytest.fixture
+def executor(family: Family, tmp_path: Path) -> Executor:
+    return Executor(family.surface, Journal(tmp_path / "journal", boot="b"))
+
+
+def test_only_what_differs_is_written(family: Family, executor: Executor) -> None:
+    wanted = {Spot(family.parent, CPU_QUOTA): 50_000}
+    assert executor.apply(wanted, now=0.0).written == [*wanted.items()]
+    assert executor.apply(wanted, now=1.0).written == []
+    assert family.read(family.parent, CPU_QUOTA) == 50_000
+
+
+def test_what_somebody_else_wrote_is_written_again_after_a_minute(family: Family, executor: Executor) -> None:
+    spot = Spot(family.parent, CPU_QUOTA)
+    executor.apply({spot: 50_000}, now=0.0)
+    family.surface.write(spot, 70_000)
+    assert executor.apply({spot: 50_000}, now=59.0).written == []
+    assert executor.apply({spot: 50_000}, now=60.0).written == [(spot, 50_000)]
+
+
+def test_what_is_no_longer_wished_for_is_as_before(family: Family, executor: Executor) -> None:
+    spots = [Spot(family.parent, knob) for knob in (CPU_QUOTA, CPU_SHARES, MEMORY_MAX)]
+    before = [family.surface.read(spot) for spot in spots]
+    executor.apply(dict(zip(spots, (50_000, 512, 64 << 20), strict=True)), now=0.0)
+    assert [family.surface.read(spot) for spot in spots] == [50_000, 512, 64 << 20]
+    done = executor.apply({spots[0]: 60_000}, now=1.0)
+    assert set(done.restored) == set(spots[1:])
+    executor.release(now=2.0)
+    assert [family.surface.read(spot) for spot in spots] == before
+
+
+def test_a_whole_family_shrinks_and_grows_as_the_kernel_demands(family: Family, executor: Executor) -> None:
+    if len(CPUS) < 2:
+        pytest.skip("one CPU cannot be made fewer")
+    paths = (family.parent, family.child, family.grandchild)
+    for cpus in (ONE, CPUS, CPUS - ONE, ONE):
+        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): cpus}, executor)
+        assert not executor.apply(decided, now=0.0).refused
+        assert [family.read(path, CPUSET_CPUS) for path in paths] == [cpus] * 3
+    executor.release(now=1.0)
+    assert [family.read(path, CPUSET_CPUS) for path in paths] == [CPUS] * 3
+
+
+def test_quotas_and_bursts_go_up_and_down_together(family: Family, executor: Executor) -> None:
+    def decide(quota: int, burst: int) -> dict[str, str]:
+        wanted = {
+            Spot(path, knob): value
+            for path in (family.parent, family.child)
+            for knob, value in ((CPU_QUOTA, quota), (CPU_BURST, burst))
+        }
+        admitted, _ = admit(wanted, executor)
+        return {str(spot): why for spot, why in executor.apply(admitted, now=0.0).refused.items()}
+
+    assert [decide(quota, quota) for quota in (20_000, 90_000, 10_000, 50_000)] == [{}] * 4
+    executor.release(now=1.0)
+    assert family.read(family.child, CPU_BURST) == 0
+    assert family.read(family.child, CPU_QUOTA) == UNLIMITED
+
+
+def test_one_born_into_a_squeezed_parent_grows_with_it(family: Family, executor: Executor) -> None:
+    if len(CPUS) < 2:
+        pytest.skip("one CPU cannot be made fewer")
+    family.remove(family.grandchild)
+
+    def squeeze() -> None:
+        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): ONE}, executor)
+        assert not executor.apply(decided, now=0.0).refused
+
+    squeeze()
+    family.make(family.grandchild)
+    assert family.read(family.grandchild, CPUSET_CPUS) == ONE
+    squeeze()
+    executor.release(now=2.0)
+    assert family.read(family.grandchild, CPUSET_CPUS) == CPUS
+
+
+def test_a_cgroup_that_vanishes_leaves_nothing_in_the_journal(family: Family, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", boot="b")
+    executor, spot = Executor(family.surface, journal), Spot(family.grandchild, CPU_QUOTA)
+    executor.apply({spot: 50_000}, now=0.0)
+    family.remove(family.grandchild)
+    done = executor.apply({spot: 60_000}, now=1.0)
+    assert not done.refused
+    assert not journal.originals
+
+
+def test_what_the_kernel_refuses_is_reported_and_the_rest_goes_on(family: Family, executor: Executor) -> None:
+    bad, good = Spot(family.child, CPUSET_CPUS), Spot(family.child, CPU_QUOTA)
+    done = executor.apply({bad: frozenset({9999}), good: 50_000}, now=0.0)
+    assert [*done.refused] == [bad]
+    assert family.read(family.child, CPU_QUOTA) == 50_000
+    executor.release(now=1.0)
+    assert family.read(family.child, CPUSET_CPUS) == CPUS
+
+
+def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", boot="b")
+    executor, spot = Executor(family.surface, journal, dry_run=True), Spot(family.parent, CPU_QUOTA)
+    assert executor.apply({spot: 50_000}, now=0.0).written == [(spot, 50_000)]
+    assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
+    assert not journal.originals
+
+
+def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path: Path) -> None:
+    spot = Spot(family.parent, CPU_QUOTA)
+    Executor(family.surface, Journal(tmp_path / "journal", boot="b")).apply({spot: 50_000}, now=0.0)
+    next_life = Executor(family.surface, Journal(tmp_path / "journal", boot="b"))
+    next_life.release(now=0.0)
+    assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
+
+
+def test_parents_grow_first_and_shrink_last() -> None:
+    parent, child, burst = Spot("a", CPU_QUOTA), Spot("a/b", CPU_QUOTA), Spot("a/b", CPU_BURST)
+    small, large = {parent: 2000, child: 1000, burst: 500}, {parent: UNLIMITED, child: 9000, burst: 5000}
+    assert [spot for spot, _ in order(large, small)] == [parent, child, burst]
+    assert [spot for spot, _ in order(small, large)] == [burst, child, parent]
+
+
+def test_sets_that_move_pass_through_their_union() -> None:
+    parent, child = Spot("a", CPUSET_CPUS), Spot("a/b", CPUSET_CPUS)
+    left, right, both = frozenset({0}), frozenset({1}), frozenset({0, 1})
+    writes = order({parent: right, child: right}, {parent: left, child: left})
+    assert writes == [(parent, both), (child, both), (child, right), (parent, right)]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Surface:
+    """Folders in the place of sysctls and of resctrl, which few test machines have."""
+    for folder in ("sys/vm", "resctrl", "cgroup"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "sys/vm/min_free_kbytes").write_text("67584\n")
+    hierarchy = Hierarchy(tmp_path / "cgroup", Version.V2)
+    return Surface(hierarchy, sysctls=tmp_path / "sys", resctrl=tmp_path / "resctrl")
+
+
+def test_sysctls_are_set_and_restored(machine: Surface, tmp_path: Path) -> None:
+    executor, spot = Executor(machine, Journal(tmp_path / "journal", boot="b")), Spot("", MIN_FREE_KBYTES)
+    executor.apply({spot: 100_000}, now=0.0)
+    assert machine.read(spot) == 100_000
+    executor.release(now=1.0)
+    assert machine.read(spot) == 67584
+
+
+def test_masks_and_bandwidth_are_spelt_as_the_kernel_does() -> None:
+    shares = {"L3:0": 0x3, "L3:1": 0x7FF, "MB:0": 30}
+    assert CACHE_SHARES.encode(shares, Version.V2) == ("L3:0=3", "L3:1=7ff", "MB:0=30")
+    assert CACHE_SHARES.v2 is not None
+    assert CACHE_SHARES.v2.decode("    L3:0=003;1=7ff\n    MB:0= 30\n") == shares

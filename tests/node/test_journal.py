@@ -1,0 +1,74 @@
+"""What is on disk before a knob is written, and what a crash at any moment leaves of it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.node.arbiter import Spot, Value
+from trimtab.node.arbiter.machine import CACHE_SHARES
+from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS, IO_READ_BPS
+from trimtab.node.journal import Journal
+
+ORIGINALS: dict[Spot, Value | None] = {
+    Spot("kubepods/besteffort", CPU_QUOTA): -1,
+    Spot("kubepods/besteffort", CPUSET_CPUS): frozenset({0, 1, 5}),
+    Spot("kubepods/besteffort", IO_READ_BPS): {"8:0": 100},
+    Spot("BE", CACHE_SHARES): None,
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "journal"
+
+
+def test_what_was_kept_is_there_after_a_restart(path: Path) -> None:
+    Journal(path, boot="b").keep(ORIGINALS)
+    assert Journal(path, boot="b").originals == ORIGINALS
+
+
+def test_only_the_first_value_is_the_original(path: Path) -> None:
+    journal, spot = Journal(path, boot="b"), Spot("pod", CPU_QUOTA)
+    journal.keep({spot: 1000})
+    journal.keep({spot: 2000})
+    assert Journal(path, boot="b").originals == {spot: 1000}
+
+
+def test_what_was_dropped_is_gone(path: Path) -> None:
+    journal = Journal(path, boot="b")
+    journal.keep(ORIGINALS)
+    journal.drop(ORIGINALS)
+    assert not Journal(path, boot="b").originals
+
+
+def test_another_boot_has_nothing_to_restore(path: Path) -> None:
+    Journal(path, boot="b").keep(ORIGINALS)
+    assert not Journal(path, boot="c").originals
+
+
+def test_it_does_not_grow_with_what_comes_and_goes(path: Path) -> None:
+    journal = Journal(path, boot="b")
+    journal.keep(ORIGINALS)
+    for number in range(1000):
+        journal.keep({Spot(f"pod{number}", CPU_QUOTA): 1000})
+        journal.drop([Spot(f"pod{number}", CPU_QUOTA)])
+    assert path.stat().st_size < 50_000
+    assert Journal(path, boot="b").originals == ORIGINALS
+
+
+@given(torn=st.integers(min_value=1))
+def test_a_torn_end_costs_no_more_than_the_last_line(
+    torn: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("torn") / "journal"
+    journal = Journal(path, boot="b")
+    journal.keep({Spot("pod1", CPU_QUOTA): 1000})
+    whole = path.stat().st_size
+    journal.keep({Spot("pod2", CPU_QUOTA): 2000})
+    with path.open("r+b") as file:
+        file.truncate(whole + torn % (path.stat().st_size - whole))
+    left = Journal(path, boot="b").originals
+    assert left[Spot("pod1", CPU_QUOTA)] == 1000
+    assert left.get(Spot("pod2", CPU_QUOTA)) in (None, 2000)
