@@ -17,6 +17,7 @@ from harness.scripted import Script, Scripted, steady
 from harness.watching import eventually
 from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.events import EventRecorder
+from trimtab.kube.following import Following
 from trimtab.kube.informer import Patience
 from trimtab.kube.pace import Backoff
 from trimtab.kube.policies import Policy
@@ -97,7 +98,9 @@ class Office:
                     term.policy_changed(found, old)
 
         catalog = Catalog(
-            self.client, home="trimtab-system", look_again=look_again, discover_every=0.5, patience=BRISK
+            Following(self.client, look_every=0.5, patience=BRISK),
+            home="trimtab-system",
+            look_again=look_again,
         )
         catalog.policies.on_change(policy_changed)
         events = EventRecorder(

@@ -14,6 +14,7 @@ from harness.watching import HASTY, eventually
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.errors import NotFound
+from trimtab.kube.following import Following
 from trimtab.kube.pace import RateLimit
 from trimtab.kube.resources import (
     CRON_JOBS,
@@ -54,7 +55,7 @@ class Watcher:
 @asynccontextmanager
 async def watching(client: Client, *, timeout: float = 60.0) -> AsyncIterator[Watcher]:
     told: set[WorkloadKey] = set()
-    catalog = Catalog(client, home=HOME, look_again=told.add, discover_every=0.2, patience=HASTY)
+    catalog = Catalog(Following(client, look_every=0.2, patience=HASTY), home=HOME, look_again=told.add)
     running = asyncio.create_task(catalog.run())
     try:
         await catalog.ready(timeout=timeout)

@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.watching import HASTY, eventually
 from trimtab.kube.client import Client, Object
+from trimtab.kube.following import Following
 from trimtab.kube.resources import DEPLOYMENTS, VPA_CHECKPOINTS, VPAS
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
@@ -43,7 +44,9 @@ def vpa_for(policies: list[Object]) -> Object:
 @asynccontextmanager
 async def running_catalog(client: Client) -> AsyncIterator[Catalog]:
     catalog = Catalog(
-        client, home="trimtab-system", look_again=lambda _: None, discover_every=0.2, patience=HASTY
+        Following(client, look_every=0.2, patience=HASTY),
+        home="trimtab-system",
+        look_again=lambda _: None,
     )
     running = asyncio.create_task(catalog.run())
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Never
+from typing import Any, Never, Protocol
 
 import structlog
 
@@ -46,6 +46,28 @@ class _Followed:
             await asyncio.wait([self.task])
             self.task = None
             self.informer.forget()
+
+
+class Follower(Protocol):
+    """Who keeps caches of resources true; each method as `Following` has it."""
+
+    def follow(
+        self,
+        resource: Resource,
+        shape: Shape[R],
+        *,
+        scope: Scope | None = None,
+        indexes: Mapping[str, Index[R]] | None = None,
+        optional: bool = False,
+    ) -> Cache[R]: ...
+
+    def on_discovery(self, listener: Callable[[Discovery], None]) -> None: ...
+
+    def troubles(self) -> Mapping[str, str]: ...
+
+    async def settled(self) -> None: ...
+
+    async def run(self) -> Never: ...
 
 
 class Following:

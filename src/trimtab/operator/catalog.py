@@ -1,6 +1,6 @@
 """The live picture of a cluster: workloads with their pods, and everything that has a say in their size.
 
-Informers feed it. Whatever happens, whoever asked is told which workload to look at again, and by key only: what
+What it follows, informers as a rule, feeds it. Whatever happens, whoever asked is told which workload to look at again, and by key only: what
 happened is for them to see. Nothing is told before the whole picture is there; then every workload is, once.
 
 What a cluster need not have (VPA, a custom kind, our own CRDs) or does not grant is empty here, with the reason in
@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Never, TypeVar
 
 from trimtab.kube.cache import Cache
-from trimtab.kube.client import Client
 from trimtab.kube.discovery import Discovery
-from trimtab.kube.following import Following
+from trimtab.kube.following import Follower
 from trimtab.kube.hpas import Hpa, Target, hpas
-from trimtab.kube.informer import Patience, Scope
+from trimtab.kube.informer import Scope
 from trimtab.kube.limits import Amounts, LimitRange, Quota, limit_ranges, quotas
 from trimtab.kube.metadata import Metadata, metadata
 from trimtab.kube.nodes import Node, nodes
@@ -55,18 +54,16 @@ class Catalog:
 
     def __init__(
         self,
-        client: Client,
+        following: Follower,
         *,
         home: str,
         look_again: Callable[[WorkloadKey], None],
-        discover_every: float = 30.0,
-        patience: Patience | None = None,
     ) -> None:
         self._home = home
         self._look_again = look_again
         self._folding = shared = Folding()
-        self._following = Following(client, look_every=discover_every, patience=patience)
-        follow = self._following.follow
+        self._following = following
+        follow = following.follow
         self.namespaces: Cache[Metadata] = follow(NAMESPACES, metadata(shared))
         self.nodes: Cache[Node] = follow(NODES, nodes(shared))
         self.pods: Cache[Pod] = follow(PODS, pods(shared), scope=_RUNNING, indexes={OWNER: owner_uid})

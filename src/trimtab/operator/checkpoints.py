@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import structlog
 
-from trimtab.kube.client import Client, Object
+from trimtab.kube.client import Object
 from trimtab.kube.errors import Forbidden, NotFound, describe
+from trimtab.kube.objects import Objects
 from trimtab.kube.resources import VPA_CHECKPOINTS
 from trimtab.sizing.checkpoint import import_checkpoint
 from trimtab.sizing.vpa import Vpa
@@ -28,7 +29,7 @@ class CheckpointKey(NamedTuple):
     container: str
 
 
-async def read_checkpoints(client: Client) -> dict[CheckpointKey, Object]:
+async def read_checkpoints(client: Objects) -> dict[CheckpointKey, Object]:
     """All checkpoints of the recommender that was here before; none where there are none, or none may be read."""
     try:
         found = await client.items(VPA_CHECKPOINTS)

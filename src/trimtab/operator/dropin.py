@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
-from trimtab.kube.client import Client, Object
+from trimtab.kube.client import Object
 from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.objects import Objects
 from trimtab.kube.vpas import Vpa
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog, target_of
@@ -43,7 +44,7 @@ class DropIn:
     """What VPAs are told, as a recommender of theirs."""
 
     def __init__(
-        self, client: Client, catalog: Catalog, *, may_write: Callable[[], bool], dry_run: Callable[[], bool]
+        self, client: Objects, catalog: Catalog, *, may_write: Callable[[], bool], dry_run: Callable[[], bool]
     ) -> None:
         self._client = client
         self._catalog = catalog

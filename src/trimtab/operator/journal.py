@@ -18,8 +18,8 @@ from trimtab.actuation.cluster import Cluster
 from trimtab.actuation.deeds import WriteMarks
 from trimtab.actuation.marks import Marks, read_marks
 from trimtab.actuation.sizes import Sizes, said, written
-from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.objects import Objects
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import Assessment
 from trimtab.operator.mandate import Mandate
@@ -37,7 +37,7 @@ class LiveJournal:
 
     def __init__(
         self,
-        client: Client,
+        client: Objects,
         cluster: Cluster,
         store: Store,
         *,

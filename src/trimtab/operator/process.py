@@ -20,6 +20,7 @@ import structlog
 from trimtab.kube.auth import Connection
 from trimtab.kube.client import Client
 from trimtab.kube.events import EventRecorder
+from trimtab.kube.following import Following
 from trimtab.kube.lease import Candidate, LeadershipLost
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.policies import Policy
@@ -79,7 +80,7 @@ class Operator:
             usage = await stack.enter_async_context(
                 source(provider.provider, client=client, store=store, **provider.settings)
             )
-            catalog = Catalog(client, home=config.namespace, look_again=self._look_again)
+            catalog = Catalog(Following(client), home=config.namespace, look_again=self._look_again)
             catalog.policies.on_change(self._policy_changed)
             events = EventRecorder(client, component=COMPONENT, instance=socket.gethostname(), now=_now)
             group = await stack.enter_async_context(asyncio.TaskGroup())

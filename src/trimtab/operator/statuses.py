@@ -7,13 +7,13 @@ that changed meanwhile. What is written is compared with what is there; after a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
-from trimtab.kube.client import Client
 from trimtab.kube.errors import NotFound
-from trimtab.kube.events import EventRecorder
-from trimtab.kube.ledger import ObjectReference
+from trimtab.kube.ledger import EventType, ObjectReference
+from trimtab.kube.objects import Objects
 from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
@@ -31,19 +31,33 @@ GATHER = 2.0
 """Seconds in which changes are gathered into one write."""
 
 
+class Voice(Protocol):
+    """Who tells users of an object, by an Event."""
+
+    def record(
+        self,
+        about: ObjectReference,
+        *,
+        type: EventType,  # noqa: A002 - Kubernetes' own word for it
+        reason: str,
+        message: str,
+        action: str,
+    ) -> None: ...
+
+
 class Statuses:
     """What became of every workload, by policy; `queue` is to be run as a task."""
 
     def __init__(
         self,
-        client: Client,
+        client: Objects,
         *,
         policy: Callable[[PolicyKey], Policy | None],
         standing: Callable[[Policy], Standing],
         problem: Callable[[Policy], str],
         weather: Callable[[], Weather],
         may_write: Callable[[], bool],
-        events: EventRecorder,
+        events: Voice,
         tally: Tally,
     ) -> None:
         self._client = client
@@ -58,7 +72,7 @@ class Statuses:
         self._owner: dict[WorkloadKey, PolicyKey] = {}
         self._written: dict[PolicyKey, tuple[str, bytes]] = {}
         """The status that each has, as JSON, and of which uid: another may have taken its name."""
-        self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self._write, workers=4)
+        self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self.write, workers=4)
 
     def outcome(self, workload: WorkloadKey) -> Outcome | None:
         """What became of a workload at the last look."""
@@ -89,7 +103,8 @@ class Statuses:
         """Something that a policy's status tells of has changed."""
         self.queue.add(policy, delay=GATHER)
 
-    async def _write(self, key: PolicyKey) -> float | None:
+    async def write(self, key: PolicyKey) -> float | None:
+        """Write the status of a policy where it has changed; the answer is when to try again, if at all."""
         policy = self._policy(key)
         if policy is None and key != DEFAULT:
             self._written.pop(key, None)

@@ -20,8 +20,9 @@ import structlog
 
 from trimtab.api.fields import time_text
 from trimtab.api.quantity import Quantity
-from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.client import Object, PatchType
 from trimtab.kube.errors import Conflict, NotFound
+from trimtab.kube.objects import Objects
 from trimtab.kube.pods import Container
 from trimtab.kube.resources import VPAS
 from trimtab.kube.vpas import ContainerPolicy, Vpa
@@ -65,7 +66,7 @@ def new_status(
 
 
 async def recommend(
-    client: Client,
+    client: Objects,
     catalog: Catalog,
     key: WorkloadKey,
     *,
@@ -80,7 +81,7 @@ async def recommend(
             await write_status(client, vpa, status)
 
 
-async def write_status(client: Client, vpa: Vpa, status: Object) -> None:
+async def write_status(client: Objects, vpa: Vpa, status: Object) -> None:
     """Give a VPA its new status; one that is gone needs none."""
     try:
         await client.patch(
