@@ -1,0 +1,116 @@
+"""The samples of one metric of one subject, on a grid of time, in a fixed number of bytes.
+
+A cell holds the mean of the samples that fell into its step, or NaN. Single precision is ample for what is itself a
+measurement. It is plain `array`, not numpy: the agent reads windows of a few hundred cells now and then, and numpy alone
+would take a quarter of its memory.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import Self
+
+from trimtab.node.picture import Spread
+
+_NEVER = -1
+
+
+class Ring:
+    """So many cells of so many seconds, the newest of which is the newest sample's."""
+
+    __slots__ = ("_count", "_values", "newest", "step")
+
+    def __init__(self, cells: int, step: float) -> None:
+        self.step = step
+        self.newest = _NEVER
+        """The number of the newest cell: its time in steps since 1970."""
+        self._count = 0
+        self._values = array("f", [math.nan]) * cells
+
+    @property
+    def cells(self) -> int:
+        return len(self._values)
+
+    def add(self, t: float, value: float) -> None:
+        cell = int(t // self.step)
+        values, newest = self._values, self.newest
+        size = len(values)
+        place = cell % size
+        if cell == newest:
+            self._count += 1
+            values[place] += (value - values[place]) / self._count
+            return
+        if cell < newest:
+            if newest - cell == 1:
+                return  # a late sample of the cell before
+            newest = cell - size  # the clock was set back: what is later never was
+        for missed in range(max(newest + 1, cell - size + 1), cell):
+            values[missed % size] = math.nan
+        values[place] = value
+        self.newest, self._count = cell, 1
+
+    def last(self, now: float) -> float | None:
+        """The newest sample, unless three steps went by without another."""
+        if self.newest == _NEVER or not 0 <= now // self.step - self.newest <= 3:
+            return None
+        return self._values[self.newest % len(self._values)]
+
+    def samples(self, seconds: float, now: float) -> list[float] | None:
+        """Those of the last so many seconds; None when they do not span half of them."""
+        size = len(self._values)
+        after = max(int((now - seconds) // self.step), self.newest - size)
+        if self.newest <= after:
+            return None
+        first, end = (after + 1) % size, self.newest % size + 1
+        cells = self._values[first:end] if first < end else self._values[first:] + self._values[:end]
+        there = [value for value in cells if value == value]  # noqa: PLR0124 - NaN is not itself
+        if not there:
+            return None
+        oldest = next(place for place, value in enumerate(cells) if value == value)  # noqa: PLR0124
+        return there if (len(cells) - oldest) * self.step >= seconds / 2 else None
+
+    def is_idle(self, now: float) -> bool:
+        """Whether every sample has left the window that it keeps."""
+        return now // self.step - self.newest >= len(self._values)
+
+    def reshaped(self, cells: int, step: float) -> Ring:
+        """The same samples with another length, as far as they fit."""
+        other = Ring(cells, step)
+        for cell in range(max(0, self.newest - len(self._values) + 1), self.newest + 1):
+            value = self._values[cell % len(self._values)]
+            if value == value:  # noqa: PLR0124
+                other.add(cell * self.step, value)
+        return other
+
+    def packed(self) -> tuple[float, int, bytes]:
+        return self.step, self.newest, self._values.tobytes()
+
+    @classmethod
+    def unpacked(cls, step: float, newest: int, values: bytes) -> Self:
+        """What `packed` gave; ValueError for what it never gives."""
+        if not values or not step > 0 or newest < _NEVER:
+            raise ValueError("no ring of samples")
+        ring = cls(1, step)
+        ring.newest = newest
+        ring._values = array("f")
+        ring._values.frombytes(values)
+        ring._count = 1
+        return ring
+
+
+def spread_of(samples: list[float]) -> Spread:
+    """By nearest rank: every percentile is a sample that was seen."""
+    ordered = sorted(samples)
+
+    def rank(share: float) -> float:
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+    return Spread(
+        avg=math.fsum(ordered) / len(ordered),
+        p50=rank(0.50),
+        p90=rank(0.90),
+        p95=rank(0.95),
+        p99=rank(0.99),
+        samples=len(ordered),
+    )

@@ -1,0 +1,116 @@
+"""All series of the agent: bounded in number and length, and forgotten when nobody adds to them any more.
+
+Series of the node and its tiers are kept for longer than those of pods, of which there are hundreds. Both lengths
+follow what is to be reported. A longer window than there are cells for makes the cells longer, not more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trimtab.node.picture import Metric, Spread
+from trimtab.node.series.ring import Ring, spread_of
+
+MOST_SERIES = 16_000
+"""More pods than a node can have, of two containers and five metrics each."""
+MOST_CELLS_OF_NODE = 1800
+MOST_CELLS_OF_POD = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """For how many seconds samples are kept."""
+
+    node: float = 1800.0
+    pods: float = 300.0
+
+    def shape(self, subject: str, period: float) -> tuple[int, float]:
+        """How many cells of which length a series has."""
+        of_pod = subject.startswith("pod/")
+        seconds = self.pods if of_pod else self.node
+        most = MOST_CELLS_OF_POD if of_pod else MOST_CELLS_OF_NODE
+        step = max(period, seconds / most)
+        return max(4, math.ceil(seconds / step)), step
+
+
+class Series:
+    """Answers as `trimtab.node.picture.Windows` promises, at the time that it was last told."""
+
+    def __init__(self, retention: Retention | None = None, *, now: float = 0.0) -> None:
+        self.retention = retention or Retention()
+        self.now = now
+        self.refused = 0
+        """Samples of series that there was no room for."""
+        self._rings: dict[str, dict[Metric, Ring]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, subject: str, metric: Metric, value: float, *, period: float) -> None:
+        """A sample of now. `period` is how often there is one."""
+        rings = self._rings.get(subject)
+        if rings is None:
+            rings = self._rings[subject] = {}
+        ring = rings.get(metric)
+        if ring is None:
+            if self._size >= MOST_SERIES:
+                self.refused += 1
+                return
+            ring = rings[metric] = Ring(*self.retention.shape(subject, period))
+            self._size += 1
+        ring.add(self.now, value)
+
+    def latest(self, subject: str, metric: Metric) -> float | None:
+        ring = self._ring(subject, metric)
+        return None if ring is None else ring.last(self.now)
+
+    def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
+        samples = self._samples(subject, metric, seconds)
+        return None if samples is None else math.fsum(samples) / len(samples)
+
+    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+        samples = self._samples(subject, metric, seconds)
+        return None if samples is None else spread_of(samples)
+
+    def sweep(self) -> None:
+        """Forget series whose samples have all left their window."""
+        for subject, rings in list(self._rings.items()):
+            for metric in [metric for metric, ring in rings.items() if ring.is_idle(self.now)]:
+                del rings[metric]
+                self._size -= 1
+            if not rings:
+                del self._rings[subject]
+
+    def keep(self, retention: Retention) -> None:
+        """Keep samples for so long from now on."""
+        if retention == self.retention:
+            return
+        was, self.retention = self.retention, retention
+        for subject, rings in self._rings.items():
+            for metric, ring in rings.items():
+                period = ring.step if ring.step > was.shape(subject, 0.0)[1] else 1.0
+                rings[metric] = ring.reshaped(*retention.shape(subject, period))
+
+    def rings(self) -> Iterator[tuple[str, Metric, Ring]]:
+        for subject, rings in self._rings.items():
+            for metric, ring in rings.items():
+                yield subject, metric, ring
+
+    def take(self, subject: str, metric: Metric, ring: Ring) -> None:
+        """A series as it was before a restart; one that there is already is kept."""
+        rings = self._rings.setdefault(subject, {})
+        if metric not in rings and self._size < MOST_SERIES:
+            shape = self.retention.shape(subject, ring.step)
+            rings[metric] = ring if shape == (ring.cells, ring.step) else ring.reshaped(*shape)
+            self._size += 1
+
+    def _ring(self, subject: str, metric: Metric) -> Ring | None:
+        rings = self._rings.get(subject)
+        return None if rings is None else rings.get(metric)
+
+    def _samples(self, subject: str, metric: Metric, seconds: float) -> list[float] | None:
+        ring = self._ring(subject, metric)
+        return None if ring is None else ring.samples(seconds, self.now)
