@@ -7,7 +7,7 @@ would come of it costs a bad plan, which is judged and learned from; it cannot p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
@@ -24,9 +24,23 @@ class Actuator(Protocol):
     """How deeds, settings and effects name it."""
     group: str
     """What it turns. A plan has at most one deed of a group: scaling out and in at once makes no sense."""
+    diminishing: bool
+    """Whether its deeds bring no more after other deeds than they would now, and cost no less. Then the planner can
+    tell early what is out of reach; where it is not known, as of a plugin, say false."""
+    disruption: float
+    """The least that a deed costs by itself, in cores for an hour."""
 
     def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
         """What could be done now, at most a handful; the same for the same arguments."""
+        ...
+
+
+@runtime_checkable
+class Safeguard(Protocol):
+    """An actuator that also keeps things safe, whatever is known of the objectives."""
+
+    def safeguard(self, state: State, *, limits: Limits) -> Deed | None:
+        """What must be done lest pods die; None: nothing."""
         ...
 
 

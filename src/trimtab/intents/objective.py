@@ -1,4 +1,4 @@
-"""Objective: one thing that is wanted, and whether it is met.
+"""Objective: one thing that is wanted, and whether it is met; goal: all that one intent wants.
 
 The tolerance is a dead band: what is measured counts as met up to there, while plans aim at the value itself. So a
 plan that just reaches its aim is not undone by noise.
@@ -6,10 +6,17 @@ plan that just reaches its aim is not undone by noise.
 
 from __future__ import annotations
 
+from math import exp, inf, log
+from typing import Self
+
 import msgspec
 
 from trimtab.api.intent import Verdict
 from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.state import State
+
+_LEAST_MISSING = 1e-9
+"""Nothing is available always."""
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,21 +41,64 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     def verdict(self, current: float | None) -> Verdict:
         if current is None or current != current:  # noqa: PLR0124 - NaN is no measurement either
             return Verdict.UNKNOWN
-        return Verdict.MET if self.reaches(current, self.bound) else Verdict.MISSED
+        met = current <= self.bound if self.less_is_better else current >= self.bound
+        return Verdict.MET if met else Verdict.MISSED
 
-    def reaches(self, current: float, aim: float) -> bool:
-        """Whether this is as good as the aim, or better."""
-        return current <= aim if self.less_is_better else current >= aim
+    def deficit(self, current: float) -> float:
+        """How far it is from its value: 0 or less is reached; as a logarithm, so that deeds' effects add up.
+
+        Of an availability it is the missing share that counts: 99.9 % is half as far from 1 as 99.8 %.
+        """
+        if self.kind is KPIType.AVAILABILITY:
+            missing = max(_LEAST_MISSING, 1.0 - self.value)
+            return log(max(_LEAST_MISSING, 1.0 - current) / missing)
+        if current <= 0 or self.value <= 0:
+            reached = current <= self.value if self.less_is_better else current >= self.value
+            return 0.0 if reached else inf
+        return log(current / self.value) if self.less_is_better else log(self.value / current)
+
+    def tightened(self, headroom: float, current: float) -> Self:
+        """What is still wanted while resources are given back: some way from a miss, or no worse than now."""
+        if self.kind is KPIType.AVAILABILITY:
+            value = 1.0 - (1.0 - self.value) * (1.0 - headroom)
+        else:
+            value = self.value * (1.0 - headroom if self.less_is_better else 1.0 + headroom)
+        tight = msgspec.structs.replace(self, value=value)
+        return tight if tight.deficit(current) <= 0 else msgspec.structs.replace(self, value=current)
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one intent wants."""
-
     intent: str
-    """Its key: namespace/name."""
+    """The key of the intent: namespace/name."""
     objectives: tuple[Objective, ...]
     priority: float = 0.01
+    sureness: float = 0.5
+    """How many standard deviations of a prediction plans stay clear of a miss."""
+    gives_back: bool = False
+    """Whether resources are to be given back: actuators then say what can be taken away, else what can be added."""
 
     @property
     def namespace(self) -> str:
         return self.intent.partition("/")[0]
+
+    def deficits(self, state: State) -> list[float]:
+        """How far each objective's worse end is from its value; what is unknown is infinitely far."""
+        found = []
+        current, spread = state.objectives, state.spread
+        for objective in self.objectives:
+            value = current.get(objective.name)
+            if value is None:
+                found.append(inf)
+                continue
+            unsure = spread.get(objective.name, 0.0) * self.sureness if spread else 0.0
+            if unsure:
+                value *= exp(unsure if objective.less_is_better else -unsure)
+            found.append(objective.deficit(value))
+        return found
+
+    def reached(self, state: State) -> bool:
+        return all(deficit <= _CLOSE for deficit in self.deficits(state))
+
+
+_CLOSE = 1e-9
+"""Logarithms are floating-point numbers."""

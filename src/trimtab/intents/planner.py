@@ -45,7 +45,7 @@ class Planner(Protocol):
         effects: Effects,
         limits: Limits,
         now: float,
-        budget: Budget,
+        budget: Budget | None = None,
     ) -> Plan:
         """The plan for one intent. It never passes a limit, and does nothing on what is unknown."""
         ...

@@ -7,7 +7,7 @@ factor everywhere is still right about what a change brings.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp, log
+from math import exp
 from typing import Any, Protocol
 
 import msgspec
@@ -59,8 +59,3 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
             if was or move.spread:
                 spread[name] = was + move.spread
         return msgspec.structs.replace(after, objectives=objectives, spread=spread)
-
-
-def ratio(after: float, before: float) -> float:
-    """The move between two positive values."""
-    return log(after / before)

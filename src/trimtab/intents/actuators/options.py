@@ -1,0 +1,109 @@
+"""Options by name: the cache class (RDT) of the pods, and the power profile of the cores that they run on.
+
+How they are set is the node's business. What each brings is learned; beforehand it is thought to be little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from trimtab.intents.deed import Deed
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal
+from trimtab.intents.state import State
+from trimtab.plugins import Settings
+
+NONE = "None"
+"""How deeds say that no option is set."""
+
+
+class CacheClassSettings(Settings):
+    disruption: float = 0.01
+    """What it costs by itself, in cores for an hour."""
+    options: tuple[str, ...] = ("None", "besteffort", "burstable", "guaranteed")
+    """The classes, from the cheapest to the dearest."""
+
+
+class PowerProfileSettings(Settings):
+    disruption: float = 0.05
+    """What it costs by itself, in cores for an hour: pods are replaced for it."""
+    options: tuple[str, ...] = ("balance-power", "None", "balance-performance", "performance")
+    """The profiles, from the cheapest to the dearest."""
+
+
+class CacheClass:
+    settings_type: ClassVar[type[CacheClassSettings]] = CacheClassSettings
+    name = "cacheClass"
+    group = "rdt"
+    diminishing = True
+
+    def __init__(self, settings: CacheClassSettings | None = None) -> None:
+        settings = settings or CacheClassSettings()
+        self.disruption, self._options = settings.disruption, settings.options
+
+    def candidates(
+        self,
+        state: State,
+        *,
+        goal: Goal,
+        effects: Effects,
+        limits: Limits,  # noqa: ARG002 - nodes say what classes there are
+    ) -> Sequence[Deed]:
+        return [
+            Deed(
+                actuator=self.name,
+                parameters={"option": option or NONE},
+                after=effects.after(
+                    state, msgspec.structs.replace(state, cache_class=option), group=self.group
+                ),
+                disruption=self.disruption,
+                why=f"cache class {state.cache_class or NONE} → {option or NONE}",
+            )
+            for option in _others(self._options, state.cache_class, down=goal.gives_back)
+        ]
+
+
+class PowerProfile:
+    settings_type: ClassVar[type[PowerProfileSettings]] = PowerProfileSettings
+    name = "powerProfile"
+    group = "power"
+    diminishing = True
+
+    def __init__(self, settings: PowerProfileSettings | None = None) -> None:
+        settings = settings or PowerProfileSettings()
+        self.disruption, self._options = settings.disruption, settings.options
+
+    def candidates(
+        self,
+        state: State,
+        *,
+        goal: Goal,
+        effects: Effects,
+        limits: Limits,  # noqa: ARG002 - nodes say what profiles there are
+    ) -> Sequence[Deed]:
+        return [
+            Deed(
+                actuator=self.name,
+                parameters={"option": option or NONE},
+                after=effects.after(
+                    state, msgspec.structs.replace(state, power_profile=option), group=self.group
+                ),
+                disruption=self.disruption,
+                why=f"power profile {state.power_profile or NONE} → {option or NONE}",
+            )
+            for option in _others(self._options, state.power_profile, down=goal.gives_back)
+        ]
+
+
+def _others(options: Sequence[str], now: str | None, *, down: bool) -> list[str | None]:
+    """Those dearer than now, or cheaper; of an option that is not known, none."""
+    if (now or NONE) not in options:
+        return []
+    place = options.index(now or NONE)
+    return [
+        None if option == NONE else option for option in (options[:place] if down else options[place + 1 :])
+    ]

@@ -1,0 +1,65 @@
+"""Remove a bad pod: one that fails far more than its fellows is replaced by a new one.
+
+It is the same number of pods afterwards. Taking pods away for good is scaling in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from trimtab.intents.deed import Deed
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.effects.serving import NEW, Serving
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal
+from trimtab.intents.state import PodState, State
+from trimtab.plugins import Settings
+
+
+class RemovePodSettings(Settings):
+    disruption: float = 0.05
+    """What it costs by itself, in cores for an hour."""
+    min_pods: int = 1
+    """How many other pods must run meanwhile."""
+
+
+class RemovePod:
+    settings_type: ClassVar[type[RemovePodSettings]] = RemovePodSettings
+    name = "rmPod"
+    group = "rmPod"
+    diminishing = True
+
+    def __init__(self, settings: RemovePodSettings | None = None) -> None:
+        settings = settings or RemovePodSettings()
+        self.disruption, self._min_pods = settings.disruption, settings.min_pods
+
+    def candidates(
+        self,
+        state: State,
+        *,
+        goal: Goal,
+        effects: Effects,
+        limits: Limits,  # noqa: ARG002 - it makes nothing larger
+    ) -> Sequence[Deed]:
+        running = [pod for pod in state.pods if pod.state == "Running"]
+        if goal.gives_back or not state.pods:
+            return ()
+        worst = min(state.pods, key=lambda pod: (pod.availability, pod.name))
+        new = next((model.new for model in effects.learned.values() if isinstance(model, Serving)), NEW)
+        if worst.availability >= new or len([pod for pod in running if pod is not worst]) < self._min_pods:
+            return ()
+        fresh = PodState(name=f"{worst.name}'s successor", qos=worst.qos, availability=new)
+        pods = tuple(fresh if pod is worst else pod for pod in state.pods)
+        after = effects.after(state, msgspec.structs.replace(state, pods=pods), group=self.group)
+        return [
+            Deed(
+                actuator=self.name,
+                parameters={"name": worst.name},
+                after=after,
+                disruption=self.disruption,
+                why=f"replace {worst.name}, available {worst.availability:.2%} of its time",
+            )
+        ]

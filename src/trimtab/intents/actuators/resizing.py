@@ -1,0 +1,164 @@
+"""Resize in place: the CPU or the memory of the main container of every pod.
+
+Requests and limits move together, in the proportion that they have, so that the QoS class stays what it is. Memory
+is never taken below what is used, and is given without any objective where a pod is about to run out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import ClassVar, Literal
+
+import msgspec
+
+from trimtab.intents.actuators.ladder import least, rungs, whole
+from trimtab.intents.deed import Deed
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal
+from trimtab.intents.state import Size, State
+from trimtab.plugins import Settings
+
+Resource = Literal["cpu", "memory"]
+_MEBIBYTE = 2.0**20
+
+
+class ResizeCpuSettings(Settings):
+    disruption: float = 0.01
+    """What it costs by itself, in cores for an hour, and once more for every pod."""
+    step: float = 0.05
+    """Sizes are whole multiples of so many cores."""
+
+
+class ResizeMemorySettings(Settings):
+    disruption: float = 0.01
+    """What it costs by itself, in cores for an hour, and once more for every pod."""
+    step: float = 16 * _MEBIBYTE
+    """Sizes are whole multiples of so many bytes."""
+    above_use: float = 1.2
+    """How far above what is used memory always stays."""
+    danger: float = 0.95
+    """From which share of its memory on a pod is about to die."""
+
+
+class _Resize:
+    resource: Resource
+    name: str
+    group: str
+    diminishing = True
+    disruption: float
+    step: float
+
+    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
+        now = getattr(state, self.resource)
+        if now is None or state.size is None:
+            return ()
+        low, high = self._bounds(state, limits, now)
+        values = list(rungs(now, low=low, high=high, step=self.step, down=goal.gives_back))
+        if not values:
+            return ()
+        states = {value: self._sized(state, value, now, effects) for value in values}
+        enough = self._enough(state, goal, effects, now=now, far=values[-1])
+        if enough is not None and enough not in states:
+            states[enough] = self._sized(state, enough, now, effects)
+        return [self._deed(state, value, now, states[value]) for value in sorted(states)]
+
+    def _enough(self, state: State, goal: Goal, effects: Effects, *, now: float, far: float) -> float | None:
+        """The least that reaches the goal, or that still does when giving back."""
+        here, there = round(now / self.step), round(far / self.step)
+        low, high = min(here, there), max(here, there)
+        found = least(
+            low,
+            high,
+            enough=lambda steps: goal.reached(self._sized(state, steps * self.step, now, effects)),
+        )
+        return None if found is None or found * self.step == now else found * self.step
+
+    def _bounds(self, state: State, limits: Limits, now: float) -> tuple[float, float]:
+        size = state.size
+        assert size is not None
+        is_cpu = self.resource == "cpu"
+        request = (size.cpu_request if is_cpu else size.memory_request) or now
+        share = request / now
+        more = limits.more_cpu if is_cpu else limits.more_memory
+        each = limits.more_cpu_in_place if is_cpu else limits.more_memory_in_place
+        grow = min(each, more / max(1, state.replicas)) / share
+        most = min(limits.max_cpu if is_cpu else limits.max_memory, now + grow)
+        low = max(limits.min_cpu if is_cpu else limits.min_memory, self._floor(state), self.step)
+        return whole(low, step=self.step, up=True), most if most == inf else whole(
+            most, step=self.step, up=False
+        )
+
+    def _floor(self, state: State) -> float:  # noqa: ARG002 - CPU has none: too little of it is slow, not deadly
+        return 0.0
+
+    def _sized(self, state: State, value: float, now: float, effects: Effects) -> State:
+        sizes = tuple(
+            _resized(size, self.resource, value / now) if place == state.main else size
+            for place, size in enumerate(state.sizes)
+        )
+        after = msgspec.structs.replace(state, sizes=sizes)
+        return effects.after(state, after, group=self.group)
+
+    def _deed(self, state: State, value: float, now: float, after: State) -> Deed:
+        size = after.size
+        assert size is not None
+        is_cpu = self.resource == "cpu"
+        unit, name = (1.0, "cores") if is_cpu else (_MEBIBYTE, "MiB")
+        return Deed(
+            actuator=self.name,
+            parameters={
+                "container": size.container,
+                "request": size.cpu_request if is_cpu else size.memory_request,
+                "limit": size.cpu_limit if is_cpu else size.memory_limit,
+            },
+            after=after,
+            disruption=self.disruption * (1 + state.replicas),
+            why=f"{size.container}: {now / unit:g} → {value / unit:g} {name}",
+        )
+
+
+class ResizeCpu(_Resize):
+    settings_type: ClassVar[type[ResizeCpuSettings]] = ResizeCpuSettings
+    resource: Resource = "cpu"
+    name = "resizeCPU"
+    group = "vertical_scaling"
+
+    def __init__(self, settings: ResizeCpuSettings | None = None) -> None:
+        settings = settings or ResizeCpuSettings()
+        self.disruption, self.step = settings.disruption, settings.step
+
+
+class ResizeMemory(_Resize):
+    settings_type: ClassVar[type[ResizeMemorySettings]] = ResizeMemorySettings
+    resource: Resource = "memory"
+    name = "resizeMemory"
+    group = "memory"
+
+    def __init__(self, settings: ResizeMemorySettings | None = None) -> None:
+        settings = settings or ResizeMemorySettings()
+        self.disruption, self.step = settings.disruption, settings.step
+        self._above_use, self._danger = settings.above_use, settings.danger
+
+    def safeguard(self, state: State, *, limits: Limits) -> Deed | None:
+        now = state.memory
+        if now is None or state.memory_used is None or state.memory_used < self._danger * now:
+            return None
+        _, high = self._bounds(state, limits, now)
+        value = min(high, whole(state.memory_used * self._above_use, step=self.step, up=True))
+        return (
+            None if value <= now else self._deed(state, value, now, self._sized(state, value, now, Effects()))
+        )
+
+    def _floor(self, state: State) -> float:
+        """Where the use is not known, nothing may be taken away."""
+        return inf if state.memory_used is None else state.memory_used * self._above_use
+
+
+def _resized(size: Size, resource: Resource, factor: float) -> Size:
+    fields = (f"{resource}_request", f"{resource}_limit")
+    values = {field: getattr(size, field) for field in fields}
+    return msgspec.structs.replace(
+        size, **{field: round(value * factor, 6) for field, value in values.items() if value is not None}
+    )

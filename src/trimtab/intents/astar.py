@@ -1,0 +1,257 @@
+"""The planner that comes with Trimtab: cheapest deeds by A*, best compromise, and giving back what is not needed.
+
+What is missed is planned for; when nothing is missed, what can be spared is given back, but only as far as it is
+nearly certain that nothing will be missed by it. What is unknown is not planned on: then only what keeps pods alive
+is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import exp
+from statistics import NormalDist
+from typing import Annotated, ClassVar
+
+import msgspec
+from pydantic import Field
+
+from trimtab.api.intent import Verdict
+from trimtab.intents.actuator import Actuator, Safeguard
+from trimtab.intents.deed import Deed
+from trimtab.intents.effects.learning import complete
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal
+from trimtab.intents.plan import Alternative, Outcome, Plan, Purpose
+from trimtab.intents.planner import Budget
+from trimtab.intents.prices import Prices
+from trimtab.intents.search import Found, Problem, Search, Way
+from trimtab.intents.state import State
+from trimtab.plugins import Settings
+
+_ALTERNATIVES = 3
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class AStarSettings(Settings):
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.7
+    """How sure it must be that a plan meets what is missed. More sure is dearer."""
+    release_confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
+    """How sure it must be that nothing is missed when resources are given back."""
+    headroom: Share = 0.15
+    """How far from a miss objectives must stay when resources are given back."""
+    least_saving: Share = 0.05
+    """How much of its cost a workload must save by giving back; less is not worth the disturbance."""
+    worth: Annotated[float, Field(gt=0)] = 10.0
+    """What all of what is wanted is worth where not all can be had, in multiples of what the workload costs."""
+
+
+class AStar:
+    settings_type: ClassVar[type[AStarSettings]] = AStarSettings
+
+    def __init__(self, settings: AStarSettings | None = None, *, prices: Prices | None = None) -> None:
+        self._settings = settings or AStarSettings()
+        self._prices = prices or Prices()
+
+    def plan(
+        self,
+        state: State,
+        goal: Goal,
+        *,
+        actuators: Sequence[Actuator],
+        effects: Effects,
+        limits: Limits,
+        now: float,
+        budget: Budget | None = None,
+    ) -> Plan:
+        budget = budget or Budget()
+        if limits.freeze:
+            return self._keep(state, goal, f"frozen: {limits.freeze}")
+        allowed = [each for each in actuators if limits.allows(each.name, now=now)]
+        endangered = self._safeguards(state, goal, allowed, limits)
+        if endangered is not None:
+            return endangered
+        verdicts = {each.name: each.verdict(state.objectives.get(each.name)) for each in goal.objectives}
+        unknown = [name for name, verdict in verdicts.items() if verdict is Verdict.UNKNOWN]
+        if unknown:
+            return self._keep(
+                state, goal, f"unknown: {', '.join(unknown)}; nothing is done on what is not known"
+            )
+        if not allowed:
+            return self._keep(state, goal, "no actuator may act now")
+        effects = complete(effects, goal, state)
+        missed = [name for name, verdict in verdicts.items() if verdict is Verdict.MISSED]
+        if missed:
+            return self._reach(state, goal, allowed, effects, limits, budget)
+        return self._release(state, goal, allowed, effects, limits, budget)
+
+    def _reach(
+        self,
+        state: State,
+        goal: Goal,
+        actuators: Sequence[Actuator],
+        effects: Effects,
+        limits: Limits,
+        budget: Budget,
+    ) -> Plan:
+        goal = msgspec.structs.replace(goal, sureness=_sureness(self._settings.confidence))
+        found = self._search(state, goal, actuators, effects, limits, budget)
+        why = [_told(each) for each in self._outcomes(state, goal) if each.verdict is not Verdict.MET]
+        best = found.best
+        if best.reached:
+            return self._made(
+                state, goal, found, Purpose.REACH, [*why, f"the cheapest of {found.looked_at} looked at"]
+            )
+        if not best.deeds:
+            why.append("nothing that may be done brings it nearer at a cost that is worth it")
+            return self._made(state, goal, found, Purpose.KEEP, why)
+        short = [_told(each) for each in self._outcomes(best.state, goal) if each.verdict is not Verdict.MET]
+        why.append(f"a compromise: not everything can be met; still short: {'; '.join(short)}")
+        return self._made(state, goal, found, Purpose.COMPROMISE, why)
+
+    def _release(
+        self,
+        state: State,
+        goal: Goal,
+        actuators: Sequence[Actuator],
+        effects: Effects,
+        limits: Limits,
+        budget: Budget,
+    ) -> Plan:
+        settings = self._settings
+        sure = msgspec.structs.replace(
+            goal,
+            objectives=tuple(
+                each.tightened(settings.headroom, _known(state, each.name)) for each in goal.objectives
+            ),
+            sureness=_sureness(settings.release_confidence),
+            gives_back=True,
+        )
+        found = self._search(state, sure, actuators, effects, limits, budget)
+        enough = settings.least_saving * self._prices.of(state)
+        if found.best.deeds and -found.best.cost >= enough:
+            why = [f"all is met with room to spare; {-found.best.cost:.3g} cores' worth is given back"]
+            return self._made(state, goal, found, Purpose.RELEASE, why)
+        if limits.explore:
+            tried = self._try_a_little(state, sure, actuators, effects, limits)
+            if tried is not None:
+                why = ["all is met; a small step down is tried, to learn what it does"]
+                return self._made(state, goal, Found(tried, (), found.looked_at, True), Purpose.RELEASE, why)
+        return self._keep(
+            state, goal, "all is met, and nothing can surely be spared", looked_at=found.looked_at
+        )
+
+    def _try_a_little(
+        self, state: State, goal: Goal, actuators: Sequence[Actuator], effects: Effects, limits: Limits
+    ) -> Way | None:
+        """The smallest single step down that is expected to do no harm, though that is not certain."""
+        hopeful = msgspec.structs.replace(goal, sureness=0.0)
+        problem = Problem(state, hopeful, actuators, effects, limits, self._prices, 0.0)
+        ways = Search(problem, Budget(states=0)).single_steps()
+        saving = [way for way in ways if way.reached and way.cost < 0]
+        return max(saving, key=lambda way: way.cost, default=None)
+
+    def _search(
+        self,
+        state: State,
+        goal: Goal,
+        actuators: Sequence[Actuator],
+        effects: Effects,
+        limits: Limits,
+        budget: Budget,
+    ) -> Found:
+        worth = self._settings.worth * max(self._prices.of(state), 0.1)
+        return Search(Problem(state, goal, actuators, effects, limits, self._prices, worth), budget).run()
+
+    def _safeguards(
+        self, state: State, goal: Goal, actuators: Sequence[Actuator], limits: Limits
+    ) -> Plan | None:
+        deeds: list[Deed] = []
+        for each in actuators:
+            if isinstance(each, Safeguard):
+                deed = each.safeguard(state, limits=limits)
+                if deed is not None and limits.breach(state, deed.after) is None:
+                    deeds.append(deed)
+        if not deeds:
+            return None
+        after = deeds[-1].after
+        return Plan(
+            intent=goal.intent,
+            purpose=Purpose.REACH,
+            deeds=tuple(deeds[-1:]),
+            why=("pods are about to run out of memory: that comes before any objective",),
+            outcomes=self._outcomes(after, goal, before=state),
+            cost=self._prices.of(after) + deeds[-1].disruption,
+            saved=self._prices.of(state) - self._prices.of(after),
+        )
+
+    def _made(self, state: State, goal: Goal, found: Found, purpose: Purpose, why: Sequence[str]) -> Plan:
+        price, best = self._prices.of(state), found.best
+        return Plan(
+            intent=goal.intent,
+            purpose=purpose,
+            deeds=best.deeds,
+            why=tuple(why),
+            outcomes=self._outcomes(best.state, goal, before=state),
+            cost=price + best.cost,
+            saved=-best.cost,
+            utility=1.0 - best.missed / (self._settings.worth * max(price, 0.1)),
+            proven=found.proven,
+            alternatives=tuple(
+                Alternative(
+                    deeds=way.deeds,
+                    outcomes=self._outcomes(way.state, goal, before=state),
+                    cost=price + way.cost,
+                    utility=1.0 - way.missed / (self._settings.worth * max(price, 0.1)),
+                    meets=way.reached,
+                )
+                for way in found.others[:_ALTERNATIVES]
+            ),
+            expanded=found.looked_at,
+        )
+
+    def _keep(self, state: State, goal: Goal, why: str, *, looked_at: int = 0) -> Plan:
+        return Plan(
+            intent=goal.intent,
+            purpose=Purpose.KEEP,
+            why=(why,),
+            outcomes=self._outcomes(state, goal),
+            cost=self._prices.of(state),
+            expanded=looked_at,
+        )
+
+    def _outcomes(self, state: State, goal: Goal, *, before: State | None = None) -> tuple[Outcome, ...]:
+        found = []
+        for each in goal.objectives:
+            value = state.objectives.get(each.name)
+            doubt = exp(goal.sureness * state.spread.get(each.name, 0.0))
+            low, high = (None, None) if value is None else (value / doubt, value * doubt)
+            found.append(
+                Outcome(
+                    objective=each.name,
+                    now=(before or state).objectives.get(each.name),
+                    expected=value,
+                    low=low,
+                    high=high,
+                    wanted=each.value,
+                    verdict=each.verdict(high if each.less_is_better else low),
+                )
+            )
+        return tuple(found)
+
+
+def _told(outcome: Outcome) -> str:
+    return f"{outcome.objective} is {outcome.expected:.4g}, wanted {outcome.wanted:.4g}"
+
+
+def _known(state: State, name: str) -> float:
+    value = state.objectives[name]
+    assert value is not None
+    return value
+
+
+@cache
+def _sureness(confidence: float) -> float:
+    """Standard deviations that a confidence is."""
+    return NormalDist().inv_cdf(confidence)

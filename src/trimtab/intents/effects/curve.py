@@ -1,0 +1,87 @@
+"""The curve of latency against replicas, CPU, memory and load: queueing-shaped, so that few points are enough.
+
+    latency = e^level · (share + (1 - share) · cpu^-speed · queue(busy)) · max(1, need / memory)^knee · e^option
+    busy    = load · demand / (replicas · cpu)
+    queue   = 1 / (1 - busy), and from busy = 0.9 on its power law, which never ends
+
+`share` is what no resource makes faster. One compiled formula with its derivatives serves fitting (many points) and
+planning (one step, thousands of times).
+"""
+
+from __future__ import annotations
+
+from math import exp, log, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Floats = npt.NDArray[np.float64]
+
+LEVEL, SHARE, SPEED, DEMAND, NEED, KNEE, OPTIONS = range(7)
+"""Where parameters stand: share as a logit, all others as logarithms; options from there on, one a name."""
+BUSIEST = 0.9
+
+
+@njit(cache=True, error_model="numpy")
+def height(theta: Floats, at: Floats, cache: int, power: int, slope: Floats) -> Any:
+    """The logarithm of latency at (replicas, cpu, memory, load); its derivatives go into `slope`."""
+    share = 1.0 / (1.0 + exp(-theta[SHARE]))
+    speed, demand = exp(theta[SPEED]), exp(theta[DEMAND])
+    busy = at[3] * demand / (at[0] * at[1])
+    if busy < BUSIEST:
+        queue, steep = 1.0 / (1.0 - busy), busy / (1.0 - busy)
+    else:
+        steep = BUSIEST / (1.0 - BUSIEST)
+        queue = (busy / BUSIEST) ** steep / (1.0 - BUSIEST)
+    work = (1.0 - share) * at[1] ** -speed * queue
+    all_ = share + work
+    slope[:] = 0.0
+    slope[LEVEL] = 1.0
+    slope[SHARE] = (share * (1.0 - share) - work * share) / all_
+    slope[SPEED] = -speed * log(at[1]) * work / all_
+    slope[DEMAND] = steep * work / all_
+    high = theta[LEVEL] + log(all_)
+    need, knee = exp(theta[NEED]), exp(theta[KNEE])
+    if need > at[2]:
+        short = log(need / at[2])
+        high += knee * short
+        slope[NEED] = knee
+        slope[KNEE] = knee * short
+    if cache >= 0:
+        high += theta[cache]
+        slope[cache] += 1.0
+    if power >= 0:
+        high += theta[power]
+        slope[power] += 1.0
+    return high
+
+
+@njit(cache=True, error_model="numpy")
+def heights(theta: Floats, at: Floats, cache: Any, power: Any, slopes: Floats) -> Any:
+    """`height` at many points."""
+    found = np.empty(at.shape[0])
+    for row in range(at.shape[0]):
+        found[row] = height(theta, at[row], cache[row], power[row], slopes[row])
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def difference(
+    theta: Floats, spread: Floats, before: Floats, caches: Any, powers: Any, after: Floats, slopes: Floats
+) -> Any:
+    """How the logarithm moves from one point to another, and its standard deviation.
+
+    What both points share does not make the move unsure: only the difference of the slopes counts.
+    """
+    by = height(theta, after, caches[1], powers[1], slopes[1]) - height(
+        theta, before, caches[0], powers[0], slopes[0]
+    )
+    variance = 0.0
+    for i in range(theta.size):
+        way = slopes[1, i] - slopes[0, i]
+        if way != 0.0:
+            for j in range(theta.size):
+                variance += way * spread[i, j] * (slopes[1, j] - slopes[0, j])
+    return by, sqrt(max(0.0, variance))

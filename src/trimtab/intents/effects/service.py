@@ -1,0 +1,208 @@
+"""Service: what moves a latency: the curve, with parameters that are guessed first and learned from events.
+
+Guessed: of a service of which one measurement is known, 30 % of the latency is what no resource makes faster, and it
+is as busy as its CPU usage tells, or 60 % when that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, isfinite, log
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from trimtab.errors import TrimtabError
+from trimtab.intents.effects import curve
+from trimtab.intents.effects.fitting import NOISE, Floats, fit
+from trimtab.intents.effects.knobs import Knobs, knobs
+from trimtab.intents.effects.model import STILL, Move
+from trimtab.intents.effects.sample import Sample
+from trimtab.intents.state import State
+
+KIND = "service"
+FASTER = {
+    "cache:guaranteed": -0.10,
+    "cache:burstable": -0.06,
+    "cache:besteffort": 0.05,
+    "power:performance": -0.15,
+    "power:balance-performance": -0.08,
+    "power:balance-power": 0.05,
+    "power:power": 0.15,
+}
+"""How options are thought to move the logarithm of a latency, before anything is known."""
+FIXED_SHARE = 0.3
+USUALLY_BUSY = 0.6
+_PARAMETERS = ("level", "share", "speed", "demand", "need", "knee")
+_SPREADS = (1.5, 0.7, 0.25, 0.35, 0.4, 0.3)
+_SPREAD_OF_KNOWN_DEMAND = 0.15
+_SPREAD_OF_OPTION = 0.10
+HALF_LIFE = 14 * 86400.0
+"""Seconds after which an event counts half: services change."""
+
+
+class Service:
+    """A model of one latency."""
+
+    def __init__(
+        self,
+        theta: Floats,
+        covariance: Floats,
+        *,
+        options: Sequence[str],
+        usual_load: float,
+        samples: int,
+        noise: float,
+    ) -> None:
+        self.theta, self.covariance = theta, covariance
+        self.options = {name: curve.OPTIONS + place for place, name in enumerate(options)}
+        self.usual_load, self.samples, self.noise = usual_load, samples, noise
+        self._at = np.empty((2, 4))
+        self._slopes = np.empty((2, theta.size))
+
+    def move(self, before: State, after: State, value: float) -> Move:  # noqa: ARG002 - the curve is in proportion
+        was = knobs(before, usual_load=self.usual_load)
+        would = knobs(after, usual_load=self.usual_load)
+        return STILL if was == would else Move(*self.between(was, would))
+
+    def between(self, was: Knobs, would: Knobs) -> tuple[float, float]:
+        """The move of the logarithm, and its spread."""
+        at, place = self._at, self.options.get
+        at[0] = was[:4]
+        at[1] = would[:4]
+        found: tuple[float, float] = curve.difference(
+            self.theta,
+            self.covariance,
+            at[0],
+            (place(was.cache, -1), place(would.cache, -1)),
+            (place(was.power, -1), place(would.power, -1)),
+            at[1],
+            self._slopes,
+        )
+        return found
+
+    def at(self, where: Knobs) -> float:
+        """The latency that the curve itself has there."""
+        place = self.options.get
+        high = curve.height(
+            self.theta, np.array(where[:4]), place(where.cache, -1), place(where.power, -1), self._slopes[0]
+        )
+        return float(exp(high))
+
+    @classmethod
+    def guess(cls, seen: Sample) -> Self:
+        """What is thought of a service that was measured once."""
+        at = seen.knobs
+        busy_now = USUALLY_BUSY if seen.busy is None else seen.busy
+        work = (1 - FIXED_SHARE) * (1 - busy_now) * at.cpu
+        memory = at.memory if isfinite(at.memory) else 2.0**30
+        theta = [
+            log(seen.value * (FIXED_SHARE + work)),
+            log(FIXED_SHARE / work),
+            0.0,
+            log(busy_now * at.replicas * at.cpu / at.load),
+            log((seen.memory_used or memory / 2) * 1.1),
+            log(2.0),
+            *FASTER.values(),
+        ]
+        spreads = np.array([*_SPREADS, *[_SPREAD_OF_OPTION] * len(FASTER)])
+        if seen.busy is not None:
+            spreads[curve.DEMAND] = _SPREAD_OF_KNOWN_DEMAND
+        return cls(
+            np.array(theta),
+            np.diag(spreads**2),
+            options=tuple(FASTER),
+            usual_load=at.load,
+            samples=0,
+            noise=NOISE,
+        )
+
+    @classmethod
+    def learn(cls, seen: Sequence[Sample], *, now: float) -> Self:
+        """What is thought after these events: guessed at the busiest of them, where most can be told, then fitted."""
+        prior = cls.guess(max(seen, key=_fullness))
+        options = sorted(
+            {*FASTER, *(name for each in seen for name in each.knobs[4:] if name)}, key=_first_known
+        )
+        place = {"": -1, **{name: curve.OPTIONS + at for at, name in enumerate(options)}}
+        theta = np.array([*prior.theta[: curve.OPTIONS], *(FASTER.get(name, 0.0) for name in options)])
+        spreads = np.full(theta.size, _SPREAD_OF_OPTION)
+        spreads[: curve.OPTIONS] = np.sqrt(np.diag(prior.covariance))[: curve.OPTIONS]
+        at = np.array([each.knobs[:4] for each in seen])
+        caches = np.array([place[each.knobs.cache] for each in seen])
+        powers = np.array([place[each.knobs.power] for each in seen])
+        slopes = np.empty((len(seen), theta.size))
+
+        def shape(theta: Floats) -> tuple[Floats, Floats]:
+            return curve.heights(theta, at, caches, powers, slopes), slopes.copy()
+
+        found = fit(
+            shape,
+            np.log([each.value for each in seen]),
+            0.5 ** (np.array([max(0.0, now - each.at) for each in seen]) / HALF_LIFE),
+            prior=theta,
+            spread=spreads,
+        )
+        return cls(
+            found.theta,
+            found.covariance,
+            options=options,
+            usual_load=float(np.median(at[:, 3])),
+            samples=len(seen),
+            noise=found.noise,
+        )
+
+    def data(self) -> dict[str, Any]:
+        names = (*_PARAMETERS, *self.options)
+        return {
+            "model": KIND,
+            "version": 1,
+            "parameters": dict(zip(names, self.theta.tolist(), strict=True)),
+            "covariance": self.covariance.tolist(),
+            "usualLoad": self.usual_load,
+            "samples": self.samples,
+            "noise": self.noise,
+        }
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Self:
+        try:
+            stored = msgspec.convert(data, _Stored)
+        except msgspec.ValidationError as error:
+            raise TrimtabError(f"an effect of model {KIND!r} cannot be read: {error}") from None
+        names = tuple(stored.parameters)
+        theta, covariance = np.array(list(stored.parameters.values())), np.array(stored.covariance)
+        if names[: curve.OPTIONS] != _PARAMETERS or covariance.shape != (theta.size, theta.size):
+            raise TrimtabError(
+                f"an effect of model {KIND!r} cannot be read: its parameters are not {_PARAMETERS}"
+            )
+        if not (np.isfinite(theta).all() and np.isfinite(covariance).all()):
+            raise TrimtabError(
+                f"an effect of model {KIND!r} cannot be read: its parameters are not all numbers"
+            )
+        return cls(
+            theta,
+            covariance,
+            options=names[curve.OPTIONS :],
+            usual_load=stored.usual_load,
+            samples=stored.samples,
+            noise=stored.noise,
+        )
+
+
+class _Stored(msgspec.Struct, rename="camel"):
+    parameters: dict[str, float]
+    covariance: list[list[float]]
+    usual_load: float
+    samples: int = 0
+    noise: float = NOISE
+
+
+def _first_known(name: str) -> tuple[int, str]:
+    """Options that are known beforehand come first, so that parameters keep their place."""
+    return (list(FASTER).index(name) if name in FASTER else len(FASTER), name)
+
+
+def _fullness(sample: Sample) -> float:
+    return sample.knobs.load / (sample.knobs.replicas * sample.knobs.cpu)
