@@ -16,6 +16,7 @@ from harness.build import locked, say
 
 PROOF = {
     "busybox-static": "var/lib/dpkg/info/busybox-static.list",  # there is a dynamic one of the same name
+    "chromium": "usr/bin/chromium",
     "containernetworking-plugins": "usr/lib/cni/ptp",
     "cpio": "usr/bin/cpio",
     "gcc": "usr/bin/gcc",

@@ -1,0 +1,71 @@
+"""From records to HTML: the templates, and what all of them can say."""
+
+from __future__ import annotations
+
+import structlog
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from trimtab import __version__
+from trimtab.errors import TrimtabError
+from trimtab.web.access import Access
+from trimtab.web.board import Board
+from trimtab.web.words import FILTERS
+
+log = structlog.get_logger(__name__)
+
+THEMES = ("light", "dark")
+
+
+class Rendering:
+    def __init__(self, board: Board, access: Access) -> None:
+        self._board = board
+        self._access = access
+        self._templates = Environment(
+            loader=PackageLoader("trimtab.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(FILTERS)
+
+    def page(self, name: str, request: Request, **said: object) -> Response:
+        """A whole page, or a part of one."""
+        theme = request.cookies.get("trimtab-theme", "")
+        session = request.state.session
+        text = self._templates.get_template(name).render(
+            board=self._board,
+            version=__version__,
+            path=request.url.path,
+            theme=theme if theme in THEMES else "",
+            viewer=session.viewer,
+            csrf=session.csrf,
+            can_leave=self._access.asks_for_token,
+            **said,
+        )
+        return HTMLResponse(text)
+
+    def login(self, why: str) -> Response:
+        text = self._templates.get_template("login.html").render(
+            board=self._board, version=__version__, theme="", why=why
+        )
+        return HTMLResponse(text, status_code=403 if why else 200)
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """One clear line: as it is to a script, in a page to a person."""
+        if isinstance(error, HTTPException):
+            code, why = error.status_code, str(error.detail)
+        elif isinstance(error, TrimtabError):
+            code, why = 503, str(error)
+        else:
+            log.error("dashboard.failed", path=request.url.path, exc_info=error)
+            code, why = 500, "the dashboard failed at this; its log says why"
+        if request.headers.get("HX-Request") or "text/html" not in request.headers.get("Accept", ""):
+            return PlainTextResponse(why, status_code=code)
+        text = self._templates.get_template("failed.html").render(
+            board=self._board, version=__version__, theme="", code=code, why=why
+        )
+        return HTMLResponse(text, status_code=code)

@@ -1,0 +1,93 @@
+"""The dashboard on its address, for as long as a block lasts; it leaves signals to the process that it is in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from trimtab.errors import TrimtabError
+from trimtab.operator.values import host_and_port
+
+_GRACE = 1
+"""Seconds that answers under way have at the end; streams never end by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The files of a certificate and its key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach it."""
+    host, _ = host_and_port(address)
+    if host is None:
+        return False
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@asynccontextmanager
+async def serving(
+    application: ASGIApp, address: str, *, certificate: Certificate | None = None
+) -> AsyncIterator[str]:
+    """Serve at this address; what is given is the URL, with the port that was found where any (0) was asked for."""
+    host, port = host_and_port(address)
+    try:
+        found = socket.create_server(
+            (host or "", port), family=socket.AF_INET6 if ":" in (host or "") else socket.AF_INET, backlog=128
+        )
+    except OSError as error:
+        raise TrimtabError(
+            f"--dashboard {address}: cannot be listened on: {error.strerror or error}; name another"
+        ) from None
+    with found:
+        config = uvicorn.Config(
+            application,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE,
+            ssl_certfile=certificate.certificate if certificate else None,
+            ssl_keyfile=certificate.key if certificate else None,
+        )
+        try:
+            config.load()
+        except OSError as error:  # what OpenSSL has to say of a certificate is one too
+            raise TrimtabError(f"--dashboard-certificate: {error.strerror or error}") from None
+        server = _Server(config)
+        running = asyncio.create_task(server.serve(sockets=[found]))
+        try:
+            await server.up.wait()
+            shown = f"[{host}]" if host and ":" in host else host or socket.gethostname()
+            yield f"{'https' if certificate else 'http'}://{shown}:{found.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await running

@@ -1,0 +1,63 @@
+"""Viewers who have come in: a cookie that no script can read, and a second secret that only our own pages know.
+
+Kept in memory alone: a restart asks everybody to come in again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trimtab.web.access import Viewer
+
+COOKIE = "trimtab-session"
+HEADER = "X-CSRF-Token"
+LASTS = 8 * 3600.0
+MOST = 10_000
+"""More at a time are not kept: the oldest goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One viewer, and what their pages show with every act to prove that they are ours."""
+
+    viewer: Viewer
+    csrf: str
+    until: float
+
+
+class Sessions:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[str, Session] = {}
+
+    def of(self, request: Request) -> Session | None:
+        found = self._known.get(request.cookies.get(COOKIE, ""))
+        return found if found and found.until > self._clock() else None
+
+    def begin(self, viewer: Viewer, response: Response, *, secure: bool) -> Session:
+        """A new session; the response takes its cookie along."""
+        number = secrets.token_urlsafe(32)
+        while len(self._known) >= MOST:
+            del self._known[next(iter(self._known))]
+        session = self._known[number] = Session(viewer, secrets.token_urlsafe(32), self._clock() + LASTS)
+        response.set_cookie(
+            COOKIE, number, max_age=int(LASTS), httponly=True, samesite="strict", secure=secure, path="/"
+        )
+        return session
+
+    def end(self, request: Request, response: Response) -> None:
+        self._known.pop(request.cookies.get(COOKIE, ""), None)
+        response.delete_cookie(COOKIE, path="/")
+
+
+def is_ours(request: Request, session: Session) -> bool:
+    """Whether an act comes from a page of ours."""
+    shown = request.headers.get(HEADER, "")
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    return secrets.compare_digest(shown.encode(), session.csrf.encode()) and site == "same-origin"

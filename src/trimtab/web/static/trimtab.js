@@ -1,0 +1,83 @@
+// What pages do beyond HTML: news as they come, keys, the theme, and errors told where people look.
+"use strict";
+(() => {
+  const live = document.getElementById("live"), told = document.getElementById("told");
+  const tell = (state, words) => { if (live.dataset.state !== state) { live.dataset.state = state; live.textContent = words; } };
+
+  // News: every part that wants them asks for itself anew; charts fetch their numbers.
+  let due = 0;
+  const news = new EventSource("/changes");
+  news.onopen = () => tell("live", "live");
+  news.onerror = () => tell("lost", "not connected");
+  news.addEventListener("news", event => {
+    document.body.dispatchEvent(new CustomEvent("news"));
+    document.documentElement.dataset.version = event.data;
+    if (!due) due = setTimeout(() => { due = 0; charts.load().catch(() => {}); }, 1500);
+  });
+  addEventListener("pagehide", () => news.close());
+
+  // Nobody's form is taken from under their hands.
+  document.body.addEventListener("htmx:beforeRequest", event => {
+    const trigger = event.detail.requestConfig.triggeringEvent;
+    if (trigger?.type === "news" && event.detail.target.querySelector("details.act[open]")) event.preventDefault();
+  });
+  document.body.addEventListener("htmx:afterRequest", event => {
+    const { successful, xhr, requestConfig } = event.detail;
+    if (requestConfig.verb !== "post") return;
+    for (const open of document.querySelectorAll("details.act[open]")) open.open = !successful;
+    if (successful) { document.body.dispatchEvent(new CustomEvent("acted")); charts.load().catch(() => {}); }
+    else say(xhr.responseText || "the dashboard does not answer");
+    told.scrollIntoView({ block: "nearest" });
+  });
+  function say(words) {
+    const line = document.createElement("p");
+    line.className = "toast bad";
+    line.textContent = words;
+    told.replaceChildren(line);
+  }
+
+  // Whatever narrows the list begins at its first page again; before htmx hears of it.
+  for (const kind of ["input", "change"])
+    document.addEventListener(kind, event => {
+      const page = document.getElementById("page-number");
+      if (page && event.target.closest("#query")) page.value = "1";
+    }, true);
+
+  // Theme: kept in a cookie, so that the page comes in it.
+  const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  function turn() {
+    const next = dark() ? "light" : "dark";
+    document.documentElement.dataset.theme = next;
+    document.cookie = `trimtab-theme=${next}; path=/; max-age=31536000; samesite=strict`;
+    charts.redraw();
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", charts.redraw);
+  document.getElementById("theme").addEventListener("click", turn);
+
+  // Keys
+  const shortcuts = document.getElementById("shortcuts");
+  document.getElementById("keys").addEventListener("click", () => shortcuts.showModal());
+  const PAGES = { o: "/", w: "/workloads", i: "/intents", n: "/nodes", h: "/history" };
+  let went = 0;
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) {
+      if (event.key === "Escape" && event.target.id === "q") event.target.blur();
+      return;
+    }
+    const go = Date.now() - went < 1500 && PAGES[event.key];
+    if (go) location.assign(go);
+    else if (event.key === "g") went = Date.now();
+    else if (event.key === "t") turn();
+    else if (event.key === "?") shortcuts.showModal();
+    else if (event.key === "/") {
+      const search = document.getElementById("q");
+      if (search) search.focus(); else location.assign("/workloads#q");
+      event.preventDefault();
+    } else if (event.key === "j" || event.key === "k") {
+      const rows = [...document.querySelectorAll("a.row")], here = rows.indexOf(document.activeElement);
+      rows[Math.max(0, Math.min(rows.length - 1, here + (event.key === "j" ? 1 : -1)))]?.focus();
+    }
+  });
+  if (location.hash === "#q") document.getElementById("q")?.focus();
+  charts.load().catch(() => {});
+})();

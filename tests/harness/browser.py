@@ -1,0 +1,59 @@
+"""A real browser: Debian's Chromium, driven by Playwright. Whatever a page does wrong is kept, to be asserted on."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.async_api import Browser, Page, Request, async_playwright
+
+from harness import packages
+
+CHROMIUM = "/usr/bin/chromium"
+
+
+@dataclass
+class Watched:
+    """A page, and what it should not have done."""
+
+    page: Page
+    url: str
+    errors: list[str] = field(default_factory=list)
+    """What it wrote to its console as an error, and exceptions that nobody caught."""
+    strangers: list[str] = field(default_factory=list)
+    """Requests to anywhere but the dashboard."""
+
+    async def visit(self, path: str) -> None:
+        await self.page.goto(self.url + path)
+
+    def _asked(self, request: Request) -> None:
+        if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
+            self.strangers.append(request.url)
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """Chromium without a window."""
+    packages.install("chromium")
+    async with async_playwright() as playwright:
+        found = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield found
+        finally:
+            await found.close()
+
+
+@asynccontextmanager
+async def watched(on: Browser, url: str, **context: Any) -> AsyncIterator[Watched]:
+    """A page of its own, with its own cookies, on the dashboard at this URL."""
+    own = await on.new_context(viewport={"width": 1360, "height": 900}, **context)
+    page = await own.new_page()
+    found = Watched(page, url)
+    page.on("console", lambda said: found.errors.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: found.errors.append(str(error)))
+    page.on("request", found._asked)
+    try:
+        yield found
+    finally:
+        await own.close()

@@ -1,0 +1,151 @@
+"""Every page in a real browser: what people see, do and measure, and that a page does nothing else."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from harness.browser import Watched, watched
+from trimtab.web.access import OwnMachine
+from trimtab.web.application import application
+from trimtab.web.serving import serving
+from trimtab.web.snapshot import SnapshotBoard
+from web.scene import scene
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MANY = 10_000
+SCENE = scene(MANY)
+FIRST = SCENE.workloads[0]
+DETAIL = f"/workloads/{FIRST.namespace}/{FIRST.kind}/{FIRST.name}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def url() -> AsyncIterator[str]:
+    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def opened(browser: Browser, url: str) -> AsyncIterator[Watched]:
+    """A page of which it is seen to that nothing went wrong."""
+    async with watched(browser, url) as found:
+        yield found
+        assert found.errors == []
+        assert found.strangers == []
+
+
+@pytest.mark.parametrize(
+    ("path", "heading", "charts"),
+    [
+        ("/", "Overview", 2),
+        ("/workloads", "Workloads", 0),
+        (DETAIL, FIRST.name, 2),
+        ("/intents", "Intents", 2),
+        ("/nodes", "Nodes", 0),
+        ("/history", "History", 0),
+    ],
+    ids=["overview", "workloads", "workload", "intents", "nodes", "history"],
+)
+async def test_a_page_comes_with_its_charts_and_is_live(
+    opened: Watched, path: str, heading: str, charts: int
+) -> None:
+    await opened.visit(path)
+    page = opened.page
+    await expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+    await expect(page.locator("#live")).to_have_text("live")
+    await expect(page.locator(".uplot")).to_have_count(charts)
+    await expect(page.locator("a[aria-current=page]")).to_have_count(1)
+
+
+async def test_a_search_narrows_ten_thousand_workloads_as_one_types(opened: Watched) -> None:
+    await opened.visit("/workloads")
+    page = opened.page
+    await expect(page.locator("#count")).to_have_text("10,000")
+    await page.get_by_role("searchbox").press_sequentially("ledger data")
+    found = sum(row.name.startswith("ledger") and row.namespace == "data" for row in SCENE.workloads)
+    await expect(page.locator("#count")).to_have_text(f"{found:,}")
+    await expect(page).to_have_url(f"{opened.url}/workloads?q=ledger+data&sort=-saving&page=1")
+
+
+async def test_columns_sort_and_pages_turn(opened: Watched) -> None:
+    await opened.visit("/workloads")
+    page = opened.page
+    await page.get_by_role("button", name="A month").click()
+    dearest = min(SCENE.workloads, key=lambda row: (-row.cost, row.namespace, row.name))
+    await expect(page.locator("a.row").first).to_have_text(dearest.name)
+    await expect(page.locator("th[aria-sort=descending]")).to_contain_text("A month")
+    await page.get_by_role("button", name="After").click()
+    await expect(page.locator(".pager")).to_contain_text("51\u2013100 of 10,000")
+    await page.get_by_label("State").select_option("Reverted")
+    await expect(page.locator(".pager")).to_contain_text("1\u201350 of")
+
+
+async def test_a_chart_is_zoomed_by_mouse_and_by_keys(opened: Watched) -> None:
+    await opened.visit(DETAIL)
+    page = opened.page
+    await expect(page.locator(".uplot")).to_have_count(2)
+    labels = page.locator(".u-legend").first
+    await expect(labels).to_contain_text("recommended")
+    await page.get_by_role("button", name="1 day").click()
+    await expect(page.get_by_role("button", name="1 day")).to_have_attribute("aria-pressed", "true")
+    await page.locator(".canvas").first.focus()
+    await page.keyboard.press("+")
+    await page.keyboard.press("0")
+
+
+async def test_keys_lead_everywhere(opened: Watched) -> None:
+    await opened.visit("/")
+    page = opened.page
+    await page.keyboard.press("Tab")
+    await expect(page.locator(":focus")).to_have_text("Skip to the content")
+    await page.keyboard.press("g")
+    await page.keyboard.press("w")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Workloads")
+    await page.keyboard.press("j")
+    await expect(page.locator(":focus")).to_have_class("row")
+    await page.keyboard.press("/")
+    await expect(page.locator(":focus")).to_have_id("q")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+
+
+async def test_the_theme_is_kept(opened: Watched) -> None:
+    await opened.visit("/")
+    page = opened.page
+    await page.get_by_role("button", name="Light or dark").click()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    await page.reload()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_nothing_is_wider_than_a_phone(browser: Browser, url: str) -> None:
+    async with watched(browser, url) as found:
+        await found.page.set_viewport_size({"width": 390, "height": 844})
+        for path in ("/", "/workloads", DETAIL, "/nodes", "/history"):
+            await found.visit(path)
+            wide = await found.page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 390, path
+
+
+async def test_the_first_load_is_small(opened: Watched) -> None:
+    await opened.visit("/")
+    await expect(opened.page.locator(".uplot")).to_have_count(2)
+    sizes = await opened.page.evaluate(
+        "performance.getEntries().filter(e => e.decodedBodySize).map(e => e.decodedBodySize)"
+    )
+    assert sum(sizes) <= 300_000, "bytes, before they are compressed"
+
+
+async def test_every_control_has_a_name_and_every_table_a_caption(opened: Watched) -> None:
+    for path in ("/", "/workloads", DETAIL, "/intents", "/nodes", "/history"):
+        await opened.visit(path)
+        nameless = await opened.page.evaluate(NAMELESS)
+        assert nameless == [], path
+
+
+NAMELESS = """[...document.querySelectorAll("button, a[href], input:not([type=hidden]), select, table:not(.u-legend), [role=img]")]
+  .filter(e => e.matches("table") ? !e.caption : e.matches("input, select") ? !e.labels.length : !(e.textContent.trim() || e.getAttribute("aria-label")))
+  .map(e => e.outerHTML.slice(0, 120))"""
