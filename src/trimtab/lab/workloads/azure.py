@@ -1,4 +1,8 @@
-"""A fleet; its numbers are first ones, by hand, and not yet fitted."""
+"""Virtual machines as Azure has them: small, little used, and now and then not at all idle.
+
+Sizes are those that were published of Azure in 2017; how usage goes over time is that of other clouds' machines, since
+no usage of Azure's was at hand. `fitted/azure.json` says it exactly, docs/workloads.md shows the fit.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from trimtab.lab.workloads.fleet import Fleet, fitted
 
 
 class Azure(Fleet):
-    """A fleet."""
+    """Azure's machines."""
 
     name = "azure"
     settings_type = fitted("azure")

@@ -1,4 +1,9 @@
-"""A fleet; its numbers are first ones, by hand, and not yet fitted."""
+"""Tasks as Google's Borg has them: nearly all tiny, and a few that take most of everything.
+
+Sizes are those that were published of Borg in 2019, cut off at what one machine has; how usage goes over time is that
+of containers elsewhere, since no usage of Borg's was at hand. `fitted/borg.json` says it exactly, docs/workloads.md
+shows the fit.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from trimtab.lab.workloads.fleet import Fleet, fitted
 
 
 class Borg(Fleet):
-    """A fleet."""
+    """Borg's tasks."""
 
     name = "borg"
     settings_type = fitted("borg")

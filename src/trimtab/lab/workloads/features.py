@@ -1,0 +1,82 @@
+"""What a fleet's series are like, in one number each: how large, how uneven, how they go on, how they come back.
+
+By these a fitted type is held against what it was fitted to. Gaps (NaN) are passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.lab.workloads.draw import DAY
+from trimtab.usage.trace import Floats
+
+MIB = 2.0**20
+BURST = 2.0
+"""A sample is of a burst when it is so many times the series' mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """One number a series; NaN where it cannot be told."""
+
+    mean_cores: Floats
+    peak_ratio: Floats
+    """The highest sample beside the mean."""
+    variability: Floats
+    """Standard deviation beside the mean."""
+    next_step: Floats
+    """Correlation of a sample with the next."""
+    next_day: Floats
+    """Correlation with the sample of a day later."""
+    burst_share: Floats
+    mean_mib: Floats
+    memory_variability: Floats
+    memory_follows: Floats
+    """Correlation of memory with CPU over time."""
+    mib_a_core: Floats
+
+    @classmethod
+    def of(cls, cpu: Floats, memory: Floats, *, step: float) -> Features:
+        """Of arrays [series, steps]."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean, level = _mean(cpu), _mean(memory) / MIB
+            spread, unrest = _deviation(cpu), _deviation(memory)
+            return cls(
+                mean_cores=mean,
+                peak_ratio=np.fmax.reduce(cpu, axis=1) / mean,
+                variability=spread / mean,
+                next_step=_correlation(cpu, cpu, 1),
+                next_day=_correlation(cpu, cpu, round(DAY / step)),
+                burst_share=_mean(np.where(np.isnan(cpu), np.nan, cpu > BURST * mean[:, None])),
+                mean_mib=level,
+                memory_variability=unrest / MIB / level,
+                memory_follows=_correlation(cpu, memory, 0),
+                mib_a_core=level / mean,
+            )
+
+
+def _mean(rows: Floats) -> Floats:
+    counts = np.count_nonzero(~np.isnan(rows), axis=1)
+    means: Floats = np.where(counts > 0, np.nansum(rows, axis=1) / counts, np.nan)
+    return means
+
+
+def _deviation(rows: Floats) -> Floats:
+    deviations: Floats = np.sqrt(_mean((rows - _mean(rows)[:, None]) ** 2))
+    return deviations
+
+
+def _correlation(one: Floats, other: Floats, lag: int) -> Floats:
+    """NaN where the lag is longer than half the time, or one of them never changes."""
+    if 2 * lag > one.shape[1]:
+        return np.full(len(one), np.nan)
+    first = one - _mean(one)[:, None]
+    second = other - _mean(other)[:, None]
+    together = _mean(first[:, : one.shape[1] - lag] * second[:, lag:])
+    apart = _deviation(one) * _deviation(other)
+    found: Floats = np.divide(
+        together, apart, out=np.full(len(one), np.nan), where=apart > 1e-9 * np.abs(_mean(one))
+    )
+    return found
