@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trimtab.node.arbiter.machine import CACHE_SHARES
 from trimtab.node.arbiter.values import Value
 from trimtab.node.arbiter.wishes import Spot
 from trimtab.node.cgroups import Vanished, Version
@@ -61,6 +62,16 @@ class Executor:
     def release(self, *, now: float) -> Done:
         """Restore everything."""
         return self.apply({}, now=now)
+
+    def enlist(self, members: Mapping[str, frozenset[int]]) -> None:
+        """Put processes into classes of resctrl."""
+        for name, processes in members.items():
+            if processes and not self._dry_run and self._surface.can_make(Spot(name, CACHE_SHARES)):
+                self._surface.enlist(name, processes)
+
+    def held(self, spot: Spot) -> Value | None:
+        """What a knob holds now."""
+        return self._surface.read(spot)
 
     # The world without us, for the arbiter.
 

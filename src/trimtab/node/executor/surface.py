@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +90,13 @@ class Surface:
         path = self.file(spot)
         if path is not None and self._is_class(spot) and path.parent.is_dir():
             path.parent.rmdir()
+
+    def enlist(self, name: str, processes: frozenset[int]) -> None:
+        """Put processes into a class; one that ended meanwhile needs none."""
+        tasks = self.resctrl / name / "tasks"
+        for process in sorted(processes - frozenset(map(int, tasks.read_text().split()))):
+            with suppress(ProcessLookupError), tasks.open("r+") as file:
+                file.write(f"{process}\n")
 
     def _is_class(self, spot: Spot) -> bool:
         file = spot.knob.file(self.version)

@@ -1,0 +1,180 @@
+"""A whole round of keeping quality of service: ask every strategy, settle between them, write, evict, and count.
+
+A strategy that fails keeps what it last asked for, so that an error in one of them neither stops the others nor lets
+go of what it held. Evictions go on beside the rounds: an API server that is slow must not hold up the next second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
+from trimtab.kube.client import Client
+from trimtab.kube.errors import KubeError, describe
+from trimtab.node.arbiter import Conflict, Refusal, Spot, Value, admit, consolidate
+from trimtab.node.executor.devices import numbers
+from trimtab.node.executor.executor import Done, Executor
+from trimtab.node.picture import NodeView, Windows
+from trimtab.node.strategies import NOTHING, STRATEGIES, Eviction, NodeStrategy, Plan, Scene
+
+log = structlog.get_logger(__name__)
+
+Evict = Callable[[Eviction], Awaitable[None]]
+"""Sends a pod away; KubeError where that is not possible."""
+
+OFF = NodeQoSPolicySpec()
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round came to."""
+
+    decided: Mapping[Spot, Value]
+    conflicts: tuple[Conflict, ...]
+    refusals: tuple[Refusal, ...]
+    evictions: tuple[Eviction, ...]
+    done: Done
+
+
+def installed() -> dict[str, NodeStrategy]:
+    """Every strategy that there is, new."""
+    return {name: STRATEGIES.type_of(name)() for name in STRATEGIES.names()}
+
+
+def by_eviction_api(client: Client, *, dry_run: bool = False) -> Evict:
+    """Evict as a drain does, so that disruption budgets hold."""
+
+    async def evict(eviction: Eviction) -> None:
+        pod = eviction.pod
+        await client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=dry_run)
+
+    return evict
+
+
+class Tally:
+    """What the enforcer counts."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"trimtab_node_{name}", what, labels, registry=registry)
+
+        self.overruled = counter(
+            "wishes_overruled_total", "Wishes that yielded to a stronger one", "strategy"
+        )
+        self.refused = counter("writes_refused_total", "Values that arbiter or kernel did not take", "knob")
+        self.written = counter("writes_total", "Values written", "knob")
+        self.restored = counter("restored_total", "Knobs that hold again what they held before us", "knob")
+        self.evictions = counter(
+            "evictions_total", "Pods sent away, by strategy and outcome", "strategy", "result"
+        )
+        self.failures = counter("strategy_failures_total", "Rounds that a strategy failed in", "strategy")
+
+
+class Enforcer:
+    """Joins strategies, arbiter and executor."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        strategies: Mapping[str, NodeStrategy],
+        *,
+        evict: Evict,
+        tally: Tally | None = None,
+    ) -> None:
+        self._executor = executor
+        self._strategies = strategies
+        self._evict = evict
+        self._tally = tally or Tally(CollectorRegistry())
+        self._last: dict[str, Plan] = {}
+        self._told: set[str] = set()
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+
+    async def round(
+        self, view: NodeView, windows: Windows, policy: NodeQoSPolicySpec | None, *, now: float
+    ) -> Round:
+        """One second's work. Without a policy every strategy is off, and everything is as before us."""
+        scene = Scene(
+            view=view,
+            windows=windows,
+            policy=policy or OFF,
+            now=now,
+            held=self._executor.held,
+            devices=numbers,
+        )
+        plans = [self._plan(name, strategy, scene) for name, strategy in self._strategies.items()]
+        wishes = [wish for plan in plans for wish in plan.wishes]
+        decided, conflicts = consolidate(wishes, self._executor.value)
+        admitted, refusals = admit(decided, self._executor)
+        done = self._executor.apply(admitted, now=now)
+        for plan in plans:
+            self._executor.enlist(plan.members)
+        evictions = tuple(eviction for plan in plans for eviction in plan.evictions)
+        self._send_away(evictions)
+        found = Round(admitted, tuple(conflicts), tuple(refusals), evictions, done)
+        self._account(found)
+        return found
+
+    def release(self, *, now: float) -> Done:
+        """Leave the node as it was."""
+        done = self._executor.release(now=now)
+        self._count(done)
+        return done
+
+    async def settled(self) -> None:
+        """Once no eviction is under way."""
+        await asyncio.gather(*self._leaving.values())
+
+    def _plan(self, name: str, strategy: NodeStrategy, scene: Scene) -> Plan:
+        try:
+            plan = strategy.plan(scene)
+        except Exception:
+            log.exception("node.strategy_failed", strategy=name)
+            self._tally.failures.labels(name).inc()
+            return Plan(self._last.get(name, NOTHING).wishes)
+        self._last[name] = plan
+        return plan
+
+    def _send_away(self, evictions: tuple[Eviction, ...]) -> None:
+        for eviction in evictions:
+            if eviction.pod.uid not in self._leaving:
+                self._leaving[eviction.pod.uid] = asyncio.create_task(self._send(eviction))
+
+    async def _send(self, eviction: Eviction) -> None:
+        pod = f"{eviction.pod.namespace}/{eviction.pod.name}"
+        try:
+            await self._evict(eviction)
+            result = "evicted"
+            log.info("node.evicted", pod=pod, strategy=eviction.strategy, why=eviction.why)
+        except KubeError as error:
+            result = "refused"
+            log.warning("node.eviction_refused", pod=pod, strategy=eviction.strategy, why=describe(error))
+        finally:
+            self._leaving.pop(eviction.pod.uid)
+        self._tally.evictions.labels(eviction.strategy, result).inc()
+
+    def _account(self, found: Round) -> None:
+        """Count all; tell each trouble once, and again when it has come back."""
+        for conflict in found.conflicts:
+            for wish in conflict.overruled:
+                self._tally.overruled.labels(wish.strategy).inc()
+        for refusal in found.refusals:
+            self._tally.refused.labels(refusal.spot.knob.name).inc()
+        self._count(found.done)
+        trouble = {str(each) for each in (*found.conflicts, *found.refusals)}
+        trouble |= {f"{spot}: {why}" for spot, why in found.done.refused.items()}
+        for each in sorted(trouble - self._told):
+            log.warning("node.trouble", what=each)
+        self._told = trouble
+
+    def _count(self, done: Done) -> None:
+        for spot, _ in done.written:
+            self._tally.written.labels(spot.knob.name).inc()
+        for spot in done.restored:
+            self._tally.restored.labels(spot.knob.name).inc()
+        for spot in done.refused:
+            self._tally.refused.labels(spot.knob.name).inc()

@@ -1,0 +1,165 @@
+"""CPU burst: a latency-sensitive container that hits its limit gets more for a moment instead of being throttled.
+
+Two ways, either or both. The kernel saves unused quota up (`cpu.burst`, of the limit so many percent; no kernel takes
+more than the quota, to which the arbiter cuts it). And the quota is raised while it runs out: by a fifth when throttled, up
+to a ceiling; lowered by a fifth when the shared CPUs are busier than a threshold; held when they are within a tenth of it. A token
+bucket bounds how long a container may live above its limit: it fills while usage is below, and when it is empty the
+quota is what the limit says. A pod's own quota is that of its containers together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy
+from trimtab.node.arbiter import Precedence, Spot, Wish
+from trimtab.node.cgroups import Knob
+from trimtab.node.cgroups.knobs import CPU_BURST, CPU_PERIOD, CPU_QUOTA
+from trimtab.node.picture import (
+    BEST_EFFORT,
+    NODE,
+    ContainerView,
+    Metric,
+    NodeView,
+    PodView,
+    Tier,
+    Windows,
+    container_subject,
+    pod_subject,
+)
+from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
+
+UP, DOWN = 1.2, 0.8
+COOLING = 0.9
+"""From this share of the threshold on, quotas are held."""
+SAVING = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
+RAISING = (CPUBurstPolicy.CFS_QUOTA_BURST_ONLY, CPUBurstPolicy.AUTO)
+
+
+class Pool(Enum):
+    """How busy the CPUs are that latency-sensitive pods share."""
+
+    IDLE = "idle"
+    COOLING = "cooling"
+    OVERLOADED = "overloaded"
+    UNKNOWN = "unknown"
+
+
+def pool(view: NodeView, windows: Windows, threshold_percent: int) -> Pool:
+    """The node without the reserved pods' CPUs; best-effort usage does not count, it gives way."""
+    node = windows.latest(NODE, Metric.CPU)
+    if node is None:
+        return Pool.UNKNOWN
+    reserved = view.of_tier(Tier.LSR)
+    size = len(view.cpus) - sum(pod.resources.cpu_request or 0 for pod in reserved) / 1000
+    gone = sum(windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0 for pod in reserved)
+    used = node - gone - (windows.latest(BEST_EFFORT, Metric.CPU) or 0.0)
+    busy, threshold = (used / size if size > 0 else 1.0), threshold_percent / 100
+    if busy >= threshold:
+        return Pool.OVERLOADED
+    return Pool.COOLING if busy >= threshold * COOLING else Pool.IDLE
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Seconds of percent above the limit that are left to a container."""
+
+    capacity: float
+    tokens: float
+    at: float
+
+    def allows(self, now: float, used_percent: float) -> bool:
+        """Take what was used since the last look above the limit, or give what was not."""
+        spent = (now - self.at) * (used_percent - 100)
+        self.tokens, self.at = min(self.tokens - spent, self.capacity), now
+        return self.tokens > 0
+
+
+@dataclass(slots=True)
+class Raised:
+    """What a container has at the moment."""
+
+    quota: int
+    bucket: Bucket
+
+
+class CpuBurst:
+    """Remembers each container's raised quota and its bucket."""
+
+    name: ClassVar[str] = "cpuburst"
+    settings_type: ClassVar[type[CPUBurst]] = CPUBurst
+
+    def __init__(self) -> None:
+        self._raised: dict[str, Raised] = {}
+
+    def plan(self, scene: Scene) -> Plan:
+        settings = scene.policy.cpu_burst
+        if settings.policy is CPUBurstPolicy.NONE:
+            self._raised.clear()
+            return NOTHING
+        state = pool(scene.view, scene.windows, settings.share_pool_threshold_percent)
+        pods = [pod for pod in scene.view.of_tier(Tier.LS) if not pod.deleting]
+        wishes = [wish for pod in pods for wish in self._of_pod(scene, pod, state)]
+        alive = {container.id for pod in pods for container in pod.containers}
+        self._raised = {key: raised for key, raised in self._raised.items() if key in alive}
+        return Plan(tuple(wishes))
+
+    def _of_pod(self, scene: Scene, pod: PodView, state: Pool) -> list[Wish]:
+        settings = scene.policy.cpu_burst
+        saved = raised = limited = 0
+        wishes: list[Wish] = []
+        for container in pod.containers:
+            limit = container.resources.cpu_limit
+            if not limit:
+                continue
+            period = scene.held_as(int, container.cgroup, CPU_PERIOD) or 100_000
+            base = limit * period // 1000
+            limited += base
+            if settings.policy in SAVING:
+                burst = base * settings.cpu_burst_percent // 100
+                saved += burst
+                wishes.append(self._wish(container.cgroup, CPU_BURST, burst, f"limit {limit} m"))
+            quota = base
+            if settings.policy in RAISING:
+                subject = container_subject(pod.uid, container.name)
+                quota = self._quota(container, subject=subject, base=base, scene=scene, state=state)
+            raised += quota
+            if quota != base:
+                wishes.append(
+                    self._wish(
+                        container.cgroup, CPU_QUOTA, quota, f"limit {limit} m, shared CPUs {state.value}"
+                    )
+                )
+        if pod.resources.cpu_limit:
+            if saved:
+                wishes.append(self._wish(pod.cgroup, CPU_BURST, saved, "its containers together"))
+            if raised != limited:
+                wishes.append(self._wish(pod.cgroup, CPU_QUOTA, raised, "its containers together"))
+        return wishes
+
+    def _quota(self, container: ContainerView, *, subject: str, base: int, scene: Scene, state: Pool) -> int:
+        settings, now = scene.policy.cpu_burst, scene.now
+        seconds = settings.cfs_quota_burst_period_seconds
+        capacity = seconds * (settings.cfs_quota_burst_percent - 100)
+        mine = self._raised.setdefault(container.id, Raised(base, Bucket(capacity, capacity, now)))
+        used = scene.windows.latest(subject, Metric.CPU) or 0.0
+        allowed = seconds < 0 or mine.bucket.allows(now, 1e5 * used / (container.resources.cpu_limit or 1))
+        if not allowed:
+            mine.quota = base
+        elif state is Pool.OVERLOADED:
+            mine.quota = int(mine.quota * DOWN)
+        elif state is Pool.IDLE and scene.windows.latest(subject, Metric.THROTTLED):
+            mine.quota = int(mine.quota * UP)
+        mine.quota = min(max(mine.quota, base), base * settings.cfs_quota_burst_percent // 100)
+        return mine.quota
+
+    def _wish(self, path: str, knob: Knob[int], value: int, why: str) -> Wish:
+        return Wish(
+            spot=Spot(path, knob),
+            value=value,
+            strategy=self.name,
+            why=why,
+            precedence=Precedence.PRIORITY,
+        )

@@ -1,0 +1,79 @@
+"""resctrl: which part of the last-level cache and of the memory bandwidth each tier may use.
+
+A class a tier. Its part of the cache is a run of ways, (1 << ⌈ways · end⌉) - (1 << ⌈ways · start⌉); its bandwidth comes
+in steps of ten percent, rounded up. What the machine has is what the root class may use: without one, nothing is asked
+for. Containers get into their class when they are made, by `hooks`; every ten seconds whoever was missed follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from trimtab.api.nodeqospolicy import CacheShare
+from trimtab.api.nodeqospolicy import Resctrl as Settings
+from trimtab.node.arbiter import Spot, Wish
+from trimtab.node.arbiter.machine import CACHE_SHARES
+from trimtab.node.cgroups.knobs import PROCESSES
+from trimtab.node.picture import Tier
+from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
+
+BANDWIDTH_STEP = 10
+GATHER_SECONDS = 10.0
+
+
+def ways_mask(ways: int, start_percent: int, end_percent: int) -> int:
+    """A run of ways as bits; the kernel takes no empty one."""
+    start, end = -(-ways * start_percent // 100), -(-ways * end_percent // 100)
+    return (1 << max(end, start + 1)) - (1 << start) if start < ways else 1 << (ways - 1)
+
+
+def bandwidth(percent: int) -> int:
+    return -(-percent // BANDWIDTH_STEP) * BANDWIDTH_STEP
+
+
+def shares(root: Mapping[str, int], tier: CacheShare) -> dict[str, int]:
+    """What a tier may use of what the machine has, cache by cache."""
+    return {
+        key: bandwidth(tier.mba_percent)
+        if key.startswith("MB:")
+        else ways_mask(whole.bit_length(), tier.cat_range_start_percent, tier.cat_range_end_percent)
+        for key, whole in root.items()
+        if key.startswith(("MB:", "L3:"))
+    }
+
+
+class Resctrl:
+    """Remembers when it last looked for processes that are in no class yet."""
+
+    name: ClassVar[str] = "resctrl"
+    settings_type: ClassVar[type[Settings]] = Settings
+
+    def __init__(self) -> None:
+        self._gathered: float | None = None
+
+    def plan(self, scene: Scene) -> Plan:
+        settings, root = scene.policy.resctrl, scene.held(Spot("", CACHE_SHARES))
+        if not settings.enable or not isinstance(root, Mapping):
+            self._gathered = None
+            return NOTHING
+        tiers: dict[Tier, CacheShare] = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
+        wishes = tuple(self._wish(tier, share, root) for tier, share in tiers.items())
+        if self._gathered is not None and scene.now - self._gathered < GATHER_SECONDS:
+            return Plan(wishes)
+        self._gathered = scene.now
+        return Plan(wishes, members={tier.value: _processes(scene, tier) for tier in tiers})
+
+    def _wish(self, tier: Tier, share: CacheShare, root: Mapping[str, int]) -> Wish:
+        ways = f"{share.cat_range_start_percent} to {share.cat_range_end_percent} % of the ways"
+        return Wish(
+            spot=Spot(tier.value, CACHE_SHARES),
+            value=shares(root, share),
+            strategy=self.name,
+            why=f"{ways}, {share.mba_percent} % of the bandwidth",
+        )
+
+
+def _processes(scene: Scene, tier: Tier) -> frozenset[int]:
+    cgroups = (container.cgroup for pod in scene.view.of_tier(tier) for container in pod.containers)
+    return frozenset(pid for path in cgroups for pid in scene.held_as(tuple, path, PROCESSES) or ())

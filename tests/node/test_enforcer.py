@@ -1,0 +1,146 @@
+"""Whole rounds over real cgroups: strategies of a test's own, the real arbiter, executor and journal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from harness import UnavailableError
+from harness.kubepods import Kubepods
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, System
+from trimtab.kube.errors import Unreachable
+from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
+from trimtab.node.cgroups import UNLIMITED, QosClass
+from trimtab.node.cgroups.knobs import CPU_QUOTA
+from trimtab.node.executor import Executor, Surface
+from trimtab.node.executor.enforcer import Enforcer, Tally
+from trimtab.node.journal import Journal
+from trimtab.node.picture import Metric, NodeView, PodView, Spread, Tier
+from trimtab.node.strategies import Eviction, Plan, Scene
+
+
+class Unknowing:
+    """Nothing is known of the near past."""
+
+    def latest(self, subject: str, metric: Metric) -> float | None:
+        return None
+
+    def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
+        return None
+
+    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+        return None
+
+
+class Wanting:
+    """Asks for one plan while the policy's system block is on."""
+
+    name: ClassVar[str] = "wanting"
+    settings_type: ClassVar[type[Any]] = System
+
+    def __init__(self, plan: Plan) -> None:
+        self.answer: Plan | Exception = plan
+
+    def plan(self, scene: Scene) -> Plan:
+        if not scene.policy.system.enable:
+            return Plan()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+ON = NodeQoSPolicySpec(system=System(enable=True))
+NODE = NodeView(name="n", cpus=(), memory=1 << 30)
+POD = PodView(
+    uid="u",
+    namespace="ns",
+    name="p",
+    tier=Tier.BE,
+    qos=QosClass.BEST_EFFORT,
+    priority=0,
+    cgroup="c",
+    containers=(),
+)
+
+
+@pytest.fixture
+def kubepods() -> Iterator[Kubepods]:
+    try:
+        making = Kubepods.make()
+        with making as made:
+            yield made
+    except UnavailableError as why:
+        pytest.skip(str(why))
+
+
+class Floor:
+    """An enforcer of given strategies, with what it counted and whom it sent away."""
+
+    def __init__(self, kubepods: Kubepods, folder: Path, **strategies: Wanting) -> None:
+        self.registry = CollectorRegistry()
+        self.surface = Surface(kubepods.hierarchy)
+        self.sent: list[str] = []
+        self.failing = False
+        executor = Executor(self.surface, Journal(folder / "journal", boot="b"))
+        self.enforcer = Enforcer(executor, strategies, evict=self._evict, tally=Tally(self.registry))
+
+    async def _evict(self, eviction: Eviction) -> None:
+        if self.failing:
+            raise Unreachable("the API server is away", sent=False)
+        self.sent.append(eviction.pod.name)
+
+    def counted(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(f"trimtab_node_{name}_total", labels) or 0.0
+
+
+def _quota(path: str, value: int, strategy: str, **more: Any) -> Wish:
+    return Wish(spot=Spot(path, CPU_QUOTA), value=value, strategy=strategy, why="a test", **more)
+
+
+async def test_two_strategies_on_one_knob_are_settled_counted_and_undone(
+    kubepods: Kubepods, tmp_path: Path
+) -> None:
+    _, [path] = kubepods.pod()
+    bold = Wanting(Plan((_quota(path, 90_000, "bold", precedence=Precedence.PRIORITY),)))
+    careful = Wanting(
+        Plan((_quota(path, 50_000, "careful", precedence=Precedence.SAFETY, bound=Bound.AT_MOST),))
+    )
+    floor = Floor(kubepods, tmp_path, bold=bold, careful=careful)
+    for now in range(3):
+        found = await floor.enforcer.round(NODE, Unknowing(), ON, now=float(now))
+        assert [wish.strategy for each in found.conflicts for wish in each.overruled] == ["bold"]
+    assert floor.surface.read(Spot(path, CPU_QUOTA)) == 50_000
+    assert floor.counted("wishes_overruled", strategy="bold") == 3
+    assert floor.counted("writes", knob="cpu.quota") == 1
+    await floor.enforcer.round(NODE, Unknowing(), None, now=3.0)
+    assert floor.surface.read(Spot(path, CPU_QUOTA)) == UNLIMITED
+    assert floor.counted("restored", knob="cpu.quota") == 1
+
+
+async def test_a_strategy_that_fails_keeps_what_it_held_and_stops_nobody(
+    kubepods: Kubepods, tmp_path: Path
+) -> None:
+    _, [one, other] = kubepods.pod(containers=2)
+    failing = Wanting(Plan((_quota(one, 50_000, "failing"),)))
+    sound = Wanting(Plan((_quota(other, 60_000, "sound"),)))
+    floor = Floor(kubepods, tmp_path, failing=failing, sound=sound)
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
+    failing.answer, sound.answer = ValueError("what now"), Plan((_quota(other, 70_000, "sound"),))
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
+    assert [floor.surface.read(Spot(path, CPU_QUOTA)) for path in (one, other)] == [50_000, 70_000]
+    assert floor.counted("strategy_failures", strategy="failing") == 1
+
+
+async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepods, tmp_path: Path) -> None:
+    sending = Wanting(Plan(evictions=(Eviction(POD, "sending", "a test"), Eviction(POD, "sending", "again"))))
+    floor = Floor(kubepods, tmp_path, sending=sending)
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
+    await floor.enforcer.settled()
+    assert floor.sent == ["p"]
+    floor.failing = True
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
+    await floor.enforcer.settled()
+    assert floor.counted("evictions", strategy="sending", result="evicted") == 1
+    assert floor.counted("evictions", strategy="sending", result="refused") == 1

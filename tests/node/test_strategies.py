@@ -1,0 +1,389 @@
+"""Each strategy against numbers worked out by hand."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.api.nodeqospolicy import (
+    BlkIO,
+    BlockIO,
+    CPUBurst,
+    CPUBurstPolicy,
+    CPUEvict,
+    CPUSuppress,
+    CPUSuppressPolicy,
+    MemoryEvict,
+    MemoryProtection,
+    MemoryQoS,
+    NodeQoSPolicySpec,
+    Resctrl,
+    System,
+)
+from trimtab.kube.pods import Resources
+from trimtab.node.arbiter import Spot, Value
+from trimtab.node.arbiter.machine import CACHE_SHARES, MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
+from trimtab.node.cgroups import Knob, QosClass
+from trimtab.node.cgroups.knobs import (
+    CPU_PERIOD,
+    CPU_QUOTA,
+    CPUSET_EFFECTIVE,
+    IO_READ_BPS,
+    IO_WEIGHT,
+    MEMORY_HIGH,
+    MEMORY_LOW,
+    MEMORY_MIN,
+    PROCESSES,
+)
+from trimtab.node.picture import (
+    BEST_EFFORT,
+    NODE,
+    SYSTEM,
+    ContainerView,
+    Cpu,
+    Metric,
+    NodeView,
+    PodView,
+    Spread,
+    Tier,
+    container_subject,
+    pod_subject,
+)
+from trimtab.node.strategies import STRATEGIES, NodeStrategy, Plan, Scene
+from trimtab.node.strategies.cpuburst import Bucket
+from trimtab.node.strategies.cpuset import by_turns
+from trimtab.node.strategies.cpusuppress import next_count, next_quota
+from trimtab.node.strategies.resctrl import bandwidth, ways_mask
+
+MIB = 1 << 20
+BE_CGROUP = "kubepods/besteffort"
+
+
+@dataclass
+class Samples:
+    """What is known of the near past: the same for any window."""
+
+    values: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
+
+    def latest(self, subject: str, metric: Metric) -> float | None:
+        return self.values.get((subject, metric))
+
+    def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
+        return self.values.get((subject, metric))
+
+    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+        return None
+
+
+def _pod(name: str, tier: Tier, *, priority: int = 0, deleting: bool = False, **resources: int) -> PodView:
+    qos = QosClass.BEST_EFFORT if tier is Tier.BE else QosClass.BURSTABLE
+    cgroup = f"kubepods/{qos.value.lower()}/pod{name}"
+    container = ContainerView(
+        name="c", id=f"id-{name}", resources=Resources(**resources), cgroup=f"{cgroup}/c"
+    )
+    return PodView(
+        uid=name,
+        namespace="default",
+        name=name,
+        tier=tier,
+        qos=qos,
+        priority=priority,
+        cgroup=cgroup,
+        containers=(container,),
+        deleting=deleting,
+    )
+
+
+def _node(*pods: PodView, cpus: int = 10, **more: Any) -> NodeView:
+    return NodeView(
+        name="n",
+        cpus=tuple(Cpu(id=n, core=n, socket=0, numa=0) for n in range(cpus)),
+        memory=1000 * MIB,
+        pods=pods,
+        **more,
+    )
+
+
+def _scene(
+    view: NodeView,
+    policy: NodeQoSPolicySpec,
+    samples: Mapping[tuple[str, Metric], float] | None = None,
+    *,
+    now: float = 0.0,
+    held: Mapping[tuple[str, Knob[Any]], Any] | None = None,
+) -> Scene:
+    def look(spot: Spot) -> Value | None:
+        return (held or {}).get((spot.path, spot.knob))
+
+    return Scene(view=view, windows=Samples(samples or {}), policy=policy, now=now, held=look)
+
+
+def _of(plan: Plan) -> dict[tuple[str, str], Value]:
+    return {wish.spot.key: wish.value for wish in plan.wishes}
+
+
+def _new(name: str) -> NodeStrategy:
+    return STRATEGIES.type_of(name)()
+
+
+@pytest.mark.parametrize("name", STRATEGIES.names())
+def test_a_strategy_that_is_off_or_knows_nothing_asks_for_nothing(name: str) -> None:
+    node = _node(_pod("a", Tier.LS, cpu_limit=1000), _pod("b", Tier.BE))
+    assert _new(name).plan(_scene(node, NodeQoSPolicySpec())) == Plan()
+    knowing_nothing = NodeQoSPolicySpec(
+        cpu_suppress=CPUSuppress(enable=True),
+        cpu_evict=CPUEvict(enable=True),
+        memory_evict=MemoryEvict(enable=True),
+        resctrl=Resctrl(enable=True),
+        blkio=BlkIO(enable=True),
+        memory_qos=MemoryQoS(enable=True),
+    )
+    assert _new(name).plan(_scene(node, knowing_nothing)) == Plan()
+
+
+# CPU suppress
+
+LS, BE = _pod("ls", Tier.LS), _pod("be", Tier.BE)
+BY_QUOTA = CPUSuppress(enable=True, policy=CPUSuppressPolicy.CFS_QUOTA)
+
+
+def _suppressed(
+    strategy: NodeStrategy, settings: CPUSuppress, *, used: float, system: float = 1.0, **node: Any
+) -> Value | None:
+    samples = {(pod_subject("ls"), Metric.CPU): used, (SYSTEM, Metric.CPU): system}
+    plan = strategy.plan(_scene(_node(LS, BE, **node), NodeQoSPolicySpec(cpu_suppress=settings), samples))
+    return plan.wishes[0].value if plan.wishes else None
+
+
+@pytest.mark.parametrize(
+    ("settings", "used", "system", "node", "quota"),
+    [
+        pytest.param({}, 2.0, 1.0, {}, 350_000, id="65 % of 10 - 2 - 1 = 3.5 cores"),
+        pytest.param({"threshold_percent": 90}, 2.0, 1.0, {}, 600_000, id="another threshold"),
+        pytest.param({}, 2.0, 0.5, {"allocatable_cpu": 8000}, 250_000, id="2 reserved and not 0.5 used"),
+        pytest.param({}, 9.0, 1.0, {}, 2000, id="never under 2 ms"),
+        pytest.param({"min_percent": 5}, 9.0, 1.0, {}, 50_000, id="the minimum percent"),
+    ],
+)
+def test_best_effort_gets_what_is_safe(
+    settings: dict[str, Any], used: float, system: float, node: dict[str, Any], quota: int
+) -> None:
+    chosen = BY_QUOTA.model_copy(update=settings)
+    assert _suppressed(_new("cpusuppress"), chosen, used=used, system=system, **node) == quota
+
+
+def test_a_quota_falls_at_once_and_rises_by_a_tenth_of_the_node() -> None:
+    strategy = _new("cpusuppress")
+    used = [2.0, 6.0, 2.0, 2.0, 2.0, 2.0, 1.95]
+    quotas = [_suppressed(strategy, BY_QUOTA, used=each) for each in used]
+    assert quotas == [350_000, 2000, 102_000, 202_000, 302_000, 350_000, 350_000]
+
+
+@given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2000, 6_400_000)))
+def test_a_quota_is_never_less_than_the_least_nor_grows_faster_than_allowed(
+    cores: float, last: int | None
+) -> None:
+    quota = next_quota(cores, capacity=64, period=100_000, last=last)
+    assert quota >= 2000
+    assert last is None or quota <= last + 640_000
+
+
+def test_cpus_fall_at_once_and_rise_one_by_one() -> None:
+    strategy, settings = _new("cpusuppress"), CPUSuppress(enable=True)
+    values = [_suppressed(strategy, settings, used=each) for each in (2.0, 6.0, 2.0, 2.0, 2.0)]
+    assert [len(value) for value in values if isinstance(value, frozenset)] == [4, 2, 3, 4, 4]
+
+
+@given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2, 64)))
+def test_there_are_always_two_cpus_and_never_too_many_more(cores: float, last: int | None) -> None:
+    count = next_count(cores, capacity=64, last=last)
+    assert 2 <= count <= 64
+    assert last is None or count <= last + 7
+
+
+def test_what_is_unknown_changes_nothing() -> None:
+    strategy, policy = _new("cpusuppress"), NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
+    assert _suppressed(strategy, BY_QUOTA, used=2.0) == 350_000
+    assert _of(strategy.plan(_scene(_node(LS, BE), policy))) == {(BE_CGROUP, "cpu.quota"): 350_000}
+
+
+def test_a_best_effort_pod_that_lies_elsewhere_is_held_to_the_same() -> None:
+    labelled = replace(BE, cgroup="kubepods/burstable/podbe")
+    samples = {(SYSTEM, Metric.CPU): 1.0}
+    plan = _new("cpusuppress").plan(
+        _scene(_node(labelled), NodeQoSPolicySpec(cpu_suppress=BY_QUOTA), samples)
+    )
+    assert [*_of(plan)] == [(BE_CGROUP, "cpu.quota"), ("kubepods/burstable/podbe", "cpu.quota")]
+
+
+def test_cpus_come_in_whole_cores_and_from_all_numa_nodes_in_turn() -> None:
+    """Two nodes of two cores of two threads, numbered as Linux does: the second threads after all first ones."""
+    cpus = [Cpu(id=n, core=n % 4, socket=n % 4 // 2, numa=n % 4 // 2) for n in range(8)]
+    assert by_turns(cpus) == [1, 5, 3, 7, 0, 4, 2, 6]
+
+
+# CPU burst
+
+BURSTING = _pod("p", Tier.LS, cpu_limit=1000, cpu_request=500)
+CONTAINER = container_subject("p", "c")
+
+
+def _burst(
+    strategy: NodeStrategy, settings: CPUBurst, *, node: float = 1.0, now: float = 0.0, **metrics: float
+) -> dict[tuple[str, str], Value]:
+    samples = {(NODE, Metric.CPU): node} | {
+        (CONTAINER, Metric(name)): value for name, value in metrics.items()
+    }
+    scene = _scene(_node(BURSTING), NodeQoSPolicySpec(cpu_burst=settings), samples, now=now)
+    return _of(strategy.plan(scene))
+
+
+def test_unused_quota_is_saved_up_to_a_multiple_of_the_limit() -> None:
+    settings = CPUBurst(policy=CPUBurstPolicy.CPU_BURST_ONLY)
+    assert _burst(_new("cpuburst"), settings) == {
+        ("kubepods/burstable/podp/c", "cpu.burst"): 1_000_000,
+        ("kubepods/burstable/podp", "cpu.burst"): 1_000_000,
+    }
+
+
+def test_a_throttled_container_is_raised_to_the_ceiling_and_lowered_when_the_pool_is_busy() -> None:
+    strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
+    path = ("kubepods/burstable/podp/c", "cpu.quota")
+    up = [_burst(strategy, settings, throttled=0.5).get(path) for _ in range(7)]
+    assert up == [120_000, 144_000, 172_800, 207_360, 248_832, 298_598, 300_000]
+    assert _burst(strategy, settings, throttled=0.5, node=4.7)[path] == 300_000  # held between 45 and 50 %
+    down = [_burst(strategy, settings, throttled=0.5, node=5.0).get(path) for _ in range(6)]
+    assert down == [240_000, 192_000, 153_600, 122_880, None, None]  # none: what the limit says
+
+
+def test_a_container_that_is_not_throttled_keeps_what_it_has() -> None:
+    strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
+    assert _burst(strategy, settings, throttled=0.0) == {}
+    _burst(strategy, settings, throttled=0.1)
+    assert _burst(strategy, settings, throttled=0.0)["kubepods/burstable/podp", "cpu.quota"] == 120_000
+
+
+def test_the_bucket_ends_a_burst_that_lasts_too_long() -> None:
+    """Ten seconds at the ceiling of 300 % are 2000 tokens: at 200 % they last twenty seconds."""
+    bucket = Bucket(capacity=2000, tokens=2000, at=0.0)
+    assert [bucket.allows(float(now), 200.0) for now in (1, 19, 20, 21)] == [True, True, False, False]
+    assert bucket.allows(31.0, 0.0)  # a hundred a second come back
+    strategy = _new("cpuburst")
+    settings = CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY, cfs_quota_burst_period_seconds=10)
+    burst = [_burst(strategy, settings, now=float(now), throttled=0.5, cpu=2.0) for now in range(0, 25, 4)]
+    assert [bool(each) for each in burst] == [True, True, True, True, True, False, False]
+
+
+# Evictions
+
+
+def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> None:
+    pods = [_pod(name, Tier.BE, priority=n, cpu_request=2000) for n, name in enumerate("abcd")]
+    held: dict[tuple[str, Knob[Any]], Any] = {
+        (BE_CGROUP, CPU_QUOTA): 400_000,
+        (BE_CGROUP, CPU_PERIOD): 100_000,
+        (BE_CGROUP, CPUSET_EFFECTIVE): frozenset(range(10)),
+    }
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True))
+
+    def evicted(strategy: NodeStrategy, used: float, now: float = 0.0) -> list[str]:
+        samples = {(BEST_EFFORT, Metric.CPU): used}
+        plan = strategy.plan(_scene(_node(*pods), policy, samples, held=held, now=now))
+        return [eviction.pod.name for eviction in plan.evictions]
+
+    strategy = _new("cpuevict")
+    assert evicted(strategy, used=3.5) == []  # under 90 % of the 4 cores that they get
+    # They get 4 of 8 cores, 50 %; for 80 % no more than 5 may be asked for, so 3 have to go.
+    assert evicted(strategy, used=3.9) == ["a", "b"]
+    assert evicted(strategy, used=3.9, now=19.0) == []
+    assert evicted(strategy, used=3.9, now=20.0) == ["a", "b"]
+
+
+def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> None:
+    pods = [
+        _pod("important", Tier.BE, priority=9),
+        _pod("small", Tier.BE),
+        _pod("large", Tier.BE),
+        _pod("leaving", Tier.BE, deleting=True),
+    ]
+    used = {"important": 300, "small": 30, "large": 60, "leaving": 10}
+
+    def evicted(strategy: NodeStrategy, node: int, now: float = 0.0) -> list[str]:
+        samples = {(pod_subject(name), Metric.MEMORY): amount * MIB for name, amount in used.items()}
+        samples[NODE, Metric.MEMORY] = node * MIB
+        policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True))
+        return [
+            each.pod.name for each in strategy.plan(_scene(_node(*pods), policy, samples, now=now)).evictions
+        ]
+
+    strategy = _new("memoryevict")
+    assert evicted(strategy, 699) == []
+    assert evicted(strategy, 740) == ["large"]  # 60 to free, of which 10 are on their way
+    assert evicted(strategy, 760, now=3.9) == []
+    assert evicted(strategy, 760, now=4.0) == ["large", "small"]
+
+
+# Memory, cache, disks, watermarks
+
+
+def test_memory_is_protected_and_slowed_by_request_and_limit_in_whole_pages() -> None:
+    pod = _pod("p", Tier.LS, memory_request=10 * MIB + 5, memory_limit=20 * MIB + 5)
+    protection = MemoryProtection(min_limit_percent=50, low_limit_percent=100, throttling_percent=80)
+    policy = NodeQoSPolicySpec(memory_qos=MemoryQoS(enable=True, ls=protection))
+    wishes = _of(_new("memoryqos").plan(_scene(_node(pod), policy)))
+    way = ["kubepods/burstable/podp/c", "kubepods/burstable/podp", "kubepods/burstable", "kubepods"]
+    assert {path: wishes[path, MEMORY_MIN.name] for path in way} == dict.fromkeys(way, 5 * MIB)
+    assert {path: wishes[path, MEMORY_LOW.name] for path in way} == dict.fromkeys(way, 10 * MIB)
+    assert wishes[way[0], MEMORY_HIGH.name] == 18 * MIB
+    assert len(wishes) == 9
+
+
+@pytest.mark.parametrize(
+    ("ways", "start", "end", "mask"),
+    [(11, 0, 100, 0x7FF), (11, 0, 30, 0xF), (20, 0, 30, 0x3F), (12, 50, 100, 0xFC0), (8, 99, 100, 0x80)],
+)
+def test_a_part_of_the_cache_is_a_run_of_ways(ways: int, start: int, end: int, mask: int) -> None:
+    assert ways_mask(ways, start, end) == mask
+
+
+@given(ways=st.integers(1, 32), start=st.integers(0, 99), length=st.integers(1, 100))
+def test_a_mask_is_one_run_within_the_cache(ways: int, start: int, length: int) -> None:
+    mask = ways_mask(ways, start, min(start + length, 100))
+    assert 0 < mask < 1 << ways
+    assert "0" not in f"{mask:b}".rstrip("0")
+
+
+def test_each_tier_has_a_class_and_its_processes_are_gathered_every_ten_seconds() -> None:
+    strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    held: dict[tuple[str, Knob[Any]], Any] = {
+        ("", CACHE_SHARES): {"L3:0": 0x7FF, "MB:0": 100},
+        (f"{BE_CGROUP}/podbe/c", PROCESSES): (7, 8),
+    }
+    plans = [strategy.plan(_scene(_node(LS, BE), policy, held=held, now=now)) for now in (0.0, 5.0, 10.0)]
+    assert _of(plans[0])["BE", CACHE_SHARES.name] == {"L3:0": 0xF, "MB:0": 100}
+    assert _of(plans[0])["LS", CACHE_SHARES.name] == {"L3:0": 0x7FF, "MB:0": 100}
+    assert [dict(plan.members).get("BE") for plan in plans] == [{7, 8}, None, {7, 8}]
+
+
+def test_bandwidth_comes_in_steps_of_ten() -> None:
+    assert [bandwidth(percent) for percent in (1, 10, 11, 95, 100)] == [10, 10, 20, 100, 100]
+
+
+def test_disks_are_throttled_for_the_tier_and_for_each_pod_of_the_others() -> None:
+    disk = BlockIO(name="/dev/sda", read_bps=1000, io_weight_percent=40)
+    policy = NodeQoSPolicySpec(blkio=BlkIO(enable=True, be=(disk,), ls=(disk,)))
+    scene = replace(_scene(_node(LS, BE), policy), devices=lambda block: ("8:0",))
+    wishes = _of(_new("blkio").plan(scene))
+    paths = (BE_CGROUP, "kubepods/burstable/podls")
+    assert {path: wishes[path, IO_READ_BPS.name] for path in paths} == {key: {"8:0": 1000} for key in paths}
+    assert {path: wishes[path, IO_WEIGHT.name] for path in paths} == {key: {"default": 40} for key in paths}
+    assert len(wishes) == 4
+
+
+def test_watermarks_are_in_ten_thousandths_of_the_memory() -> None:
+    policy = NodeQoSPolicySpec(system=System(enable=True))
+    wishes = _of(_new("system").plan(_scene(_node(), policy)))
+    assert wishes == {("", MIN_FREE_KBYTES.name): 10_240, ("", WATERMARK_SCALE_FACTOR.name): 150}
