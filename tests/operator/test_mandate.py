@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from harness.records import folded, policy, workload
+from trimtab.actuation.hold import Hold
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
+from trimtab.kube.pods import Resources
 from trimtab.kube.policies import Policy, policies
 from trimtab.operator.config import Guardrail, OperatorConfig
 from trimtab.operator.mandate import Mandate, Mandates
@@ -76,6 +78,23 @@ def test_a_workload_that_a_vpa_changes_is_left_to_it() -> None:
     assert (
         said == "VerticalPodAutoscaler web changes its pods; with updateMode Off it leaves that to the policy"
     )
+
+
+@pytest.mark.parametrize(
+    ("mode", "sizes", "reason"),
+    [
+        ("Auto", {}, "held by ann: the sale"),
+        ("Recommend", {}, "held by ann: the sale"),
+        ("Recommend", {"web": Resources(100)}, ""),
+        ("Auto", {"web": Resources(100)}, ""),
+    ],
+)
+def test_a_workload_that_somebody_holds_is_left_as_it_is_or_brought_to_what_they_chose(
+    mode: str, sizes: dict[str, Resources], reason: str
+) -> None:
+    hold = Hold(who="ann", why="the sale", sizes=sizes)
+    assert mandate(policy(mode=mode)).withheld(workload(), config(), hold=hold) == reason
+    assert "dryRun" in mandate(policy(mode=mode)).withheld(workload(), config(dryRun=True), hold=hold)
 
 
 def test_the_maximum_of_the_organisation_holds_where_a_policy_states_none() -> None:

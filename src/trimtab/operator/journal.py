@@ -16,6 +16,7 @@ import structlog
 from trimtab.actuation.actuator import Report
 from trimtab.actuation.cluster import Cluster
 from trimtab.actuation.deeds import WriteMarks
+from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import Marks, read_marks
 from trimtab.actuation.sizes import Sizes, said, written
 from trimtab.kube.errors import KubeError, describe
@@ -125,6 +126,8 @@ class LiveJournal:
         now: float,
         why: str = "",
     ) -> HistoryEntry:
+        hold = read_hold(workload.annotations)
+        person = hold if hold and hold.sizes and what != "reverted" else None
         return HistoryEntry(
             timestamp=now,
             cluster=self._name,
@@ -134,8 +137,9 @@ class LiveJournal:
             what=what,
             before={name: written(resources) for name, resources in before.items()},
             after={name: written(resources) for name, resources in after.items()},
-            who=f"policy {mandate.name}",
-            why=why or f"the recommendation of strategy {mandate.sizing.strategy}",
+            who=person.who if person else f"policy {mandate.name}",
+            why=why
+            or (person.why if person else f"the recommendation of strategy {mandate.sizing.strategy}"),
         )
 
     async def _annotate(self, workload: Workload, text: str) -> None:

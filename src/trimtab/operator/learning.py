@@ -88,6 +88,8 @@ class Learning:
         """Why nothing could be read at the last turn; empty when it could."""
         self.heard: float | None = None
         """When usage was last read."""
+        self.present: Usage | None = None
+        """The last read of the present: what each pod used."""
 
     @property
     def source(self) -> Source[Any]:
@@ -275,6 +277,8 @@ class Learning:
         ask = Ask(start=begin, end=last + step, step=step, namespaces=tuple(sorted(namespaces)))
         with self._metrics.metrics_collection_duration.labels(self._source.name).time():
             usage = _possible(await self._source.read(ask), self._machine)
+        if not is_past:
+            self.present = usage
         async with self.lock:
             for cohort in cohorts:
                 await asyncio.to_thread(cohort.take_in, usage, owners, running=None if is_past else running)

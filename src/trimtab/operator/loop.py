@@ -15,6 +15,7 @@ from typing import Protocol
 
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, ResizePod
+from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import Marks, read_marks
 from trimtab.actuation.verdict import Evidence
 from trimtab.api.optimizationpolicy import Mode, WorkloadState
@@ -208,12 +209,15 @@ class SizingLoop:
         self, workload: Workload, pods: list[Pod], assessment: Assessment, mandate: Mandate, now: float
     ) -> Report | None:
         """Bring the workload towards what is recommended, as far as it may be touched."""
-        config = self._orders.config
+        config, hold = self._orders.config, read_hold(workload.annotations)
+        vpa = self._vpas.applied_by(workload.key)
         wish = assessment.wish(
             mandate.strategy(config, now=now),
             resizes_in_place=self._resizes_in_place(),
-            withheld=mandate.withheld(workload, config, vpa=self._vpas.applied_by(workload.key)),
+            withheld=mandate.withheld(workload, config, vpa=vpa, hold=hold),
         )
+        if hold and hold.sizes:
+            wish = hold.asked(wish)
         report = self._actuator.glance(workload, pods, wish, now=int(now))
         if report is None:
             # Only now: to ask how thousands fare that need nothing would be a burden.

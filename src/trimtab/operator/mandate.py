@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
+from trimtab.actuation.hold import Hold
 from trimtab.actuation.windows import next_opening
 from trimtab.api.optimizationpolicy import Bounds, Mode, OptimizationPolicySpec, UpdateStrategy
 from trimtab.api.quantity import Quantity
@@ -58,11 +59,15 @@ class Mandate:
         own = _guardrail(self.policy)
         return (*config.guardrails, Guardrail(name="policy", query=own)) if own else config.guardrails
 
-    def withheld(self, workload: Workload, config: OperatorConfig, *, vpa: str = "") -> str:
+    def withheld(
+        self, workload: Workload, config: OperatorConfig, *, vpa: str = "", hold: Hold | None = None
+    ) -> str:
         """Why nothing may be changed in this workload, whatever is recommended; empty when it may."""
         if config.dry_run:
             return "the operator runs with dryRun"
-        if self.spec.mode is not Mode.AUTO:
+        if hold and not hold.sizes:
+            return str(hold)
+        if self.spec.mode is not Mode.AUTO and not hold:
             return f"the mode is {self.spec.mode}"
         if workload.namespace in config.limits.untouched_namespaces:
             return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"

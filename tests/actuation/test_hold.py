@@ -1,0 +1,40 @@
+"""A person's word on a workload: how it is written, read, and what is wished for by it."""
+
+import pytest
+
+from actuation.builders import wish
+from actuation.world import resources
+from trimtab.actuation.hold import HOLD, Hold, read_hold
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import MaintenanceWindow
+
+
+def test_who_holds_it_and_at_which_size_is_read_as_it_was_written() -> None:
+    hold = Hold(who="ann", why="the sale", at=7, sizes={"web": resources(100, 64)})
+    assert read_hold([(HOLD, hold.written())]) == hold
+
+
+@pytest.mark.parametrize("text", ["until the sale is over", "", "{", '{"who": 1}', '{"sizes": {"web": 3}}'])
+def test_whatever_is_written_by_hand_holds(text: str) -> None:
+    found = read_hold([(HOLD, text)])
+    assert found
+    assert found.by_hand
+    assert found.why == text
+    assert not found.sizes
+
+
+def test_without_the_annotation_nobody_holds_it() -> None:
+    assert read_hold([("trimtab.io/recommendation", "{}")]) is None
+
+
+def test_a_size_of_someones_choice_waits_for_no_window_and_no_interval() -> None:
+    usual = wish(
+        {"web": resources(100, 64)},
+        min_interval=Duration.parse("1h"),
+        windows=(MaintenanceWindow(start="22:00", end="23:00"),),
+    )
+    asked = Hold(who="ann", why="", sizes={"web": resources(300, 64)}).asked(usual)
+    assert asked.sizes == {"web": resources(300, 64)}
+    assert asked.strategy.windows == ()
+    assert asked.strategy.min_interval.seconds == 0
+    assert asked.strategy.canary == usual.strategy.canary
