@@ -1,0 +1,95 @@
+"""CPU of every pod and container, and how often its quota ran out: one small file a cgroup in v2, two in v1."""
+
+from __future__ import annotations
+
+from trimtab.node.cgroups import Cgroup, Hierarchy, Version
+from trimtab.node.cgroups.knobs import CPU_STAT, CPU_USAGE
+from trimtab.node.collectors.files import Meters, OpenFile, all_cgroups
+from trimtab.node.picture import Metric, NodeView
+from trimtab.node.series import Series
+
+PERIOD = 1.0
+_USAGE = b"usage_usec "
+_PERIODS = b"nr_periods "
+
+
+class CpuCollector:
+    """Rates are taken over the time that passed, whatever the period was meant to be."""
+
+    name = "cpu"
+    period = PERIOD
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        kind = _MeterOfV1 if hierarchy.version is Version.V1 else _MeterOfV2
+        self._meters: Meters[_Meter] = Meters(hierarchy, kind, all_cgroups)
+
+    def collect(self, view: NodeView, series: Series) -> None:
+        self._meters.each(view, lambda meter: meter.measure(series))
+
+    def close(self) -> None:
+        self._meters.close()
+
+
+class _Meter:
+    """The counters of one cgroup when it was last looked at."""
+
+    __slots__ = ("_at", "_periods", "_stat", "_subject", "_throttled", "_usage")
+
+    def __init__(self, cgroup: Cgroup, subject: str) -> None:
+        self._subject = subject
+        self._stat = OpenFile.of(cgroup, CPU_STAT)
+        self._at = -1.0
+        self._usage = self._periods = self._throttled = 0
+
+    def counters(self) -> tuple[int, int, int]:
+        """Nanoseconds of CPU, periods, and those of them in which it was throttled."""
+        raise NotImplementedError
+
+    def measure(self, series: Series) -> None:
+        usage, periods, throttled = self.counters()
+        passed = series.now - self._at
+        if self._at >= 0 and passed > 0 and usage >= self._usage:
+            series.add(self._subject, Metric.CPU, (usage - self._usage) / passed * 1e-9, period=PERIOD)
+            went_by = periods - self._periods
+            share = (throttled - self._throttled) / went_by if went_by > 0 else 0.0
+            series.add(self._subject, Metric.THROTTLED, share, period=PERIOD)
+        self._at, self._usage, self._periods, self._throttled = series.now, usage, periods, throttled
+
+    def close(self) -> None:
+        self._stat.close()
+
+
+class _MeterOfV2(_Meter):
+    __slots__ = ()
+
+    def counters(self) -> tuple[int, int, int]:
+        stat = self._stat.read()
+        return int(stat[len(_USAGE) : stat.index(b"\n")]) * 1000, *_throttling(stat)
+
+
+class _MeterOfV1(_Meter):
+    __slots__ = ("_used",)
+
+    def __init__(self, cgroup: Cgroup, subject: str) -> None:
+        super().__init__(cgroup, subject)
+        try:
+            self._used = OpenFile.of(cgroup, CPU_USAGE)
+        except OSError:
+            super().close()
+            raise
+
+    def counters(self) -> tuple[int, int, int]:
+        return int(self._used.read()), *_throttling(self._stat.read())
+
+    def close(self) -> None:
+        super().close()
+        self._used.close()
+
+
+def _throttling(stat: bytes) -> tuple[int, int]:
+    """Both stand side by side in either version; without the controller there is neither."""
+    at = stat.find(_PERIODS)
+    if at < 0:
+        return 0, 0
+    words = stat[at : at + 64].split(None, 4)
+    return int(words[1]), int(words[3])

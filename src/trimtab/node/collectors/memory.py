@@ -1,0 +1,66 @@
+"""Memory of every pod and container: what cannot be had back without swap, and the page cache beside it.
+
+What counts is on the lists of anonymous and unevictable pages. These include shared memory and tmpfs, which `anon`
+alone leaves out, and none twice, as `anon` and `unevictable` together would what is locked.
+"""
+
+from __future__ import annotations
+
+from trimtab.node.cgroups import Cgroup, Hierarchy, Version
+from trimtab.node.cgroups.knobs import MEMORY_STAT
+from trimtab.node.collectors.files import Meters, OpenFile, all_cgroups
+from trimtab.node.picture import Metric, NodeView
+from trimtab.node.series import Series
+
+PERIOD = 1.0
+
+_V2 = (b"\ninactive_anon ", b"\nactive_anon ", b"\nunevictable ", b"\nfile ", b"\nshmem ")
+_V1 = (
+    b"\ntotal_inactive_anon ",
+    b"\ntotal_active_anon ",
+    b"\ntotal_unevictable ",
+    b"\ntotal_cache ",
+    b"\ntotal_shmem ",
+)
+
+
+class MemoryCollector:
+    """One file a cgroup, in either version; in v1 its lines for all that lies below."""
+
+    name = "memory"
+    period = PERIOD
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self._keys = _V1 if hierarchy.version is Version.V1 else _V2
+        self._meters: Meters[_Meter] = Meters(hierarchy, _Meter, all_cgroups)
+
+    def collect(self, view: NodeView, series: Series) -> None:
+        keys = self._keys
+        self._meters.each(view, lambda meter: meter.measure(series, keys))
+
+    def close(self) -> None:
+        self._meters.close()
+
+
+class _Meter:
+    __slots__ = ("_stat", "_subject")
+
+    def __init__(self, cgroup: Cgroup, subject: str) -> None:
+        self._subject = subject
+        self._stat = OpenFile.of(cgroup, MEMORY_STAT)
+
+    def measure(self, series: Series, keys: tuple[bytes, ...]) -> None:
+        inactive, active, unevictable, cache, shared = _amounts(self._stat.read(), keys)
+        series.add(self._subject, Metric.MEMORY, inactive + active + unevictable, period=PERIOD)
+        series.add(self._subject, Metric.PAGE_CACHE, max(0, cache - shared), period=PERIOD)
+
+    def close(self) -> None:
+        self._stat.close()
+
+
+def _amounts(stat: bytes, keys: tuple[bytes, ...]) -> list[int]:
+    found = []
+    for key in keys:
+        at = stat.index(key) + len(key)
+        found.append(int(stat[at : stat.index(b"\n", at)]))
+    return found

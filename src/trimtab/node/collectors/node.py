@@ -1,0 +1,74 @@
+"""The node as a whole, and what the rest of it is without its pods: from /proc, and from what was just measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trimtab.node.collectors.files import PODS, OpenFile
+from trimtab.node.picture import NODE, SYSTEM, Metric, NodeView, Tier, pod_subject, tier_subject
+from trimtab.node.series import Series
+
+PERIOD = 1.0
+
+
+class NodeCollector:
+    """CPU and memory of the node."""
+
+    name = "node"
+    period = PERIOD
+
+    def __init__(self, proc: Path) -> None:
+        self._tick = 1.0 / os.sysconf("SC_CLK_TCK")
+        self._stat = OpenFile(proc / "stat")
+        self._meminfo = OpenFile(proc / "meminfo")
+        self._at = -1.0
+        self._busy = 0
+
+    def collect(self, view: NodeView, series: Series) -> None:  # noqa: ARG002 - as every collector
+        busy = _busy(self._stat.read())
+        passed = series.now - self._at
+        if self._at >= 0 and passed > 0:
+            series.add(NODE, Metric.CPU, max(0, busy - self._busy) * self._tick / passed, period=PERIOD)
+        self._at, self._busy = series.now, busy
+        used, cache = _memory(self._meminfo.read())
+        series.add(NODE, Metric.MEMORY, used, period=PERIOD)
+        series.add(NODE, Metric.PAGE_CACHE, cache, period=PERIOD)
+
+    def close(self) -> None:
+        self._stat.close()
+        self._meminfo.close()
+
+
+class RemainderCollector:
+    """What tiers use together, and what the node uses without its pods. Runs after those that it adds up."""
+
+    name = "remainder"
+    period = PERIOD
+
+    def collect(self, view: NodeView, series: Series) -> None:
+        for metric in (Metric.CPU, Metric.MEMORY):
+            sums = dict.fromkeys(Tier, 0.0)
+            for pod in view.pods:
+                sums[pod.tier] += series.latest(pod_subject(pod.uid), metric) or 0.0
+            for tier, total in sums.items():
+                series.add(tier_subject(tier), metric, total, period=PERIOD)
+            node, pods = series.latest(NODE, metric), series.latest(PODS, metric)
+            if node is not None and pods is not None:
+                series.add(SYSTEM, metric, max(0.0, node - pods), period=PERIOD)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def _busy(stat: bytes) -> int:
+    """Ticks of user, nice, system, irq and softirq; a guest's are in user already."""
+    words = stat[: stat.index(b"\n")].split()
+    return int(words[1]) + int(words[2]) + int(words[3]) + int(words[6]) + int(words[7])
+
+
+def _memory(meminfo: bytes) -> tuple[int, int]:
+    """Bytes that are not available, and bytes of page cache without shared memory."""
+    kib = {line[0]: int(line[1]) for text in meminfo.splitlines() if len(line := text.split()) > 1}
+    cache = kib.get(b"Cached:", 0) + kib.get(b"Buffers:", 0) - kib.get(b"Shmem:", 0)
+    return (kib[b"MemTotal:"] - kib[b"MemAvailable:"]) << 10, max(0, cache) << 10

@@ -1,0 +1,59 @@
+"""How long tasks waited for CPU, memory and devices (PSI): of the node, and of pods and containers in v2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from trimtab.node.cgroups import Hierarchy, Vanished
+from trimtab.node.cgroups.knobs import CPU_PRESSURE, IO_PRESSURE, MEMORY_PRESSURE
+from trimtab.node.collectors.files import all_cgroups
+from trimtab.node.picture import NODE, Metric, NodeView
+from trimtab.node.series import Series
+
+PERIOD = 10.0
+
+_OF = {
+    CPU_PRESSURE: (Metric.CPU_PRESSURE, None),
+    MEMORY_PRESSURE: (Metric.MEMORY_PRESSURE, Metric.MEMORY_PRESSURE_FULL),
+    IO_PRESSURE: (Metric.IO_PRESSURE, Metric.IO_PRESSURE_FULL),
+}
+_FILES: Final = {CPU_PRESSURE: "cpu", MEMORY_PRESSURE: "memory", IO_PRESSURE: "io"}
+
+
+class PressureCollector:
+    """Opens its files each time: three a cgroup held open would be more than all others together."""
+
+    name = "pressure"
+    period = PERIOD
+
+    def __init__(self, hierarchy: Hierarchy, proc: Path) -> None:
+        self._hierarchy = hierarchy
+        self._proc = proc / "pressure"
+
+    def collect(self, view: NodeView, series: Series) -> None:
+        for knob, metrics in _OF.items():
+            with suppress(OSError):  # a kernel without PSI, or one that has it switched off
+                _add(series, NODE, metrics, (self._proc / _FILES[knob]).read_text())
+            if knob.file(self._hierarchy.version) is None:
+                continue
+            for path, subject in all_cgroups(view):
+                with suppress(OSError, Vanished):
+                    _add(series, subject, metrics, self._hierarchy.cgroup(path).text(knob))
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def _add(series: Series, subject: str, metrics: tuple[Metric, Metric | None], text: str) -> None:
+    for metric, share in zip(metrics, _shares(text), strict=False):
+        if metric is not None:
+            series.add(subject, metric, share, period=PERIOD)
+
+
+def _shares(text: str) -> Iterator[float]:
+    """The averages over ten seconds of the lines `some` and `full`, 0 to 1."""
+    for line in text.splitlines():
+        yield float(line.split()[1].removeprefix("avg10=")) / 100

@@ -1,0 +1,72 @@
+"""How long tasks waited in run queues: all of the node's, and those of latency-sensitive containers.
+
+It is what a container suffers when others take its CPU, before any quota is reached. The scheduler counts it for each
+CPU, where the kernel was built so, and for each thread. Each thread has a file: only those that matter are read, and a
+container with very many is left out rather than guessed at.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trimtab.node.cgroups import Hierarchy, Version
+from trimtab.node.picture import NODE, Metric, NodeView, Tier, container_subject
+from trimtab.node.series import Series
+
+PERIOD = 10.0
+MOST_THREADS = 128
+_OF_CPU, _OF_THREAD = 8, 1
+"""Which word is the nanoseconds that tasks waited."""
+
+
+class RunDelayCollector:
+    """Sums what each thread waited since the last look; one that is new or gone counts from the next, or not."""
+
+    name = "run_delay"
+    period = PERIOD
+
+    def __init__(self, hierarchy: Hierarchy, proc: Path) -> None:
+        self._hierarchy = hierarchy
+        self._file = "tasks" if hierarchy.version is Version.V1 else "cgroup.threads"
+        self._proc = proc
+        self._at = 0.0
+        self._delays: dict[str, dict[str, int]] = {}
+
+    def collect(self, view: NodeView, series: Series) -> None:
+        found = {NODE: self._cpus()} | {
+            container_subject(pod.uid, container.name): self._threads(container.cgroup)
+            for pod in view.of_tier(Tier.LSR, Tier.LS)
+            for container in pod.containers
+        }
+        passed = series.now - self._at
+        for subject, delays in found.items():
+            before = self._delays.get(subject)
+            if before and passed > 0:
+                waited = sum(delay - before[one] for one, delay in delays.items() if one in before)
+                series.add(subject, Metric.RUN_DELAY, max(0, waited) * 1e-9 / passed, period=PERIOD)
+        self._delays, self._at = found, series.now
+
+    def close(self) -> None:
+        self._delays.clear()
+
+    def _cpus(self) -> dict[str, int]:
+        try:
+            lines = (self._proc / "schedstat").read_text().splitlines()
+        except OSError:
+            return {}
+        words = [line.split() for line in lines if line.startswith("cpu")]
+        return {each[0]: int(each[_OF_CPU]) for each in words}
+
+    def _threads(self, path: str) -> dict[str, int]:
+        """What each thread waited so far; nothing when the container is gone or has too many."""
+        try:
+            threads = (self._hierarchy.folder(path, "cpu") / self._file).read_text().split()
+        except OSError:
+            return {}
+        found: dict[str, int] = {}
+        for thread in threads if len(threads) <= MOST_THREADS else ():
+            try:
+                found[thread] = int((self._proc / thread / "schedstat").read_text().split()[_OF_THREAD])
+            except (OSError, IndexError):
+                continue  # it ended
+        return found

@@ -1,0 +1,5 @@
+"""What a kernel need not have."""
+
+
+class Unsupported(Exception):
+    """This kernel or processor cannot tell; asking again is of no use."""

@@ -1,0 +1,54 @@
+"""Collectors against a real cgroup v2 kernel."""
+
+import os
+from pathlib import Path
+
+from harness import measured
+from harness.kubepods import Kubepods
+from harness.pictured import node_view, pod_view
+from trimtab.node.collectors.cpi import CpiCollector
+from trimtab.node.collectors.pressure import PressureCollector
+from trimtab.node.collectors.rundelay import RunDelayCollector
+from trimtab.node.picture import NODE, Metric, container_subject
+from trimtab.node.series import Series
+
+CLOCK, SWITCHES = (1, 0), (1, 3)
+"""Events that the kernel counts itself: an emulated processor has no counters of its own."""
+
+
+def test_cpu_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
+    measured.cpu_is_what_the_kernel_counted(kubepods)
+
+
+def test_memory_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
+    measured.memory_is_what_the_kernel_counted(kubepods, Path("/tmp/shared"))
+
+
+def test_a_pod_may_vanish_under_the_reader(kubepods: Kubepods) -> None:
+    measured.a_pod_may_vanish_under_the_reader(kubepods)
+
+
+def test_a_container_that_waits_is_seen_to_wait_and_its_counters_count(kubepods: Kubepods) -> None:
+    cgroup, [path] = kubepods.pod()
+    burners = [kubepods.run(path) for _ in range(4)]  # on two CPUs
+    pod = pod_view(cgroup, [path])
+    view, subject, series = node_view(kubepods, pod), container_subject(pod.uid, "c0"), Series(now=100.0)
+    delay = RunDelayCollector(kubepods.hierarchy, measured.PROC)
+    cpi = CpiCollector(kubepods.hierarchy, (CLOCK, SWITCHES))
+    delay.collect(view, series)
+    cpi.collect(view, series)
+    threads = [measured.PROC / str(burner.pid) / "schedstat" for burner in burners]
+    measured.until(lambda: all(int(thread.read_text().split()[2]) > 20 for thread in threads))
+    series.now = 110.0
+    delay.collect(view, series)
+    cpi.collect(view, series)
+    PressureCollector(kubepods.hierarchy, measured.PROC).collect(view, series)
+    assert (series.latest(subject, Metric.RUN_DELAY) or 0) > 0
+    assert (series.latest(NODE, Metric.RUN_DELAY) or 0) > 0
+    assert (series.latest(subject, Metric.CPI) or 0) > 0
+    for metric in (Metric.CPU_PRESSURE, Metric.MEMORY_PRESSURE, Metric.IO_PRESSURE_FULL):
+        assert series.latest(subject, metric) is not None
+        assert series.latest(NODE, metric) is not None
+    cpi.close()
+    held = [os.fspath(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [name for name in held if "perf_event" in name]
