@@ -11,7 +11,7 @@ import platform
 import subprocess
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import packages
@@ -19,48 +19,59 @@ from harness import packages
 BUSYBOX = "busybox:1"
 PAUSE = "localhost/pause:1"
 
+Content = bytes | str | Path
+
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """What goes into an image: a path within it to its content, or to the target of a symbolic link."""
+    """What goes into an image: a path within it to its content, to a file of this machine, or to what a link points to."""
 
     tag: str
-    files: Mapping[str, bytes | str]
+    files: Mapping[str, Content]
     entrypoint: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": "/bin"})
 
     def write(self, archive: Path) -> None:
         """Write it in the form of `docker save`."""
-        layer = _tar(self.files)
-        digest = hashlib.sha256(layer).hexdigest()
+        layer = archive.with_suffix(".layer")
+        _tar(self.files, layer)
+        with layer.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
         config = {
             "architecture": _ARCHITECTURES[platform.machine()],
             "os": "linux",
-            "config": {"Entrypoint": self.entrypoint, "Env": ["PATH=/bin"]},
+            "config": {
+                "Entrypoint": self.entrypoint,
+                "Env": [f"{name}={value}" for name, value in self.environment.items()],
+            },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
         parts = {"Config": "config.json", "RepoTags": [self.tag], "Layers": ["layer.tar"]}
-        contents = {
+        contents: dict[str, Content] = {
             "config.json": json.dumps(config).encode(),
             "layer.tar": layer,
             "manifest.json": json.dumps([parts]).encode(),
         }
-        archive.write_bytes(_tar(contents))
+        _tar(contents, archive)
+        layer.unlink()
 
 
-def _tar(files: Mapping[str, bytes | str]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
+def _tar(files: Mapping[str, Content], archive: Path) -> None:
+    with tarfile.open(archive, mode="w") as tar:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
             if isinstance(content, str):
                 entry.type, entry.linkname = tarfile.SYMTYPE, content
                 tar.addfile(entry)
+            elif isinstance(content, Path):
+                entry.size, entry.mode = content.stat().st_size, 0o755
+                with content.open("rb") as file:
+                    tar.addfile(entry, file)
             else:
                 entry.size, entry.mode = len(content), 0o755
                 tar.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
 
 
 def busybox() -> Image:
@@ -68,7 +79,7 @@ def busybox() -> Image:
     packages.install("busybox-static")
     program = Path("/bin/busybox")
     listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
-    files: dict[str, bytes | str] = {f"bin/{name}": "busybox" for name in listed.stdout.split()}
+    files: dict[str, Content] = {f"bin/{name}": "busybox" for name in listed.stdout.split()}
     files["bin/busybox"] = program.read_bytes()
     return Image(tag=BUSYBOX, files=files, entrypoint=("/bin/sh",))
 

@@ -1,0 +1,31 @@
+{{/* A plain manifest of deploy/, in the namespace of the release. */}}
+{{- define "trimtab.manifest" -}}
+{{ .root.Files.Get (printf "files/%s" .file) | replace "trimtab-system" .root.Release.Namespace }}
+{{- end -}}
+
+{{- define "trimtab.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{/* What a pod has by the values: image, resources, variables, and where it may run. Takes root, values, workload. */}}
+{{- define "trimtab.adjusted" -}}
+{{- $pod := .workload.spec.template.spec -}}
+{{- $container := index $pod.containers 0 -}}
+{{- $_ := set $container "image" (include "trimtab.image" .root) -}}
+{{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy -}}
+{{- $_ := set $container "resources" .values.resources -}}
+{{- with .values.env }}{{ $_ := set $container "env" (concat ($container.env | default list) .) }}{{ end -}}
+{{- with .root.Values.image.pullSecrets }}
+{{- $names := list -}}
+{{- range . }}{{ $names = append $names (dict "name" .) }}{{ end -}}
+{{- $_ := set $pod "imagePullSecrets" $names -}}
+{{- end -}}
+{{- if .values.hostNetwork }}{{ $_ := set $pod "hostNetwork" true }}{{ $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" }}{{ end -}}
+{{- range $name := list "nodeSelector" "tolerations" "affinity" -}}
+{{- with index $.values $name }}{{ $_ := set $pod $name . }}{{ end -}}
+{{- end -}}
+{{- with .values.podAnnotations }}
+{{- $_ := set $.workload.spec.template.metadata "annotations" (merge (dict) . ($.workload.spec.template.metadata.annotations | default dict)) -}}
+{{- end -}}
+{{- toYaml .workload -}}
+{{- end -}}

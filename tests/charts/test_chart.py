@@ -1,0 +1,151 @@
+"""The Helm chart: what it renders, what it refuses, and that it comes, changes and goes without a trace."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+import yaml
+
+from harness.cluster import Cluster
+from harness.helm import CHART, Helm, Refused, inventory
+from harness.process import wait_for
+from trimtab import __version__
+from trimtab.kube.rights import RIGHTS
+from trimtab.operator.layers import configuration
+
+
+@pytest.fixture
+def helm(cluster: Cluster) -> Iterator[Helm]:
+    helm = Helm(cluster, f"chart-{secrets.token_hex(4)}")
+    yield helm
+    with suppress(Refused):
+        helm.uninstall()
+    with suppress(HTTPError):
+        cluster.call("DELETE", f"/api/v1/namespaces/{helm.namespace}")
+
+
+def one(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (only,) = [each for each in found if each["kind"] == kind]
+    return only
+
+
+def test_it_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == chart["version"] == __version__
+
+
+def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
+    helm.lint()
+
+
+def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
+    found = helm.rendered("serviceMonitor.enabled=true", "grafana.dashboard=true")
+    assert {each["metadata"].get("namespace", helm.namespace) for each in found} == {helm.namespace}
+    binding = one(found, "ClusterRoleBinding")
+    assert binding["subjects"][0]["namespace"] == helm.namespace
+    for each in found:
+        for webhook in each.get("webhooks", ()):
+            assert webhook["clientConfig"]["service"]["namespace"] == helm.namespace
+
+
+def test_the_rights_are_exactly_those_that_the_code_asks_for(helm: Helm) -> None:
+    role = one(helm.rendered(), "ClusterRole")
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    asked = {
+        (right.group, right.resource, verb)
+        for right in RIGHTS["operator"]
+        if not right.home
+        for verb in right.verbs
+    }
+    assert granted == asked
+
+
+def test_values_reach_the_operator(helm: Helm) -> None:
+    found = helm.rendered(
+        "image.repository=registry.example/trimtab",
+        "image.tag=v7",
+        "image.pullSecrets={mine}",
+        "operator.replicas=3",
+        "operator.config.dryRun=true",
+        "operator.resources.limits.memory=1Gi",
+        "operator.nodeSelector.disk=fast",
+        "operator.podAnnotations.team=platform",
+        "operator.env[0].name=TRIMTAB_DRY_RUN",
+        "operator.hostNetwork=true",
+    )
+    spec = one(found, "Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    assert spec["replicas"] == 3
+    assert spec["template"]["metadata"]["annotations"] == {"team": "platform"}
+    assert pod["nodeSelector"] == {"disk": "fast"}
+    assert pod["imagePullSecrets"] == [{"name": "mine"}]
+    assert pod["hostNetwork"]
+    (container,) = pod["containers"]
+    assert container["image"] == "registry.example/trimtab:v7"
+    assert container["resources"]["limits"]["memory"] == "1Gi"
+    assert {"name": "TRIMTAB_DRY_RUN"} in container["env"]
+    config = one(found, "ConfigMap")["data"]["config.yaml"]
+    read = configuration(text=config, origin="config.yaml", environment={})
+    assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
+
+
+@pytest.mark.parametrize(
+    ("off", "kind"),
+    [
+        ("operator.webhook", "ValidatingWebhookConfiguration"),
+        ("operator.disruptionBudget", "PodDisruptionBudget"),
+        ("operator.networkPolicy", "NetworkPolicy"),
+        ("operator.enabled", "Deployment"),
+        ("crds.install", "CustomResourceDefinition"),
+    ],
+)
+def test_what_is_not_wanted_is_left_out(helm: Helm, off: str, kind: str) -> None:
+    assert kind in {each["kind"] for each in helm.rendered()}
+    assert kind not in {each["kind"] for each in helm.rendered(f"{off}=false")}
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("operator.replicas=0", "replicas"),
+        ("operater.replicas=2", "operater"),
+        ("image.pullPolicy=Perhaps", "pullPolicy"),
+        ("serviceMonitor.interval=often", "interval"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: Helm, value: str, named: str) -> None:
+    with pytest.raises(Refused, match=named):
+        helm.rendered(value)
+
+
+def test_it_comes_changes_and_goes_and_leaves_nothing_behind(cluster: Cluster, helm: Helm) -> None:
+    had_kinds = cluster.has("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/intents.trimtab.io")
+    kinds = f"crds.install={'false' if had_kinds else 'true'}"  # another test's may be there
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": helm.namespace}})
+    wait_for(lambda: "default" in cluster.kubectl("get", "sa", "-n", helm.namespace), what="its account")
+    before = inventory(cluster)
+    helm.install(kinds, "operator.webhook=false", "operator.replicas=1")
+    assert len(inventory(cluster) - before) >= 9
+    helm.upgrade(kinds, "operator.webhook=false", "operator.replicas=2", "operator.networkPolicy=false")
+    where = ("--namespace", helm.namespace, "--output=name")
+    assert cluster.kubectl("get", "networkpolicies", *where) == ""
+    deployment = cluster.call(
+        "GET", f"/apis/apps/v1/namespaces/{helm.namespace}/deployments/trimtab-operator"
+    )
+    assert deployment["spec"]["replicas"] == 2
+    helm.uninstall()
+    wait_for(lambda: not _of_ours(inventory(cluster) - before, helm), what="nothing to be left", timeout=120)
+
+
+def _of_ours(left: set[str], helm: Helm) -> set[str]:
+    """Other tests share the cluster: what is ours is in our namespace, or has our name."""
+    return {name for name in left if f"/{helm.namespace}/" in name or "trimtab-operator" in name}

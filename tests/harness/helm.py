@@ -1,0 +1,79 @@
+"""Helm itself, and what is in a cluster before and after it."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness import build
+from harness.cluster import Cluster
+
+CHART = Path(__file__).parents[2] / "charts" / "trimtab"
+_COMES_AND_GOES = {"events", "events.events.k8s.io", "leases.coordination.k8s.io"}
+
+
+class Refused(Exception):
+    """Helm does not take these values, or the cluster does not take what they make."""
+
+
+class Helm:
+    """`helm install trimtab charts/trimtab`, and what follows it, in one namespace of a cluster."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self.namespace = namespace
+        self._program = build.HELM.built() / "helm"
+
+    def install(self, *values: str) -> None:
+        self._run("install", "trimtab", str(CHART), "--create-namespace", *_given(values))
+
+    def upgrade(self, *values: str) -> None:
+        self._run("upgrade", "trimtab", str(CHART), *_given(values))
+
+    def uninstall(self) -> None:
+        self._run("uninstall", "trimtab", "--wait")
+
+    def lint(self) -> None:
+        self._run("lint", "--strict", str(CHART))
+
+    def rendered(self, *values: str) -> list[dict[str, Any]]:
+        """The objects that the chart makes of these values, in no order."""
+        said = self._run("template", "trimtab", str(CHART), *_given(values))
+        return [found for found in yaml.safe_load_all(said) if found]
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [
+                self._program,
+                "--namespace",
+                self.namespace,
+                "--kubeconfig",
+                self._cluster.kubeconfig,
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "HELM_CACHE_HOME": "/nonexistent", "HELM_CONFIG_HOME": "/nonexistent"},
+        )
+        if done.returncode:
+            raise Refused(done.stderr)
+        return done.stdout
+
+
+def _given(values: tuple[str, ...]) -> list[str]:
+    return [part for value in values for part in ("--set", value)]
+
+
+def inventory(cluster: Cluster) -> set[str]:
+    """The name of every object of a cluster that stays."""
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
+    asked = ",".join(kind for kind in kinds if kind not in _COMES_AND_GOES and "metrics.k8s.io" not in kind)
+    listed = json.loads(cluster.kubectl("get", asked, "--all-namespaces", "--output=json"))["items"]
+    return {
+        "/".join((each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]))
+        for each in listed
+    }

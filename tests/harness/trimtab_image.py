@@ -1,0 +1,83 @@
+"""Trimtab itself as an image, made of this checkout and of the Python and packages that run it, without Docker.
+
+It holds what the Dockerfile's image holds: the interpreter, what the operator depends on and none of the extras, and
+the shared libraries that any of it is linked with.
+"""
+
+import re
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+import trimtab
+from harness.images import Content, Image
+
+TAG = f"localhost/trimtab:{trimtab.__version__}"
+PACKAGES = "opt/trimtab"
+_LEFT_OUT = {"__pycache__", "test", "tests", "idlelib", "ensurepip", "tkinter", "site-packages", "lib2to3"}
+_LEFT_OUT.add(
+    f"config-{sysconfig.get_config_var('LDVERSION')}-{sysconfig.get_config_var('MULTIARCH')}"
+)  # a static Python
+
+
+def trimtab_image() -> Image:
+    files: dict[str, Content] = {}
+    base = Path(sysconfig.get_paths()["stdlib"])
+    interpreter = Path(sys.executable).resolve()
+    for path in _below(base):
+        files[str(path)[1:]] = path
+    for name in _needed("trimtab"):
+        for listed in metadata.files(name) or ():
+            path = Path(str(listed.locate())).resolve()
+            if ".." not in listed.parts and path.is_file() and not _LEFT_OUT & set(listed.parts):
+                files[f"{PACKAGES}/{listed}"] = path
+    ours = Path(trimtab.__file__).parent
+    for path in _below(ours):
+        files[f"{PACKAGES}/trimtab/{path.relative_to(ours)}"] = path
+    linked = [
+        interpreter,
+        *(path for path in files.values() if isinstance(path, Path) and ".so" in path.name),
+    ]
+    for path in (interpreter, *_libraries(linked)):
+        files[str(path)[1:]] = path
+    files["bin/trimtab"] = (
+        f"#!{interpreter}\nfrom trimtab.cli import main\n\nif __name__ == '__main__':\n    main()\n".encode()
+    )
+    environment = {
+        "PATH": "/bin",
+        "PYTHONPATH": f"/{PACKAGES}",
+        "HOME": "/tmp",
+        "NUMBA_CACHE_DIR": "/tmp/numba",
+    }
+    return Image(tag=TAG, files=files, entrypoint=("/bin/trimtab",), environment=environment)
+
+
+def _below(folder: Path) -> list[Path]:
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not _LEFT_OUT & set(path.relative_to(folder).parts)
+    ]
+
+
+def _needed(name: str, known: set[str] | None = None) -> set[str]:
+    """What a package depends on, itself left out: it is the checkout."""
+    found = set() if known is None else known
+    for text in metadata.requires(name) or ():
+        wanted = Requirement(text)
+        plain = re.sub(r"[-_.]+", "-", wanted.name).lower()
+        if plain not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+            found.add(plain)
+            _needed(plain, found)
+    return found
+
+
+def _libraries(programs: list[Path]) -> set[Path]:
+    """Where the loader finds what these are linked with; under the names that it looks for."""
+    said = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False).stdout
+    found = {Path(found) for found in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE)}
+    return {path for path in found if not path.is_relative_to(sys.prefix)}  # packages bring theirs along
