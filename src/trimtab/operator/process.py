@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Never
 
@@ -27,6 +27,7 @@ from trimtab.kube.policies import Policy
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import LearningSettings
+from trimtab.operator.desk import Desk
 from trimtab.operator.health import Health
 from trimtab.operator.learning import Pace
 from trimtab.operator.listening import listening
@@ -42,6 +43,10 @@ log = structlog.get_logger(__name__)
 
 COMPONENT = "trimtab-operator"
 
+Companion = Callable[[Client, Callable[[], Desk | None]], AbstractAsyncContextManager[None]]
+"""What runs beside the operator in its process, such as the dashboard: it is given the client, and asks for the desk of
+the term of now, which is None while another replica leads."""
+
 
 class Operator:
     """One process of the operator; `run` it until it is told to end."""
@@ -52,7 +57,9 @@ class Operator:
         config: LiveConfig,
         *,
         metrics: Metrics | None = None,
+        companions: Sequence[Companion] = (),
     ) -> None:
+        self._companions = companions
         self._connection = connection
         self._config = config
         self._metrics = metrics or Metrics()
@@ -83,6 +90,8 @@ class Operator:
             catalog = Catalog(Following(client), home=config.namespace, look_again=self._look_again)
             catalog.policies.on_change(self._policy_changed)
             events = EventRecorder(client, component=COMPONENT, instance=socket.gethostname(), now=_now)
+            for companion in self._companions:
+                await stack.enter_async_context(companion(client, self._desk))
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for task in (self._config.run(), events.run(), catalog.run()):
                 group.create_task(task)
@@ -151,6 +160,9 @@ class Operator:
             await term.run()
         finally:
             self._term = None
+
+    def _desk(self) -> Desk | None:
+        return self._term.desk if self._term else None
 
     def _look_again(self, key: WorkloadKey) -> None:
         if self._term is not None:

@@ -23,6 +23,7 @@ from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
+from trimtab.operator.desk import Desk
 from trimtab.operator.dropin import DropIn
 from trimtab.operator.guardrails import PromQLGuardrails
 from trimtab.operator.journal import LiveJournal
@@ -87,6 +88,15 @@ class Term:
             may_write=may_write,
             events=events,
             tally=self._tally,
+        )
+        self.desk = Desk(
+            name=name,
+            objects=client,
+            catalog=catalog,
+            orders=orders,
+            learning=self._learning,
+            statuses=self._statuses,
+            store=store,
         )
         self._vpas = DropIn(client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run)
         self._turns = Turns(

@@ -1,0 +1,29 @@
+"""What a leader works with, for those who look over its shoulder: the dashboard.
+
+They read; what they want done they write to the workload (`actuation.hold`), where the loop finds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab.kube.objects import Objects
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.learning import Learning
+from trimtab.operator.orders import Orders
+from trimtab.operator.statuses import Statuses
+from trimtab.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """The parts of one term; another term has others."""
+
+    name: str
+    """What the cluster is known by in the store."""
+    objects: Objects
+    catalog: Catalog
+    orders: Orders
+    learning: Learning
+    statuses: Statuses
+    store: Store
