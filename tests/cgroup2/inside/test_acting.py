@@ -1,0 +1,193 @@
+"""The acting half on a real cgroup v2 kernel: every knob, the order of writes, restoring, and death at any moment."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.kubepods import Kubepods
+from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish, admit, consolidate
+from trimtab.node.arbiter.machine import MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
+from trimtab.node.cgroups import UNLIMITED
+from trimtab.node.cgroups import knobs as k
+from trimtab.node.executor import Executor, Surface
+from trimtab.node.executor.levels import order
+from trimtab.node.journal import Journal, this_boot
+
+MIB = 1 << 20
+CPUS, ONE = frozenset({0, 1}), frozenset({1})
+
+
+@pytest.fixture
+def surface(kubepods: Kubepods) -> Surface:
+    return Surface(kubepods.hierarchy)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal", boot=this_boot())
+
+
+def _all_knobs(path: str) -> dict[Spot, Value]:
+    """A value for every knob that can be written without a disk, none of them what the kernel starts with."""
+    values: dict[Any, Value] = {
+        k.CPU_QUOTA: 50_000,
+        k.CPU_BURST: 20_000,
+        k.CPU_SHARES: 2048,
+        k.CPUSET_CPUS: ONE,
+        k.CPUSET_MEMS: frozenset({0}),
+        k.MEMORY_MIN: MIB,
+        k.MEMORY_LOW: 2 * MIB,
+        k.MEMORY_HIGH: 64 * MIB,
+        k.MEMORY_MAX: 128 * MIB,
+        k.MEMORY_SWAP_MAX: 0,
+        k.MEMORY_OOM_GROUP: 1,
+    }
+    return {Spot(path, knob): value for knob, value in values.items()}
+
+
+def _held(surface: Surface, spots: dict[Spot, Value]) -> dict[Spot, Value]:
+    return {spot: surface.normal(spot, value) for spot in spots if (value := surface.read(spot)) is not None}
+
+
+def test_every_knob_is_written_read_back_and_restored(
+    kubepods: Kubepods, surface: Surface, journal: Journal
+) -> None:
+    _, [path] = kubepods.pod()
+    wanted = _all_knobs(path)
+    before = _held(surface, wanted)
+    executor = Executor(surface, journal)
+    done = executor.apply(wanted, now=0.0)
+    assert not done.refused
+    assert _held(surface, wanted) == {spot: surface.normal(spot, value) for spot, value in wanted.items()}
+    assert executor.apply(wanted, now=1.0).written == []
+    assert not executor.release(now=2.0).refused
+    assert _held(surface, wanted) == before
+    assert not journal.originals
+
+
+def test_an_idle_cgroup_is_no_longer_one_afterwards(
+    kubepods: Kubepods, surface: Surface, journal: Journal
+) -> None:
+    _, [path] = kubepods.pod()
+    executor = Executor(surface, journal)
+    assert not executor.apply({Spot(path, k.CPU_IDLE): 1}, now=0.0).refused
+    assert surface.read(Spot(path, k.CPU_IDLE)) == 1
+    executor.release(now=1.0)
+    assert surface.read(Spot(path, k.CPU_IDLE)) == 0
+
+
+def test_sysctls_are_set_and_restored(surface: Surface, journal: Journal) -> None:
+    wanted: dict[Spot, Value] = {Spot("", MIN_FREE_KBYTES): 20_000, Spot("", WATERMARK_SCALE_FACTOR): 150}
+    before = _held(surface, wanted)
+    executor = Executor(surface, journal)
+    assert not executor.apply(wanted, now=0.0).refused
+    assert _held(surface, wanted) == wanted
+    executor.release(now=1.0)
+    assert _held(surface, wanted) == before
+
+
+def test_the_kernel_refuses_what_the_arbiter_cuts(
+    kubepods: Kubepods, surface: Surface, journal: Journal
+) -> None:
+    """A quota below its burst, and a burst above its quota."""
+    _, [path] = kubepods.pod()
+    quota, burst = Spot(path, k.CPU_QUOTA), Spot(path, k.CPU_BURST)
+    surface.write(quota, 50_000)
+    surface.write(burst, 40_000)
+    for spot, value in ((quota, 30_000), (burst, 60_000)):
+        with pytest.raises(OSError, match="Invalid argument"):
+            surface.write(spot, value)
+    executor = Executor(surface, journal)
+    for amount in (30_000, 90_000, 10_000):
+        decided, _ = admit({quota: amount, burst: 10 * amount}, executor)
+        assert not executor.apply(decided, now=0.0).refused
+        assert [surface.read(quota), surface.read(burst)] == [amount, amount]
+    decided, _ = admit({quota: 20_000}, executor)  # the burst of 40,000 that was there before is in the way
+    assert not executor.apply(decided, now=1.0).refused
+    assert [surface.read(quota), surface.read(burst)] == [20_000, 20_000]
+    executor.release(now=2.0)
+    assert [surface.read(quota), surface.read(burst)] == [50_000, 40_000]
+
+
+def test_parents_grow_first_and_shrink_last(kubepods: Kubepods, surface: Surface, journal: Journal) -> None:
+    pod, [container] = kubepods.pod()
+    tier = pod.rpartition("/")[0]
+    paths = (tier, pod, container)
+    executor = Executor(surface, journal)
+    for cpus in (ONE, CPUS, CPUS - ONE, ONE):
+        wanted: dict[Spot, Value] = {Spot(path, k.CPUSET_CPUS): cpus for path in paths}
+        now = {spot: surface.read(spot) or frozenset() for spot in wanted}
+        planned = order(wanted, now)
+        done = executor.apply(wanted, now=0.0)
+        assert done.written == planned
+        assert not done.refused
+        effective = [surface.read(Spot(path, k.CPUSET_EFFECTIVE)) for path in paths]
+        assert effective == [cpus] * 3
+    executor.release(now=1.0)
+    assert [surface.read(Spot(path, k.CPUSET_CPUS)) for path in paths] == [frozenset()] * 3
+    assert surface.read(Spot(container, k.CPUSET_EFFECTIVE)) == CPUS
+
+
+def test_two_strategies_on_one_knob(kubepods: Kubepods, surface: Surface, journal: Journal) -> None:
+    _, [path] = kubepods.pod()
+    spot, executor = Spot(path, k.CPU_QUOTA), Executor(surface, journal)
+    bold = Wish(spot=spot, value=90_000, strategy="bold", why="", precedence=Precedence.PRIORITY)
+    careful = Wish(
+        spot=spot, value=40_000, strategy="careful", why="", precedence=Precedence.SAFETY, bound=Bound.AT_MOST
+    )
+    for wishes, value in (([bold, careful], 40_000), ([careful], 40_000), ([bold], 90_000), ([], UNLIMITED)):
+        decided, conflicts = consolidate(wishes, executor.value)
+        admitted, _ = admit(decided, executor)
+        assert not executor.apply(admitted, now=0.0).refused
+        assert surface.read(spot) == value
+        assert len(conflicts) == (len(wishes) == 2)
+
+
+class Deadly(Surface):
+    """Kills its process without warning after so many writes."""
+
+    left = 0
+
+    def write(self, spot: Spot, value: Value) -> None:
+        super().write(spot, value)
+        type(self).left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("writes", [1, 4, 9])
+def test_whoever_is_killed_in_the_middle_leaves_nothing_that_the_next_cannot_undo(
+    kubepods: Kubepods, surface: Surface, tmp_path: Path, writes: int
+) -> None:
+    _, [path] = kubepods.pod()
+    wanted = _all_knobs(path)
+    before = _held(surface, wanted)
+    child = os.fork()
+    if not child:
+        Deadly.left = writes
+        Executor(Deadly(kubepods.hierarchy), Journal(tmp_path / "j", boot=this_boot())).apply(wanted, now=0.0)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert _held(surface, wanted) != before
+    journal = Journal(tmp_path / "j", boot=this_boot())
+    assert not Executor(surface, journal).release(now=0.0).refused
+    assert _held(surface, wanted) == before
+    assert not journal.originals
+
+
+def test_a_pod_that_vanishes_is_forgotten(kubepods: Kubepods, surface: Surface, journal: Journal) -> None:
+    pod, [path] = kubepods.pod()
+    stays, [other] = kubepods.pod()
+    executor = Executor(surface, journal)
+    executor.apply(_all_knobs(path) | _all_knobs(other), now=0.0)
+    kubepods.remove(pod)
+    done = executor.apply(_all_knobs(path) | _all_knobs(other), now=61.0)
+    assert not done.refused
+    assert {spot.path for spot in journal.originals} == {other}
+    kubepods.remove(stays)
+    assert not executor.release(now=62.0).refused
+    assert not journal.originals
