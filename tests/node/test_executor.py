@@ -4,52 +4,44 @@ What only a v2 kernel shows is in tests/cgroup2.
 """
 
 import os
-import secrets
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trimtab.errors import TrimtabError
+from harness import UnavailableError
+from harness.kubepods import Kubepods
 from trimtab.node.arbiter import Spot, admit
 from trimtab.node.arbiter.machine import CACHE_SHARES, MIN_FREE_KBYTES
 from trimtab.node.cgroups import UNLIMITED, Hierarchy, Knob, Version
-from trimtab.node.cgroups.knobs import CPU_BURST, CPU_QUOTA, CPU_SHARES, CPUSET_CPUS, CPUSET_MEMS, MEMORY_MAX
+from trimtab.node.cgroups.knobs import (
+    CPU_BURST,
+    CPU_QUOTA,
+    CPU_SHARES,
+    CPUSET_CPUS,
+    IO_READ_BPS,
+    IO_WRITE_IOPS,
+    MEMORY_MAX,
+)
 from trimtab.node.executor import Executor, Surface
 from trimtab.node.executor.levels import order
 from trimtab.node.journal import Journal
 
-ROOT = Path("/sys/fs/cgroup")
 CPUS = frozenset(os.sched_getaffinity(0))
 ONE = frozenset({min(CPUS)})
 
 
 class Family:
-    """A parent, a child and a grandchild among the real cgroups of v1."""
+    """A tier, a pod and its container among the real cgroups of v1."""
 
-    def __init__(self) -> None:
-        self.hierarchy = Hierarchy.detect(ROOT)
-        self.parent = f"trimtab-{secrets.token_hex(4)}"
-        self.child = f"{self.parent}/child"
-        self.grandchild = f"{self.child}/grandchild"
+    def __init__(self, kubepods: Kubepods) -> None:
+        self.hierarchy = kubepods.hierarchy
+        self.child, [self.grandchild] = kubepods.pod()
+        self.parent = self.child.rpartition("/")[0]
         self.surface = Surface(self.hierarchy)
-        for path in (self.parent, self.child, self.grandchild):
-            self.make(path)
-
-    def make(self, path: str) -> None:
-        """As runc does: in v1 a cgroup has no CPU until it is given its parent's."""
-        for controller in ("cpu", "cpuset", "memory"):
-            self.hierarchy.folder(path, controller).mkdir()
-        above = Spot(path, CPUSET_CPUS).parent
-        for knob, every in ((CPUSET_CPUS, CPUS), (CPUSET_MEMS, frozenset({0}))):
-            self.surface.write(Spot(path, knob), self.read(above.path, knob) if above else every)
-
-    def remove(self, path: str) -> None:
-        for controller in ("cpu", "cpuset", "memory"):
-            with suppress(FileNotFoundError):
-                self.hierarchy.folder(path, controller).rmdir()
+        self.make = kubepods.create
+        self.remove = kubepods.remove
 
     def read(self, path: str, knob: Knob[Any]) -> Any:
         return self.surface.read(Spot(path, knob))
@@ -58,14 +50,12 @@ class Family:
 @pytest.fixture
 def family() -> Iterator[Family]:
     try:
-        made = Family()
-    except (TrimtabError, OSError) as error:
-        pytest.skip(f"cgroups cannot be made on this machine: {error}")
-    if made.hierarchy.version is not Version.V1:
-        pytest.skip("this machine has cgroup v2, which tests/cgroup2 is about")
-    yield made
-    for path in (made.grandchild, made.child, made.parent):
-        made.remove(path)
+        with Kubepods.make() as kubepods:
+            if kubepods.hierarchy.version is not Version.V1:
+                pytest.skip("this machine has cgroup v2, which tests/cgroup2 is about")
+            yield Family(kubepods)
+    except UnavailableError as why:
+        pytest.skip(str(why))
 
 
 @pytest.fixture
@@ -161,6 +151,19 @@ def test_what_the_kernel_refuses_is_reported_and_the_rest_goes_on(family: Family
     assert family.read(family.child, CPU_QUOTA) == 50_000
     executor.release(now=1.0)
     assert family.read(family.child, CPUSET_CPUS) == CPUS
+
+
+def test_disks_are_throttled_and_let_go(family: Family, executor: Executor) -> None:
+    disks = sorted(Path("/sys/block").glob("[nsv][vd]*/dev"))
+    if not disks:
+        pytest.skip("this machine has no disk")
+    device = disks[0].read_text().strip()
+    spots = [Spot(family.child, knob) for knob in (IO_READ_BPS, IO_WRITE_IOPS)]
+    for amount in (1 << 30, 1 << 29):
+        assert not executor.apply({spot: {device: amount} for spot in spots}, now=0.0).refused
+        assert [family.surface.read(spot) for spot in spots] == [{device: amount}] * 2
+    executor.release(now=1.0)
+    assert [family.surface.read(spot) for spot in spots] == [{}] * 2
 
 
 def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, tmp_path: Path) -> None:
