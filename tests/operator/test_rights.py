@@ -26,9 +26,14 @@ from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.pods import Resources, pods
 from trimtab.kube.resources import (
+    DEPLOYMENTS,
+    INTENTS,
+    KPI_PROFILES,
     NODES,
     OPTIMIZATION_POLICIES,
     PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
     VPA_CHECKPOINTS,
     VPAS,
 )
@@ -51,6 +56,7 @@ TEMPLATE: Object = {
     },
 }
 ONE_SHOT = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}}
+AVAILABLE = {"name": "availability", "value": 0.9, "measuredBy": "web"}
 SELECTED = {"selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
 SPECS = {
     "Deployment": {"replicas": 0, **SELECTED},
@@ -134,6 +140,8 @@ async def scene(cluster: Cluster, client: Client, deployed: None, namespace: str
     asked: list[tuple[Any, Object]] = [
         (OPTIMIZATION_POLICIES, {"selector": {}, "mode": "Recommend"}),
         (VPAS, {"targetRef": target, "recommenders": [{"name": "trimtab"}]}),
+        (KPI_PROFILES, {"type": "availability"}),
+        (INTENTS, {"targetRef": target, "objectives": [AVAILABLE]}),
     ]
     for resource, spec in asked:
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -186,6 +194,10 @@ async def apply_everything(client: Client, admin: Client, namespace: str) -> Non
         found = await live.workload(WorkloadKey(resource.kind, namespace, "web"))
         assert found is not None
         await live.annotate(found, {"trimtab.io/seen": "yes"})
+        if resource in {DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS}:
+            found = await live.workload(found.key)
+            assert found is not None
+            await live.scale(found, 0)
     wire = pods()
     there = wire.fold(await admin.get(PODS, "web-0", namespace=namespace, into=wire.wire))
     await live.resize(there, {"web": Resources(300, None, 512 << 20, 512 << 20)})

@@ -82,6 +82,14 @@ RIGHTS: dict[Process, tuple[Right, ...]] = {
         *(Right(right.group, right.resource, (*_READ, "patch")) for right in _WORKLOADS),
         Right(GROUP, "optimizationpolicies", _READ),
         Right(GROUP, "optimizationpolicies/status", ("patch",)),
+        Right(GROUP, "intents", _FOLLOW),
+        Right(GROUP, "intents/status", ("patch",)),
+        Right(GROUP, "kpiprofiles", _FOLLOW),
+        Right(GROUP, "kpiprofiles/status", ("patch",)),
+        # What an intent scales.
+        Right("apps", "deployments/scale", ("patch",)),
+        Right("apps", "statefulsets/scale", ("patch",)),
+        Right("apps", "replicasets/scale", ("patch",)),
         # An event is applied, which makes it where it is not there.
         Right("events.k8s.io", "events", ("create", "patch")),
         Right("autoscaling.k8s.io", "verticalpodautoscalers", _FOLLOW),

@@ -20,6 +20,7 @@ from trimtab.api.model import Model
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
 from trimtab.errors import TrimtabError
 from trimtab.kube.election import Timing
+from trimtab.operator.intents.settings import IntentSettings
 from trimtab.operator.limits import OrganisationLimits
 from trimtab.operator.values import Address, PromQL, StoreURL, WebhookURL, secrets_in
 from trimtab.usage.source import SOURCES
@@ -285,6 +286,9 @@ class OperatorConfig(Model):
 
     limits: OrganisationLimits = OrganisationLimits()
     """What no policy may go beyond."""
+
+    intents: IntentSettings = Field(default_factory=IntentSettings)
+    """How intents are looked after."""
 
     namespace: Annotated[NamespaceName, RESTART] = "trimtab-system"
     """The operator's own namespace: of its Lease, its Secret, its Service."""

@@ -80,6 +80,7 @@ class SizingLoop:
         neighbourhood: Callable[[], Neighbourhood],
         resizes_in_place: Callable[[], bool],
         metrics: Metrics,
+        intent: Callable[[WorkloadKey], str] = lambda _: "",
     ) -> None:
         self._catalog = catalog
         self._orders = orders
@@ -93,6 +94,8 @@ class SizingLoop:
         self._neighbourhood = neighbourhood
         self._resizes_in_place = resizes_in_place
         self._metrics = metrics
+        self._intent = intent
+        """The name of the intent that has the say over a workload; empty where none has."""
 
     async def look(self, key: WorkloadKey, now: float) -> float | None:
         """Look at one workload; the answer is after how many seconds to look again."""
@@ -214,7 +217,9 @@ class SizingLoop:
         wish = assessment.wish(
             mandate.strategy(config, now=now),
             resizes_in_place=self._resizes_in_place(),
-            withheld=mandate.withheld(workload, config, vpa=vpa, hold=hold),
+            withheld=mandate.withheld(
+                workload, config, vpa=vpa, intent=self._intent(workload.key), hold=hold
+            ),
         )
         if hold and hold.sizes:
             wish = hold.asked(wish)

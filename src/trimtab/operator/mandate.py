@@ -60,7 +60,13 @@ class Mandate:
         return (*config.guardrails, Guardrail(name="policy", query=own)) if own else config.guardrails
 
     def withheld(
-        self, workload: Workload, config: OperatorConfig, *, vpa: str = "", hold: Hold | None = None
+        self,
+        workload: Workload,
+        config: OperatorConfig,
+        *,
+        vpa: str = "",
+        intent: str = "",
+        hold: Hold | None = None,
     ) -> str:
         """Why nothing may be changed in this workload, whatever is recommended; empty when it may."""
         if config.dry_run:
@@ -73,7 +79,9 @@ class Mandate:
             return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
         if vpa:
             return f"VerticalPodAutoscaler {vpa} changes its pods; with updateMode Off it leaves that to the policy"
-        return ""
+        # A person's word comes first: what is held is nobody else's.
+        theirs = f"Intent {intent} has the say over its size; with active: false it leaves that to the policy"
+        return theirs if intent and not hold else ""
 
 
 class Mandates:

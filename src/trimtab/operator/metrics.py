@@ -10,6 +10,7 @@ from __future__ import annotations
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+_MOMENTS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -54,6 +55,35 @@ class Metrics:
         )
         self.oom_kills = self._counter("oom_kills_total", "OOM kills in workloads that we size", "policy")
         self.reverts = self._counter("reverts_total", "Changes taken back, by why", "policy", "reason")
+
+        self.intent_objectives = self._gauge(
+            "intent_objectives", "Objectives of intents, by whether they are met", "namespace", "verdict"
+        )
+        self.intent_violation = self._counter(
+            "intent_violation_seconds_total", "How long intents had an objective that was missed", "namespace"
+        )
+        self.intent_plans = self._counter(
+            "intent_plans_total", "Plans made, by what they are for", "namespace", "purpose"
+        )
+        self.intent_deeds = self._counter(
+            "intent_deeds_total",
+            "Deeds of plans, by whether they were done",
+            "namespace",
+            "actuator",
+            "result",
+        )
+        self.intent_planning = self._histogram(
+            "intent_planning_duration_seconds", "How long a plan took", "planner", buckets=_MOMENTS
+        )
+        self.intent_turn = self._histogram(
+            "intent_turn_duration_seconds", "How long it took to look at all intents once"
+        )
+        self.intent_errors = self._counter(
+            "intent_errors_total", "Looks at an intent that failed, by the kind of error", "error_type"
+        )
+        self.intent_plugins = self._gauge(
+            "intent_plugins", "Plugins of intents that are known, by whether they answer", "type", "answers"
+        )
 
         self.config_reloads = self._counter(
             "config_reloads_total", "New configurations, adopted or refused", "result"

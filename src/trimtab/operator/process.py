@@ -29,6 +29,8 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import LearningSettings
 from trimtab.operator.desk import Desk
 from trimtab.operator.health import Health
+from trimtab.operator.intents.plugged import plugins
+from trimtab.operator.intents.roll import Roll
 from trimtab.operator.learning import Pace
 from trimtab.operator.listening import listening
 from trimtab.operator.live import LiveConfig
@@ -87,7 +89,11 @@ class Operator:
             usage = await stack.enter_async_context(
                 source(provider.provider, client=client, store=store, **provider.settings)
             )
-            catalog = Catalog(Following(client), home=config.namespace, look_again=self._look_again)
+            following = Following(client)
+            catalog = Catalog(following, home=config.namespace, look_again=self._look_again)
+            roll = Roll(following)
+            roll.on_owner_change(self._look_again)
+            registry = stack.enter_context(plugins(config.intents.plugins))
             catalog.policies.on_change(self._policy_changed)
             events = EventRecorder(client, component=COMPONENT, instance=socket.gethostname(), now=_now)
             for companion in self._companions:
@@ -111,6 +117,8 @@ class Operator:
                     metrics=self._metrics,
                     may_write=may_write,
                     pace=_pace(config.learning),
+                    roll=roll,
+                    registry=registry,
                 )
 
             await self._terms(term)

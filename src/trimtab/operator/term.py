@@ -15,10 +15,12 @@ import structlog
 from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.live import LiveCluster
 from trimtab.actuation.pace import Pacer
+from trimtab.intents.plugins.registry import Registry
 from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.features import resizes_in_place
+from trimtab.kube.intents import Intent
 from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
 from trimtab.kube.workloads import WorkloadKey
@@ -26,6 +28,8 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.desk import Desk
 from trimtab.operator.dropin import DropIn
 from trimtab.operator.guardrails import PromQLGuardrails
+from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.term import IntentTerm
 from trimtab.operator.journal import LiveJournal
 from trimtab.operator.learning import Learning, Pace
 from trimtab.operator.live import LiveConfig
@@ -63,6 +67,8 @@ class Term:
         metrics: Metrics,
         may_write: Callable[[], bool],
         pace: Pace | None = None,
+        roll: Roll | None = None,
+        registry: Registry | None = None,
     ) -> None:
         self._client = client
         self._catalog = catalog
@@ -127,6 +133,27 @@ class Term:
             neighbourhood=lambda: self._turns.neighbourhood,
             resizes_in_place=lambda: self._resizes,
             metrics=metrics,
+            intent=lambda key: _named(roll.owner(key)) if roll and config.current.intents.enabled else "",
+        )
+        self._intents = (
+            None
+            if roll is None
+            else IntentTerm(
+                client=client,
+                cluster=cluster,
+                catalog=catalog,
+                roll=roll,
+                registry=registry or Registry(),
+                events=events,
+                usage=usage,
+                store=store,
+                config=config,
+                metrics=metrics,
+                pacer=self._pacer,
+                may_write=may_write,
+                resizes_in_place=lambda: self._resizes,
+                applied_by_vpa=lambda workload: self._vpas.applied_by(workload.key),
+            )
         )
         self._workloads: WorkQueue[WorkloadKey] = WorkQueue(
             "workloads", lambda key: self._loop.look(key, time.time()), workers=WORKERS
@@ -154,6 +181,8 @@ class Term:
         await self._look_at_features()
         group.create_task(self._statuses.queue.run())
         try:
+            if self._intents is not None:
+                group.create_task(self._intents.run())
             await self._vpas.begin(time.time())
             await self._turns.take(time.time())
             self._look_at_all()
@@ -213,3 +242,7 @@ def _name_of(catalog: Catalog) -> str:
     """What a cluster is known by: the uid of a namespace that each has and none shares."""
     system = catalog.namespaces.get("kube-system")
     return system.uid if system else "cluster"
+
+
+def _named(intent: Intent | None) -> str:
+    return str(intent) if intent else ""

@@ -83,6 +83,11 @@ class PodHistory:
         up, down = own.up + past.up * weight, own.down + past.down * weight
         return up / (up + down) if up + down > 0 else 1.0 if own.ready or not own.was_ready else 0.0
 
+    @property
+    def whole(self) -> Uptime:
+        """Up and down of all pods there ever were."""
+        return _sum([self.gone, *self.pods.values()])
+
     def availabilities(self) -> dict[str, float]:
         return {uid: self.availability(uid) for uid in self.pods}
 

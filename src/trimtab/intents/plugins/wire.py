@@ -1,0 +1,157 @@
+"""The calls of the protocol, typed: each is one value that both sides use, to call and to answer.
+
+It stands in the place of code that gRPC's compiler would make, which is untyped and bound to one release of gRPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from trimtab.intents.plugins.messages import plugin_pb2 as pb
+
+VERSION = "v1"
+_PACKAGE = "trimtab.plugin.v1"
+_MOST_BYTES = 8 << 20
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Q, A]):
+    """One question with one answer."""
+
+    service: str
+    name: str
+    asked: type[Q]
+    answered: type[A]
+
+    def of(self, channel: grpc.Channel, request: Q, *, timeout: float) -> A:
+        """The answer; grpc.RpcError when there is none in time."""
+        path = f"/{_PACKAGE}.{self.service}/{self.name}"
+        ask = channel.unary_unary(
+            path, request_serializer=_bytes, response_deserializer=self.answered.FromString
+        )
+        answer: A = ask(request, timeout=timeout)
+        return answer
+
+    def handler(self, answer: Callable[[Q], A]) -> grpc.RpcMethodHandler[Q, A]:
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: _guarded(answer, request, context),
+            request_deserializer=self.asked.FromString,
+            response_serializer=_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Generic[Q, A]):
+    """One question with many answers."""
+
+    service: str
+    name: str
+    asked: type[Q]
+    answered: type[A]
+
+    def of(self, channel: grpc.Channel, request: Q, *, timeout: float) -> Iterator[A]:
+        """The answers as they come; grpc.RpcError when they do not in time."""
+        path = f"/{_PACKAGE}.{self.service}/{self.name}"
+        ask = channel.unary_stream(
+            path, request_serializer=_bytes, response_deserializer=self.answered.FromString
+        )
+        yield from ask(request, timeout=timeout)
+
+    def handler(self, answer: Callable[[Q], Sequence[A]]) -> grpc.RpcMethodHandler[Q, A]:
+        return grpc.unary_stream_rpc_method_handler(
+            lambda request, context: iter(_guarded(answer, request, context)),
+            request_deserializer=self.asked.FromString,
+            response_serializer=_bytes,
+        )
+
+
+class Refused(Exception):
+    """What was asked cannot be answered, and why: a server's answer to whoever asked."""
+
+
+REGISTER = Call("Registration", "Register", pb.PluginInfo, pb.Registered)
+INFO = Call("Plugin", "Info", pb.InfoRequest, pb.PluginInfo)
+CANDIDATES = Stream("ActuatorPlugin", "Candidates", pb.CandidatesRequest, pb.Deed)
+PERFORM = Call("ActuatorPlugin", "Perform", pb.PerformRequest, pb.Performed)
+OBSERVE = Call("ActuatorPlugin", "Observe", pb.ObserveRequest, pb.Observed)
+PLAN = Call("PlannerPlugin", "Plan", pb.PlanRequest, pb.Planned)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Who we are and whom we believe, PEM: each side shows its certificate to the other."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+    def server(self) -> grpc.ServerCredentials:
+        pair = (self.key.read_bytes(), self.certificate.read_bytes())
+        return grpc.ssl_server_credentials([pair], self.authority.read_bytes(), require_client_auth=True)
+
+    def client(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(
+            self.authority.read_bytes(), self.key.read_bytes(), self.certificate.read_bytes()
+        )
+
+
+def dial(endpoint: str, tls: Tls | None) -> grpc.Channel:
+    """A channel to an endpoint; nothing is said on it yet. It comes back by itself when the other side does."""
+    options = [
+        ("grpc.max_receive_message_length", _MOST_BYTES),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if tls is None:
+        return grpc.insecure_channel(endpoint, options=options)
+    return grpc.secure_channel(endpoint, tls.client(), options=options)
+
+
+def listen(
+    address: str, tls: Tls | None, calls: Sequence[tuple[Call[Any, Any] | Stream[Any, Any], Any]]
+) -> tuple[grpc.Server, int]:
+    """A server that answers these calls, started, and its port."""
+    server = grpc.server(
+        ThreadPoolExecutor(max_workers=8, thread_name_prefix="plugin"),
+        options=[("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.so_reuseport", 0)],
+    )
+    services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
+    for call, answer in calls:
+        services.setdefault(call.service, {})[call.name] = call.handler(answer)
+    for service, handlers in services.items():
+        handler = grpc.method_handlers_generic_handler(f"{_PACKAGE}.{service}", handlers)
+        server.add_generic_rpc_handlers((handler,))
+    shown = tls.server() if tls else None
+    port = server.add_secure_port(address, shown) if shown else server.add_insecure_port(address)
+    server.start()
+    return server, port
+
+
+def describe(error: Exception) -> str:
+    """What went wrong, in a line."""
+    code, details = getattr(error, "code", None), getattr(error, "details", None)
+    if code is None or details is None:
+        return str(error) or type(error).__name__
+    return f"{code().name}: {' '.join((details() or '').split())}".rstrip(": ")
+
+
+def _bytes(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _guarded(answer: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:
+    try:
+        return answer(request)
+    except Refused as refused:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))

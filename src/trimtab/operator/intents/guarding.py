@@ -1,0 +1,120 @@
+"""What one intent may do now: guardrails, quotas, nodes, other autoscalers and rest, folded into its limits.
+
+One owner a field holds here too: with a HorizontalPodAutoscaler on the target the number of pods is that one's, and
+with a VerticalPodAutoscaler that applies, their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from trimtab.actuation.hold import read_hold
+from trimtab.actuation.marks import Foreign, read_marks
+from trimtab.api.quantity import Quantity
+from trimtab.intents.limits import EVERY, Limits
+from trimtab.kube.workloads import Workload
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.intents.observing import Observation
+from trimtab.operator.intents.room import Caps, Room
+from trimtab.operator.intents.settings import IntentGuardrail
+
+SCALING = frozenset({"scaleOut", "scaleIn"})
+RESIZING = frozenset({"resizeCPU", "resizeMemory"})
+_NO_SCALE = {"DaemonSet", "Job", "CronJob"}
+
+
+def limits_of(
+    observation: Observation,
+    *,
+    config: OperatorConfig,
+    room: Room,
+    caps: Caps,
+    others: Others,
+    rests_until: float,
+) -> Limits:
+    """All that a plan for it may not pass."""
+    state, workload = observation.state, observation.workload
+    assert state is not None
+    assert workload is not None
+    rails = config.intents.guardrails_of(workload.namespace)
+    cpu, memory = state.requested()
+    quota_cpu, quota_memory = room.of_quota(workload.namespace)
+    asked_cpu, asked_memory, asked_pods = caps.asked(workload.namespace)
+    beside_cpu, beside_memory = room.beside(state)
+    left_pods = _least(None if rail.cap_pods is None else rail.cap_pods - asked_pods for rail in rails)
+    return Limits(
+        min_replicas=max((rail.min_replicas for rail in rails), default=1),
+        max_replicas=min((rail.max_replicas for rail in rails), default=128),
+        max_cpu=_least(_cores(rail.max_cpu) for rail in rails),
+        max_memory=_least(_bytes(rail.max_memory) for rail in rails),
+        more_pods=max(0.0, min(left_pods, room.pods(cpu, memory))),
+        more_cpu=max(0.0, min(quota_cpu, _least(_cores(rail.cap_cpu) for rail in rails) - asked_cpu)),
+        more_memory=max(
+            0.0, min(quota_memory, _least(_bytes(rail.cap_memory) for rail in rails) - asked_memory)
+        ),
+        more_cpu_in_place=beside_cpu,
+        more_memory_in_place=beside_memory,
+        forbidden=_forbidden(rails) | others.forbidden(),
+        freeze=next((rail.freeze for rail in rails if rail.freeze), "") or _freeze(workload, config),
+        resting={EVERY: rests_until},
+        explore=bool(rails) and all(rail.explore for rail in rails),
+    )
+
+
+class Others:
+    """Who else has a say over the target, and over what."""
+
+    def __init__(self, workload: Workload, *, hpas: Iterable[str], vpa: str, resizes_in_place: bool) -> None:
+        self._scaler = ", ".join(hpas)
+        self._vpa = vpa
+        self._resizes = resizes_in_place
+        self._scales = workload.kind not in _NO_SCALE
+
+    def forbidden(self) -> frozenset[str]:
+        scaling = SCALING if self._scaler or not self._scales else frozenset[str]()
+        return scaling | (RESIZING if self._vpa or not self._resizes else frozenset())
+
+    def said(self) -> list[str]:
+        """For the status: what is left to others, and to whom."""
+        found = []
+        if self._scaler:
+            found.append(f"the number of pods is left to HorizontalPodAutoscaler {self._scaler}")
+        if self._vpa:
+            found.append(f"the size of pods is left to VerticalPodAutoscaler {self._vpa}")
+        elif not self._resizes:
+            found.append("this cluster cannot resize pods in place")
+        return found
+
+
+def _freeze(workload: Workload, config: OperatorConfig) -> str:  # noqa: PLR0911 - one return a reason
+    if config.dry_run:
+        return "the operator runs with dryRun"
+    if workload.namespace in config.limits.untouched_namespaces:
+        return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
+    if hold := read_hold(workload.annotations):
+        return str(hold)
+    marks = read_marks(dict(workload.annotations), uid=workload.uid)
+    if isinstance(marks, Foreign):
+        return marks.why
+    if marks.change is not None:
+        return "a change of size is under way"
+    if workload.paused:
+        return "it is paused"
+    return "a rollout is under way" if workload.rolling else ""
+
+
+def _forbidden(rails: Iterable[IntentGuardrail]) -> frozenset[str]:
+    return frozenset(name for rail in rails for name in rail.forbidden)
+
+
+def _least(values: Iterable[float | None]) -> float:
+    return min((value for value in values if value is not None), default=inf)
+
+
+def _cores(quantity: Quantity | None) -> float | None:
+    return None if quantity is None else quantity.cores
+
+
+def _bytes(quantity: Quantity | None) -> float | None:
+    return None if quantity is None else float(quantity.bytes)

@@ -1,0 +1,145 @@
+"""What intents have taught: events and effects, kept in the store and learned from anew every now and then.
+
+The store is a memory, not a crutch: when it is away, plans go by what is known in this process and by first guesses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from trimtab.intents.effects.learning import complete, learn, recalled, remembered
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.effects.sample import observed, recorded
+from trimtab.intents.kpi.availability import Uptime
+from trimtab.intents.objective import Goal
+from trimtab.intents.plan import Plan
+from trimtab.intents.state import State
+from trimtab.operator.intents.settings import IntentSettings
+from trimtab.store import PlannerEvent, Store, StoreError
+
+log = structlog.get_logger(__name__)
+
+MOST_EVENTS = 500
+"""Events that one intent is learned from, the newest."""
+RECORD_EVERY = 60.0
+"""Seconds after which a state is recorded though nothing has changed."""
+
+
+@dataclass(slots=True)
+class _Pupil:
+    """What is known of one intent."""
+
+    effects: Effects = field(default_factory=Effects)
+    learned_at: float = 0.0
+    recorded_at: float = 0.0
+    recorded: object = None
+    """What was last recorded, apart from numbers that move all the time."""
+    recent: list[tuple[float, State]] = field(default_factory=list)
+    """Its last states, oldest first: what is learned from when the store is away."""
+
+
+class Lessons:
+    """All intents' lessons."""
+
+    def __init__(self, store: Store, *, settings: Callable[[], IntentSettings]) -> None:
+        self._store = store
+        self._settings = settings
+        self._pupils: dict[str, _Pupil] = {}
+        self.trouble = ""
+        """Why the store did not take or give the last time; empty when it did."""
+
+    def forget_all_but(self, intents: set[str]) -> None:
+        self._pupils = {name: pupil for name, pupil in self._pupils.items() if name in intents}
+
+    def effects(self, goal: Goal, state: State) -> Effects:
+        """What is known of deeds' effects, with guesses where nothing is."""
+        return complete(self._pupil(goal).effects, goal, state)
+
+    async def recall(self, goal: Goal, *, now: float) -> Uptime | None:
+        """Take up what the store knows of an intent that is new here; how its pods fared before."""
+        if goal.intent in self._pupils:
+            return None
+        pupil = self._pupil(goal)
+        try:
+            kept = await self._store.effects.find(name=goal.intent)
+            since = now - self._settings().look_back.seconds
+            events = await self._store.events.find(name=goal.intent, since=since, limit=MOST_EVENTS)
+        except StoreError as error:
+            self._noted(error)
+            return None
+        effects, troubles = recalled(goal, kept)
+        for trouble in troubles:
+            log.warning("intent.effect_unread", trouble=trouble)
+        pupil.effects = effects
+        pupil.recent = _states(events)
+        past = events[0].data.get("history", {}) if events else {}
+        return Uptime(up=float(past.get("up", 0.0)), down=float(past.get("down", 0.0)))
+
+    async def record(self, goal: Goal, state: State, plan: Plan | None, *, now: float) -> None:
+        """Write down what is so and what was planned, when that is news."""
+        pupil = self._pupil(goal)
+        gist = (state.replicas, state.sizes, len(state.pods), plan.deeds if plan and plan.deeds else None)
+        if gist == pupil.recorded and now - pupil.recorded_at < RECORD_EVERY:
+            return
+        pupil.recorded, pupil.recorded_at = gist, now
+        pupil.recent = [*pupil.recent, (now, state)][-MOST_EVENTS:]
+        deeds = (
+            [{"name": deed.actuator, "properties": dict(deed.parameters)} for deed in plan.deeds]
+            if plan
+            else []
+        )
+        event = PlannerEvent(
+            name=goal.intent,
+            timestamp=now,
+            desired_objectives={each.name: each.value for each in goal.objectives},
+            plan=deeds or None,
+            **recorded(state),
+        )
+        try:
+            await self._store.events.append([event])
+            self.trouble = ""
+        except StoreError as error:
+            self._noted(error)
+
+    async def refit(self, goal: Goal, *, now: float) -> bool:
+        """Learn anew from what was recorded, when it is time; whether it was."""
+        pupil = self._pupil(goal)
+        settings = self._settings()
+        if now - pupil.learned_at < settings.learn_every.seconds or not pupil.recent:
+            return False
+        pupil.learned_at = now
+        try:
+            learned = await asyncio.to_thread(learn, goal, tuple(pupil.recent), now=now)
+        except (ArithmeticError, ValueError) as error:
+            log.warning("intent.not_learned", intent=goal.intent, error=str(error))
+            return False
+        pupil.effects = Effects(learned=learned.learned, given=pupil.effects.given)
+        try:
+            await self._store.effects.append(remembered(goal, learned, now=now))
+        except StoreError as error:
+            self._noted(error)
+        return True
+
+    def _pupil(self, goal: Goal) -> _Pupil:
+        return self._pupils.setdefault(goal.intent, _Pupil())
+
+    def _noted(self, error: StoreError) -> None:
+        if not self.trouble:
+            log.warning("intent.store_away", error=str(error))
+        self.trouble = str(error)
+
+
+def _states(events: Sequence[PlannerEvent]) -> list[tuple[float, State]]:
+    """Oldest first; what cannot be read says nothing."""
+    found = []
+    for event in reversed(events):
+        try:
+            found.append((event.timestamp, observed(event)))
+        except (TypeError, ValueError, msgspec.ValidationError):
+            continue
+    return found

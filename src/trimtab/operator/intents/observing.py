@@ -1,0 +1,295 @@
+"""What is known of every intent at one moment: its goal, the state of its target, and why what is unknown is so.
+
+All intents are observed together, so that all their questions travel in few requests. Between two looks only the
+history of pods is kept; it is rebuilt by looking, and what is lost of it speaks for less availability, or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trimtab.actuation.sizes import commonest, sizes_of
+from trimtab.api.intent import IntentSpec
+from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.kpi.availability import PodHistory, Uptime, together
+from trimtab.intents.kpi.measure import Measure, measure
+from trimtab.intents.kpi.query import QueryError, Question, question
+from trimtab.intents.kpi.reading import Reading, unknown
+from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.state import PodState, Size, State
+from trimtab.kube.intents import Intent
+from trimtab.kube.kpiprofiles import profile_key
+from trimtab.kube.pods import Container, Pod, Resources
+from trimtab.kube.workloads import Workload, WorkloadKey
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.intents.endpoints import OWN, Endpoints
+from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.settings import IntentSettings
+from trimtab.usage.prometheus.promql import equals, span
+
+SHORTEST_WINDOW = 15.0
+LOAD = "load"
+"""The property of a profile that holds a query for the load on the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One intent, its target, and what is known of both."""
+
+    intent: Intent
+    spec: IntentSpec
+    goal: Goal
+    readings: Mapping[str, Reading]
+    """By objective."""
+    workload: Workload | None
+    pods: Sequence[Pod] = ()
+    state: State | None = None
+    """None where the target is not there."""
+    main: str = ""
+    """The container that does the work."""
+    trouble: str = ""
+    """Why nothing can be done for it at all."""
+
+    @property
+    def is_known(self) -> bool:
+        return self.state is not None and all(each.value is not None for each in self.readings.values())
+
+
+Asked = tuple[str, Question]
+"""Which server, and what."""
+
+
+@dataclass(slots=True)
+class _Questions:
+    """What is asked for one intent: by objective, and by what else is to be known of its target."""
+
+    objectives: dict[str, Asked | Reading | None] = field(default_factory=dict)
+    """None: from the pods."""
+    more: dict[str, Asked] = field(default_factory=dict)
+
+    def all(self) -> Iterable[Asked]:
+        yield from (asked for asked in self.objectives.values() if isinstance(asked, tuple))
+        yield from self.more.values()
+
+
+class Observer:
+    """Looks at all intents of a cluster at once."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        roll: Roll,
+        endpoints: Endpoints,
+        *,
+        settings: Callable[[], IntentSettings],
+    ) -> None:
+        self._catalog = catalog
+        self._roll = roll
+        self._endpoints = endpoints
+        self._settings = settings
+        self._history: dict[WorkloadKey, PodHistory] = {}
+
+    def inherit(self, target: WorkloadKey, past: Uptime) -> None:
+        """What the store knows of a target's pods, for a start."""
+        self._history.setdefault(target, PodHistory({}, past))
+
+    def knows(self, target: WorkloadKey) -> bool:
+        return target in self._history
+
+    async def look(self, intents: Sequence[Intent], *, now: float) -> list[Observation]:
+        """Each intent that says what it wants, as it is now."""
+        wanted = [intent for intent in intents if intent.spec is not None]
+        asked = [self._questions(intent) for intent in wanted]
+        by_server: dict[str, list[Question]] = {}
+        for questions in asked:
+            for server, each in questions.all():
+                by_server.setdefault(server, []).append(each)
+        readings = await self._endpoints.readings(by_server, at=now)
+        targets = {intent.target for intent in wanted}
+        self._history = {key: kept for key, kept in self._history.items() if key in targets}
+        seen: set[WorkloadKey] = set()
+        found = []
+        for intent, questions in zip(wanted, asked, strict=True):
+            assert intent.target is not None
+            self._look_at_pods(intent.target, seen, now)
+            found.append(self._observation(intent, questions, readings))
+        return found
+
+    # What is asked
+
+    def measure(self, measured_by: str, namespace: str) -> Measure:
+        """How an objective is measured; with a problem where it cannot be."""
+        profile = self._roll.profile(profile_key(measured_by, namespace))
+        if profile is None:
+            return Measure(
+                KPIType.CUSTOM, less_is_better=True, problem=f"there is no KPIProfile {measured_by}"
+            )
+        if profile.spec is None:
+            return Measure(KPIType.CUSTOM, less_is_better=True, problem=profile.problem)
+        return measure(profile.spec, self._settings().queries)
+
+    def _questions(self, intent: Intent) -> _Questions:
+        assert intent.spec is not None
+        target, namespace = intent.spec.target_ref, intent.namespace
+        found = _Questions()
+        for objective in intent.spec.objectives:
+            how = self.measure(objective.measured_by, namespace)
+            if how.problem:
+                found.objectives[objective.name] = unknown(how.problem)
+            elif how.from_pods:
+                found.objectives[objective.name] = None
+            else:
+                asked = how.endpoint, how.question(namespace=namespace, target=target)
+                found.objectives[objective.name] = asked
+                if how.type is KPIType.THROUGHPUT:
+                    found.more.setdefault(LOAD, asked)
+        for name, query in self._more(intent).items():
+            if name not in found.more:
+                server, text = query
+                try:
+                    found.more[name] = server, question(text, namespace=namespace, target=target)
+                except QueryError:
+                    continue  # the load of a profile, which is as good as none
+        return found
+
+    def _more(self, intent: Intent) -> dict[str, tuple[str, str]]:
+        """What else is to be known of the target: its load, and what its main container uses."""
+        assert intent.spec is not None
+        found: dict[str, tuple[str, str]] = {}
+        for objective in intent.spec.objectives:
+            profile = self._roll.profile(profile_key(objective.measured_by, intent.namespace))
+            if profile and profile.spec and LOAD in profile.spec.props:
+                found[LOAD] = profile.spec.endpoint or OWN, profile.spec.props[LOAD]
+        if LOAD not in found and (usual := self._settings().queries.get(KPIType.THROUGHPUT)):
+            found[LOAD] = OWN, usual
+        workload = self._catalog.get(intent.target) if intent.target else None
+        if workload is not None and (main := main_container(workload.containers)):
+            window = span(max(SHORTEST_WINDOW, 4 * self._settings().interval.seconds))
+            matchers = f'namespace="$namespace",pod=~"$pods",{equals("container", main)}'
+            found["cpu"] = OWN, f"sum(rate(container_cpu_usage_seconds_total{{{matchers}}}[{window}]))"
+            found["memory"] = (
+                OWN,
+                f"max(max_over_time(container_memory_working_set_bytes{{{matchers}}}[1h]))",
+            )
+        return found
+
+    # What is known
+
+    def _look_at_pods(self, target: WorkloadKey, seen: set[WorkloadKey], now: float) -> None:
+        workload = self._catalog.get(target)
+        if workload is None or target in seen:
+            return
+        seen.add(target)
+        history = self._history.get(target) or PodHistory({})
+        self._history[target] = history.look(live(self._catalog.pods_of(workload)), now=now)
+
+    def _observation(
+        self, intent: Intent, questions: _Questions, readings: Mapping[Asked, Reading]
+    ) -> Observation:
+        spec, target = intent.spec, intent.target
+        assert spec is not None
+        assert target is not None
+        workload = self._catalog.get(target)
+        goal = self.goal(intent, spec)
+        if workload is None or workload.deleting:
+            gone = f"{target} is not there"
+            nothing = dict.fromkeys(questions.objectives, unknown(gone))
+            return Observation(intent, spec, goal, nothing, None, trouble=gone)
+        pods = live(self._catalog.pods_of(workload))
+        history = self._history.get(target) or PodHistory({})
+        found: dict[str, Reading] = {}
+        for name, asked in questions.objectives.items():
+            if asked is None:
+                serving = [history.availability(pod.uid) for pod in pods]
+                found[name] = Reading.of(together(serving))
+            else:
+                found[name] = readings[asked] if isinstance(asked, tuple) else asked
+        more = {name: readings[asked].value for name, asked in questions.more.items()}
+        main = main_container(workload.containers)
+        state = _state(workload, pods, history, found, more, main=main)
+        return Observation(intent, spec, goal, found, workload, pods, state, main)
+
+    def goal(self, intent: Intent, spec: IntentSpec) -> Goal:
+        """What an intent wants, as its profiles measure it."""
+        settings = self._settings()
+        objectives = []
+        for each in spec.objectives:
+            how = self.measure(each.measured_by, intent.namespace)
+            objectives.append(
+                Objective(
+                    name=each.name,
+                    value=each.value,
+                    kind=how.type,
+                    less_is_better=how.less_is_better,
+                    tolerance=each.tolerance,
+                    weight=settings.utilities.get(how.type, 1.0),
+                    measured_by=each.measured_by,
+                )
+            )
+        most = min((each.max_priority for each in settings.guardrails_of(intent.namespace)), default=1.0)
+        return Goal(intent=str(intent), objectives=tuple(objectives), priority=min(spec.priority, most))
+
+
+def live(pods: Iterable[Pod]) -> list[Pod]:
+    """Those that are meant to serve."""
+    return [pod for pod in pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
+
+
+def main_container(containers: Sequence[Container]) -> str:
+    """The container that does the work: of those that are no sidecars the one that asks for most CPU."""
+    mains = [each for each in containers if each.role == "main"]
+    return max(mains, key=lambda each: each.resources.cpu_request or 0).name if mains else ""
+
+
+def _state(
+    workload: Workload,
+    pods: Sequence[Pod],
+    history: PodHistory,
+    readings: Mapping[str, Reading],
+    more: Mapping[str, float | None],
+    *,
+    main: str,
+) -> State:
+    sizes = commonest(pods) if pods else sizes_of(workload.containers)
+    past = history.whole
+    return State(
+        objectives={name: reading.value for name, reading in readings.items()},
+        pods=tuple(
+            PodState(
+                name=pod.name,
+                node=pod.node,
+                state="Running" if pod.ready else _why_not(pod),
+                qos=pod.qos,
+                availability=history.availability(pod.uid),
+            )
+            for pod in sorted(pods, key=lambda pod: pod.name)
+        ),
+        replicas=workload.replicas,
+        sizes=tuple(_size(name, resources) for name, resources in sizes.items()),
+        main=list(sizes).index(main) if main in sizes else len(sizes),
+        load=more.get(LOAD),
+        cpu_used=more.get("cpu"),
+        memory_used=more.get("memory"),
+        data={"history": {"up": past.up, "down": past.down}},
+    )
+
+
+def _why_not(pod: Pod) -> str:
+    return next((state.waiting for state in pod.states if state.waiting), "") or "NotReady"
+
+
+def _size(container: str, resources: Resources) -> Size:
+    def cores(amount: int | None) -> float | None:
+        return None if amount is None else amount / 1000
+
+    def size(amount: int | None) -> float | None:
+        return None if amount is None else float(amount)
+
+    return Size(
+        container=container,
+        cpu_request=cores(resources.cpu_request),
+        cpu_limit=cores(resources.cpu_limit),
+        memory_request=size(resources.memory_request),
+        memory_limit=size(resources.memory_limit),
+    )

@@ -1,0 +1,172 @@
+"""Does what a plan says: scales, has a pod replaced, resizes, or has a plugin do it.
+
+What is done is the state that a deed promises, which was held against the limits, and not what its parameters say.
+Sizes go the way that sizing's go, with marks, pace, verification and the way back, so a policy and an intent never
+pull at one pod. Every deed is looked at afresh: it is done to the workload as it is now, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from trimtab.actuation.actuator import Actuator, Report
+from trimtab.actuation.cluster import Cluster
+from trimtab.actuation.marks import Marks, read_marks
+from trimtab.actuation.situation import Wish
+from trimtab.actuation.sizes import Sizes, commonest
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
+from trimtab.intents.deed import Deed
+from trimtab.intents.limits import Limits
+from trimtab.intents.plugins.remote import RemoteActuator
+from trimtab.intents.state import Size, State
+from trimtab.kube.errors import KubeError, NotFound, describe
+from trimtab.kube.pods import Resources
+from trimtab.kube.workloads import Workload
+from trimtab.operator.intents.guarding import RESIZING, SCALING
+from trimtab.operator.intents.observing import Observation
+
+log = structlog.get_logger(__name__)
+
+REMOVING = "rmPod"
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What was done of a plan, and why the rest was not."""
+
+    done: tuple[Deed, ...] = ()
+    refused: str = ""
+
+
+class Performer:
+    """Carries out plans by way of the port to the cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        actuator: Actuator,
+        *,
+        may_write: Callable[[], bool],
+        resizes_in_place: Callable[[], bool],
+        watched: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._actuator = actuator
+        self._may_write = may_write
+        self._resizes_in_place = resizes_in_place
+        self._watched = watched
+
+    async def perform(
+        self,
+        deeds: Sequence[Deed],
+        observation: Observation,
+        *,
+        limits: Limits,
+        plugins: Mapping[str, RemoteActuator],
+        now: float,
+    ) -> Performed:
+        """Do them in order, up to the first that cannot be done."""
+        state = observation.state
+        assert state is not None
+        done: list[Deed] = []
+        for deed in deeds:
+            if breach := limits.breach(state, deed.after):
+                return Performed(tuple(done), f"{deed.actuator}: {breach}")
+            if not self._may_write():
+                return Performed(tuple(done), "this process may not write any more")
+            try:
+                refused = await self._do(deed, observation, plugins, now)
+            except NotFound:
+                refused = "it is gone"
+            except KubeError as error:
+                refused = describe(error)
+            if refused:
+                return Performed(tuple(done), f"{deed.actuator}: {refused}")
+            done.append(deed)
+        return Performed(tuple(done))
+
+    async def tend(self, observation: Observation, now: float) -> Report | None:
+        """Go on with a change of size that is under way, and bring new pods to the size in effect."""
+        workload = observation.workload
+        if workload is None or not observation.pods:
+            return None
+        marks = read_marks(dict(workload.annotations), uid=workload.uid)
+        if not isinstance(marks, Marks) or not (marks.change or marks.applied):
+            return None
+        sizes = marks.change.after if marks.change else commonest(observation.pods)
+        return await self._resize(observation, workload, sizes, now)
+
+    async def _do(
+        self, deed: Deed, observation: Observation, plugins: Mapping[str, RemoteActuator], now: float
+    ) -> str:
+        """Why it was not done; empty when it was."""
+        workload, state = observation.workload, observation.state
+        assert workload is not None
+        assert state is not None
+        if deed.actuator in plugins:
+            plugin = plugins[deed.actuator]
+            return await asyncio.to_thread(plugin.perform, deed, target=workload.key, state=state)
+        if deed.actuator in SCALING:
+            return await self._scale(workload, state, deed.after.replicas)
+        if deed.actuator in RESIZING:
+            sizes = {size.container: _resources(size) for size in deed.after.sizes}
+            report = await self._resize(observation, workload, sizes, now)
+            return report.reason if report and not report.done else "" if report else "it is gone"
+        if deed.actuator == REMOVING:
+            return await self._remove(observation, str(deed.parameters.get("name", "")))
+        return "nothing in this cluster does it"
+
+    async def _scale(self, workload: Workload, state: State, replicas: int) -> str:
+        present = await self._cluster.workload(workload.key)
+        if present is None or present.uid != workload.uid:
+            return "it is gone"
+        if present.replicas != state.replicas:
+            return f"it has been scaled to {present.replicas} meanwhile"
+        await self._cluster.scale(present, replicas)
+        return ""
+
+    async def _remove(self, observation: Observation, name: str) -> str:
+        pod = next((pod for pod in observation.pods if pod.name == name), None)
+        if pod is None:
+            return f"pod {name} is not there"
+        await self._cluster.evict(pod)
+        return ""
+
+    async def _resize(
+        self, observation: Observation, workload: Workload, sizes: Sizes, now: float
+    ) -> Report | None:
+        used = observation.state.memory_used if observation.state else None
+        watched = Duration.parse(f"{max(1, round(self._watched()))}s")
+        wish = Wish(
+            sizes=sizes,
+            strategy=UpdateStrategy(
+                min_interval=Duration.parse("0s"),
+                canary=Canary(percent=100, observation=watched),
+                update_requests_only=False,
+            ),
+            resizes_in_place=self._resizes_in_place(),
+            need={} if used is None else {observation.main: int(used)},
+        )
+        if not self._may_write():
+            return None
+        return await self._actuator.reconcile(workload.key, wish, now=int(now))
+
+
+def _resources(size: Size) -> Resources:
+    def millicores(cores: float | None) -> int | None:
+        return None if cores is None else max(1, round(cores * 1000))
+
+    def whole(amount: float | None) -> int | None:
+        return None if amount is None else round(amount)
+
+    return Resources(
+        millicores(size.cpu_request),
+        millicores(size.cpu_limit),
+        whole(size.memory_request),
+        whole(size.memory_limit),
+    )

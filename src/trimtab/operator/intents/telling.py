@@ -1,0 +1,119 @@
+"""Tells of intents where people look: the status of each Intent and KPIProfile, and Events about an Intent.
+
+A status is written when what it says has changed; numbers that only move are written every now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from trimtab.api.intent import Verdict
+from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.kpi.measure import measure
+from trimtab.kube.errors import NotFound
+from trimtab.kube.intents import Intent, IntentKey
+from trimtab.kube.kpiprofiles import KPIProfile
+from trimtab.kube.ledger import EventType, ObjectReference
+from trimtab.kube.objects import Objects
+from trimtab.kube.resources import INTENTS, KPI_PROFILES, Resource
+from trimtab.operator.intents.observing import Observation
+from trimtab.operator.intents.status import Document, Outcome, gist, invalid_status, status_of
+from trimtab.operator.statuses import Voice
+
+REFRESH = 30.0
+"""Seconds after which numbers that moved are written."""
+
+
+class Telling:
+    """What was said of each intent, and saying it anew."""
+
+    def __init__(self, client: Objects, events: Voice, *, may_write: Callable[[], bool]) -> None:
+        self._client = client
+        self._events = events
+        self._may_write = may_write
+        self._said: dict[IntentKey, tuple[str, Document, float]] = {}
+        """The uid, the status that it has, and when that was written."""
+
+    def before(self, intent: Intent) -> Document:
+        """The status that an intent has: the one that we wrote, else the server's."""
+        said = self._said.get(intent.key)
+        if said is not None and said[0] == intent.uid:
+            return said[1]
+        found: Document = msgspec.json.decode(intent.status) or {}
+        return found
+
+    def forget(self, key: IntentKey) -> None:
+        self._said.pop(key, None)
+
+    async def observed(self, observation: Observation, outcome: Outcome, *, now: float) -> None:
+        intent = observation.intent
+        before = self.before(intent)
+        status = status_of(observation, outcome, before=before, now=now)
+        self._tell_verdicts(intent, before, status)
+        self._tell_outcome(intent, outcome, before)
+        await self._write(intent, before, status, now)
+
+    async def invalid(self, intent: Intent, *, now: float) -> None:
+        before = self.before(intent)
+        await self._write(intent, before, invalid_status(intent, before=before, now=now), now)
+
+    async def profiles(self, profiles: Iterable[KPIProfile], queries: Mapping[KPIType, str]) -> None:
+        """Say of each profile whether it can be measured by."""
+        for profile in profiles:
+            problem = measure(profile.spec, queries).problem if profile.spec else profile.problem
+            status: Document = {"observedGeneration": profile.generation, "resolved": not problem}
+            if problem:
+                status["reason"] = problem[:4096]
+            if status != msgspec.json.decode(profile.status) and self._may_write():
+                await self._apply(KPI_PROFILES, profile, status)
+
+    async def _write(self, intent: Intent, before: Document, status: Document, now: float) -> None:
+        written_at = self._said[intent.key][2] if intent.key in self._said else 0.0
+        if gist(status) == gist(before) and (status == before or now - written_at < REFRESH):
+            return
+        if self._may_write() and await self._apply(INTENTS, intent, status):
+            self._said[intent.key] = intent.uid, status, now
+
+    async def _apply(self, resource: Resource, found: Intent | KPIProfile, status: Document) -> bool:
+        metadata: dict[str, Any] = {"name": found.name, "namespace": found.namespace, "uid": found.uid}
+        try:
+            body = {"metadata": metadata, "status": status}
+            await self._client.apply(resource, body, subresource="status", force=True)
+        except NotFound:
+            return False
+        return True
+
+    def _tell_verdicts(self, intent: Intent, before: Document, status: Document) -> None:
+        known = {each["name"]: each["verdict"] for each in before.get("objectives") or ()}
+        for each in status["objectives"]:
+            verdict, was = each["verdict"], known.get(each["name"])
+            if verdict == was or (was is None and verdict == Verdict.MET):
+                continue
+            now = f"{each['current']:g}" if "current" in each else each.get("reason", "unknown")
+            kind: EventType = "Normal" if verdict == Verdict.MET else "Warning"
+            self._tell(
+                intent, kind, f"Objective{verdict}", f"{each['name']}: {now}, wanted {each['wanted']:g}"
+            )
+
+    def _tell_outcome(self, intent: Intent, outcome: Outcome, before: Document) -> None:
+        plan = outcome.plan
+        if plan is None or not plan.deeds:
+            return
+        deeds = "; ".join(deed.told() for deed in plan.deeds)
+        if outcome.done:
+            self._tell(intent, "Normal", plan.purpose.value, f"{deeds}; because {'; '.join(plan.why)}")
+        elif outcome.withheld and (before.get("plan") or {}).get("withheld") != outcome.withheld:
+            self._tell(intent, "Normal", "Withheld", f"{deeds}; not done: {outcome.withheld}")
+
+    def _tell(self, intent: Intent, kind: EventType, reason: str, message: str) -> None:
+        about = ObjectReference(
+            api_version=INTENTS.api_version,
+            kind=INTENTS.kind,
+            name=intent.name,
+            namespace=intent.namespace,
+            uid=intent.uid,
+        )
+        self._events.record(about, type=kind, reason=reason, message=message[:1000], action="Plan")

@@ -1,0 +1,104 @@
+"""The intents' part of a leader's term: joins the parts of the loop, and runs it until the term is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Never
+
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.cluster import Cluster
+from trimtab.actuation.pace import Pacer
+from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.plugins.registry import CHECK, Registry
+from trimtab.kube.objects import Objects
+from trimtab.kube.workloads import Workload
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.intents.endpoints import Endpoints
+from trimtab.operator.intents.lessons import Lessons
+from trimtab.operator.intents.loop import IntentLoop
+from trimtab.operator.intents.observing import Observer
+from trimtab.operator.intents.performing import Performer
+from trimtab.operator.intents.planning import Planning
+from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.settings import IntentSettings
+from trimtab.operator.intents.telling import Telling
+from trimtab.operator.live import LiveConfig
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.statuses import Voice
+from trimtab.store import Store
+from trimtab.usage.prometheus.source import Prometheus
+from trimtab.usage.source import Source
+
+_TYPES = {pb.PLUGIN_TYPE_ACTUATOR: "actuator", pb.PLUGIN_TYPE_PLANNER: "planner"}
+
+
+class IntentTerm:
+    """Made anew for each term, and `run` once."""
+
+    def __init__(
+        self,
+        *,
+        client: Objects,
+        cluster: Cluster,
+        catalog: Catalog,
+        roll: Roll,
+        registry: Registry,
+        events: Voice,
+        usage: Source[Any],
+        store: Store,
+        config: LiveConfig,
+        metrics: Metrics,
+        pacer: Pacer,
+        may_write: Callable[[], bool],
+        resizes_in_place: Callable[[], bool],
+        applied_by_vpa: Callable[[Workload], str],
+    ) -> None:
+        def settings() -> IntentSettings:
+            return config.current.intents
+
+        self._registry = registry
+        self._metrics = metrics
+        self._endpoints = Endpoints(
+            usage if isinstance(usage, Prometheus) else None,
+            stale=settings().stale.seconds,
+            patience=settings().timeout.seconds,
+        )
+        self.loop = IntentLoop(
+            catalog=catalog,
+            roll=roll,
+            observer=Observer(catalog, roll, self._endpoints, settings=settings),
+            planning=Planning(registry, settings=settings, metrics=metrics),
+            performer=Performer(
+                cluster,
+                Actuator(cluster, may_write=may_write, pacer=pacer),
+                may_write=may_write,
+                resizes_in_place=resizes_in_place,
+                watched=lambda: settings().cool_down.seconds / 2,
+            ),
+            lessons=Lessons(store, settings=settings),
+            telling=Telling(client, events, may_write=may_write),
+            config=lambda: config.current,
+            applied_by_vpa=applied_by_vpa,
+            resizes_in_place=resizes_in_place,
+            metrics=metrics,
+        )
+
+    async def run(self) -> Never:
+        async with self._endpoints, asyncio.TaskGroup() as group:
+            group.create_task(self._look_after_plugins())
+            await self.loop.run()
+        raise AssertionError("unreachable")
+
+    async def _look_after_plugins(self) -> Never:
+        while True:
+            await asyncio.to_thread(self._registry.check, time.monotonic())
+            counts: dict[tuple[str, str], int] = {}
+            for known in self._registry.all():
+                place = _TYPES.get(known.info.type, "other"), "no" if known.trouble else "yes"
+                counts[place] = counts.get(place, 0) + 1
+            self._metrics.intent_plugins.clear()
+            for (type_, answers), count in counts.items():
+                self._metrics.intent_plugins.labels(type_, answers).set(count)
+            await asyncio.sleep(CHECK)
