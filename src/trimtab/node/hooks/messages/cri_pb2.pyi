@@ -6,18 +6,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class RunPodSandboxRequest(_message.Message):
-    __slots__ = ("config",)
-    CONFIG_FIELD_NUMBER: _ClassVar[int]
-    config: PodSandboxConfig
-    def __init__(self, config: _Optional[_Union[PodSandboxConfig, _Mapping]] = ...) -> None: ...
-
-class RunPodSandboxResponse(_message.Message):
-    __slots__ = ("pod_sandbox_id",)
-    POD_SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
-    pod_sandbox_id: str
-    def __init__(self, pod_sandbox_id: _Optional[str] = ...) -> None: ...
-
 class CreateContainerRequest(_message.Message):
     __slots__ = ("pod_sandbox_id", "config", "sandbox_config")
     POD_SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]

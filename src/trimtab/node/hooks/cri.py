@@ -1,0 +1,137 @@
+"""A proxy between the kubelet and its runtime, for runtimes without NRI: CRI's calls pass through it.
+
+Every call is passed on as bytes, streams included, whatever its name: only the two that make or change a container are
+looked into. An answer that is not there within the deadline is "no change". The proxy has to live as long as the
+kubelet wants anything, so it is the second choice; with NRI an agent that is gone is not missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Self, TypeAlias
+
+import grpc
+import structlog
+
+from trimtab.node.hooks import cri_terms as terms
+from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
+from trimtab.node.hooks.messages import cri_pb2 as pb
+
+CREATE = "/runtime.v1.RuntimeService/CreateContainer"
+UPDATE = "/runtime.v1.RuntimeService/UpdateContainerResources"
+REMOVE = "/runtime.v1.RuntimeService/RemoveContainer"
+ANY_LENGTH = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+Relayed: TypeAlias = "grpc.aio.StreamStreamMultiCallable[bytes, bytes]"
+
+log = structlog.get_logger(__name__)
+
+
+class CriProxy:
+    """Listens on one socket and asks at another. `async with` it."""
+
+    def __init__(self, listen: Path, runtime: Path, decide: Decide, *, deadline: float = 1.0) -> None:
+        self.outcomes: Counter[str] = Counter()
+        """How often what happened: adjusted, unchanged, failed (and so passed on unchanged)."""
+        self._listen = listen
+        self._runtime_socket = runtime
+        self._decide = decide
+        self._deadline = deadline
+        self._known: dict[str, Subject] = {}
+
+    async def __aenter__(self) -> Self:
+        self._listen.unlink(missing_ok=True)
+        # The name of a socket's host means nothing, but containerd refuses the path of the socket as one.
+        options = (*ANY_LENGTH, ("grpc.default_authority", "localhost"))
+        self._channel = grpc.aio.insecure_channel(f"unix://{self._runtime_socket}", options=options)
+        self._server = grpc.aio.server(options=ANY_LENGTH)
+        self._server.add_generic_rpc_handlers((_Everything(self),))
+        self._server.add_insecure_port(f"unix://{self._listen}")
+        await self._server.start()
+        self._listen.chmod(0o600)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(grace=1.0)
+        await self._channel.close()
+
+    async def relay(
+        self, method: str, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> AsyncIterator[bytes]:
+        """One call, of whatever kind: on the wire all of them are streams, most of one message."""
+        made: list[Subject] = []
+
+        async def passed_on() -> AsyncIterator[bytes]:
+            async for request in requests:
+                yield await self._adjusted(method, request, made)
+
+        start: Relayed = self._channel.stream_stream(method)
+        call = start(passed_on(), timeout=context.time_remaining())
+        try:
+            async for answer in call:
+                if made:
+                    self._known[pb.CreateContainerResponse.FromString(answer).container_id] = made.pop()
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            await context.abort(error.code(), error.details() or "", error.trailing_metadata())
+        finally:
+            call.cancel()
+
+    async def _adjusted(self, method: str, request: bytes, made: list[Subject]) -> bytes:
+        """The request to pass on; `made` takes in the container that it would make."""
+        try:
+            if method == CREATE:
+                return await self._create(request, made)
+            if method == UPDATE:
+                return await self._update(request)
+            if method == REMOVE:
+                self._known.pop(pb.RemoveContainerRequest.FromString(request).container_id, None)
+        except Exception as error:  # noqa: BLE001 - fail-open: the kubelet gets its container, whatever goes wrong here
+            log.warning("cri.failed", method=method, why=repr(error))
+            self.outcomes["failed"] += 1
+        return request
+
+    async def _create(self, request: bytes, made: list[Subject]) -> bytes:
+        creation = pb.CreateContainerRequest.FromString(request)
+        subject = terms.subject(creation)
+        made.append(subject)
+        if wanted := await self._decided(subject):
+            terms.adjust_creation(creation, wanted)
+            return creation.SerializeToString()
+        return request
+
+    async def _update(self, request: bytes) -> bytes:
+        """A container that was made before the proxy started is not known, and left alone."""
+        update = pb.UpdateContainerResourcesRequest.FromString(request)
+        known = self._known.get(update.container_id)
+        if known is not None and (wanted := await self._decided(terms.updated(known, update.linux))):
+            terms.adjust_resources(update.linux, wanted)
+            return update.SerializeToString()
+        return request
+
+    async def _decided(self, subject: Subject) -> Adjustment:
+        async with asyncio.timeout(self._deadline):
+            wanted = await self._decide(subject)
+        self.outcomes["adjusted" if wanted else "unchanged"] += 1
+        return wanted
+
+
+class _Everything(grpc.GenericRpcHandler):
+    """Every method of every service, known or not, as bytes."""
+
+    def __init__(self, proxy: CriProxy) -> None:
+        self._proxy = proxy
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        method = handler_call_details.method
+
+        async def handle(
+            requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+        ) -> AsyncIterator[bytes]:
+            async for answer in self._proxy.relay(method, requests, context):
+                yield answer
+
+        return grpc.stream_stream_rpc_method_handler(handle)

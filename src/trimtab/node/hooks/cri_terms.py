@@ -1,0 +1,68 @@
+"""Adjustments in CRI's terms: what the kubelet asks of the runtime, changed by what a container is entitled to.
+
+All of it is on bytes as they travel. What cannot be read is passed on as it is.
+"""
+
+from __future__ import annotations
+
+from trimtab.node.hooks.adjustments import Adjustment, Subject
+from trimtab.node.hooks.messages import cri_pb2 as pb
+
+CACHE_CLASS = "io.kubernetes.cri.rdt-class"
+"""The annotation of a container by which containerd and CRI-O know its class."""
+
+
+def subject(request: pb.CreateContainerRequest) -> Subject:
+    pod, config = request.sandbox_config, request.config
+    resources = config.linux.resources
+    return Subject(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        uid=pod.metadata.uid,
+        container=config.metadata.name,
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+        cgroup_parent=pod.linux.cgroup_parent,
+        quota=resources.cpu_quota if resources.cpu_quota > 0 else None,
+        period=resources.cpu_period or 100_000,
+        shares=resources.cpu_shares,
+        memory_limit=resources.memory_limit_in_bytes or None,
+        cpus=resources.cpuset_cpus,
+    )
+
+
+def updated(known: Subject, resources: pb.LinuxContainerResources) -> Subject:
+    """A container that is known, with what the kubelet wants it to have from now on."""
+    quota = resources.cpu_quota or known.quota or 0
+    return Subject(
+        namespace=known.namespace,
+        pod=known.pod,
+        uid=known.uid,
+        container=known.container,
+        labels=known.labels,
+        annotations=known.annotations,
+        cgroup_parent=known.cgroup_parent,
+        quota=quota if quota > 0 else None,
+        period=resources.cpu_period or known.period,
+        shares=resources.cpu_shares or known.shares,
+        memory_limit=resources.memory_limit_in_bytes or known.memory_limit,
+        cpus=resources.cpuset_cpus or known.cpus,
+    )
+
+
+def adjust_creation(request: pb.CreateContainerRequest, wanted: Adjustment) -> None:
+    config = request.config
+    adjust_resources(config.linux.resources, wanted)
+    config.envs.extend(pb.KeyValue(key=key, value=value.encode()) for key, value in wanted.env.items())
+    if wanted.cache_class is not None:
+        config.annotations[CACHE_CLASS] = wanted.cache_class
+
+
+def adjust_resources(resources: pb.LinuxContainerResources, wanted: Adjustment) -> None:
+    if wanted.cpus is not None:
+        resources.cpuset_cpus = wanted.cpus
+    if wanted.quota is not None:
+        resources.cpu_quota = wanted.quota
+    if wanted.period is not None:
+        resources.cpu_period = wanted.period
+    resources.unified.update(wanted.unified)

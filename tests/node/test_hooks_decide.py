@@ -1,0 +1,116 @@
+"""What containers are entitled to at their creation, and how it is said to a runtime."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy, NodeQoSPolicySpec, Resctrl
+from trimtab.node.arbiter import Spot, Value
+from trimtab.node.arbiter.machine import CACHE_SHARES
+from trimtab.node.cgroups import Version
+from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
+from trimtab.node.hooks import cri_terms, nri_terms
+from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
+from trimtab.node.hooks.entitlement import Entitlement, tier
+from trimtab.node.hooks.messages import cri_pb2, nri_pb2
+from trimtab.node.picture import Tier
+
+BE = "kubepods/besteffort"
+HELD: Mapping[tuple[str, Any], Value] = {
+    (BE, CPUSET_CPUS): frozenset({2, 3}),
+    (BE, CPU_QUOTA): 40_000,
+    (BE, CPU_PERIOD): 100_000,
+    ("BE", CACHE_SHARES): {"L3:0": 3},
+}
+
+
+def _subject(parent: str = f"/{BE}/pod1", **more: Any) -> Subject:
+    return Subject(namespace="ns", pod="p", uid="u", container="c", cgroup_parent=parent, **more)
+
+
+async def _entitled(
+    subject: Subject, policy: NodeQoSPolicySpec | None, version: Version = Version.V1
+) -> Adjustment:
+    def held(spot: Spot) -> Value | None:
+        return HELD.get((spot.path, spot.knob))
+
+    entitlement = Entitlement(held, version, best_effort_cgroup=BE)
+    entitlement.policy = policy
+    return await entitlement(subject)
+
+
+@pytest.mark.parametrize(
+    ("parent", "labels", "expected"),
+    [
+        ("/kubepods/besteffort/pod1", {}, Tier.BE),
+        ("kubepods-burstable-pod1.slice", {}, Tier.LS),
+        ("/kubepods/pod1", {}, Tier.LS),
+        ("/kubepods/burstable/pod1", {"trimtab.io/qos": "be"}, Tier.BE),
+        ("/kubepods/pod1", {"trimtab.io/qos": "LSR"}, Tier.LSR),
+    ],
+)
+def test_the_tier_is_by_label_or_by_place(parent: str, labels: dict[str, str], expected: Tier) -> None:
+    assert tier(_subject(parent, labels=labels)) is expected
+
+
+async def test_a_best_effort_container_starts_on_what_its_tier_has() -> None:
+    found = await _entitled(
+        _subject(quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    )
+    assert found == Adjustment(cpus="2-3", quota=20_000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
+
+
+async def test_a_container_with_cpus_of_its_own_keeps_them() -> None:
+    assert (await _entitled(_subject(cpus="0"), NodeQoSPolicySpec())).cpus is None
+
+
+async def test_there_is_no_class_where_the_machine_has_none() -> None:
+    policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    assert (await _entitled(_subject("/kubepods/pod1"), policy)).cache_class is None
+
+
+async def test_in_v2_a_latency_sensitive_container_may_burst_from_the_start() -> None:
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO))
+    found = await _entitled(_subject("/kubepods/pod1", quota=30_000), policy, Version.V2)
+    assert found.unified == {
+        "cpu.max.burst": "30000"
+    }  # a thousand percent, of which the kernel takes a hundred
+
+
+async def test_without_a_policy_nothing_is_touched() -> None:
+    assert await _entitled(_subject(), None) == NOTHING
+
+
+WANTED = Adjustment(
+    cpus="1", quota=5000, cache_class="BE", unified={"memory.high": "max"}, env={"TRIMTAB_QOS": "BE"}
+)
+
+
+def test_nri_is_told_only_what_changes() -> None:
+    told = nri_terms.adjust(WANTED)
+    assert [(each.key, each.value) for each in told.env] == [("TRIMTAB_QOS", "BE")]
+    resources = told.linux.resources
+    assert (resources.cpu.cpus, resources.cpu.quota.value, resources.rdt_class.value) == ("1", 5000, "BE")
+    assert dict(resources.unified) == {"memory.high": "max"}
+    assert not resources.cpu.HasField("shares")
+    assert nri_terms.update("id", Adjustment(cpus="0")).linux.resources == nri_pb2.LinuxResources(
+        cpu=nri_pb2.LinuxCPU(cpus="0")
+    )
+
+
+def test_cri_is_told_the_same_and_the_rest_stays() -> None:
+    request = cri_pb2.CreateContainerRequest(pod_sandbox_id="s")
+    request.config.linux.resources.memory_limit_in_bytes = 7
+    request.config.envs.add(key="A", value=b"b")
+    cri_terms.adjust_creation(request, WANTED)
+    resources = request.config.linux.resources
+    assert (resources.cpuset_cpus, resources.cpu_quota, resources.memory_limit_in_bytes) == ("1", 5000, 7)
+    assert {each.key: each.value for each in request.config.envs} == {"A": b"b", "TRIMTAB_QOS": b"BE"}
+    assert dict(request.config.annotations) == {"io.kubernetes.cri.rdt-class": "BE"}
+
+
+def test_a_change_is_seen_together_with_what_is_known_of_the_container() -> None:
+    known = _subject(quota=10_000, memory_limit=5)
+    seen = cri_terms.updated(known, cri_pb2.LinuxContainerResources(cpu_quota=20_000))
+    assert (seen.quota, seen.memory_limit, seen.cgroup_parent) == (20_000, 5, known.cgroup_parent)
