@@ -119,6 +119,16 @@ class NodeUsage(Observed):
     """The part of best-effort pods."""
 
 
+class ContainerUsage(Observed):
+    """What one container uses."""
+
+    name: Text
+    """The name of the container."""
+
+    usage: Usage
+    """What it uses."""
+
+
 class PodUsage(Observed):
     """What one pod uses."""
 
@@ -130,6 +140,9 @@ class PodUsage(Observed):
 
     pod_usage: Usage
     """All containers of the pod together."""
+
+    containers: Annotated[tuple[ContainerUsage, ...], Field(max_length=64), Unique(("name",))] = ()
+    """What each of its containers uses."""
 
 
 class Reclaimable(Observed):
