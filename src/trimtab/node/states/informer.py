@@ -1,0 +1,176 @@
+"""The states informer: keeps the picture of the node true, and knows which policy holds.
+
+Pods come from the kubelet every few seconds and at once when a cgroup comes or goes, and from the API server's watch,
+for this node only. Losing either costs freshness, never the picture: what is in the cgroups is seen in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Never
+
+import msgspec
+import structlog
+
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
+from trimtab.kube.cache import Cache
+from trimtab.kube.client import Client
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.following import Following
+from trimtab.kube.informer import Scope
+from trimtab.kube.nodes import Node, nodes
+from trimtab.kube.resources import NODES, PODS
+from trimtab.node.cgroups import Hierarchy, Layout, QosClass
+from trimtab.node.cgroups.layout import Found
+from trimtab.node.picture import NodeView
+from trimtab.node.states.composing import compose
+from trimtab.node.states.pods import KnownPod, PodFolding
+from trimtab.node.states.policies import NODE_QOS_POLICIES, QosPolicy, policy_for, qos_policies
+from trimtab.node.states.topology import memory_total, topology
+from trimtab.node.states.watching import FolderWatch
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY = 10.0
+"""Seconds after which the kubelet is asked and the cgroups are listed in any case."""
+BELIEVED = 35.0
+"""Seconds for which an answer of the kubelet counts."""
+GATHER = 0.1
+"""Seconds in which changes are gathered into one question."""
+
+
+class States:
+    """What this node is and runs. `view` is cheap while nothing changes; run `follow` as a task for what is told."""
+
+    def __init__(
+        self,
+        node: str,
+        *,
+        hierarchy: Hierarchy,
+        parent: str = "",
+        proc: Path = Path("/proc"),
+        sys: Path = Path("/sys"),
+    ) -> None:
+        self._node = node
+        self._hierarchy = hierarchy
+        self._parent = parent
+        self._base = NodeView(name=node, cpus=topology(sys), memory=memory_total(proc))
+        self._view = self._base
+        self._stale = True
+        self._looked = 0.0
+        self._watch = FolderWatch()
+        self._folding = PodFolding()
+        self._by_kubelet: dict[str, KnownPod] = {}
+        self._told_at = float("-inf")
+        self._pods: Cache[KnownPod] = Cache()
+        self._nodes: Cache[Node] = Cache()
+        self._policies: Cache[QosPolicy] = Cache()
+        self._following: Following | None = None
+        self._news = asyncio.Event()
+        self._kubelet_trouble = ""
+
+    @property
+    def policy(self) -> NodeQoSPolicySpec | None:
+        """What holds on this node now; None without a policy."""
+        node = self._nodes.get(self._node)
+        found = policy_for(dict(node.labels) if node else {}, self._policies)
+        return found.spec if found else None
+
+    def troubles(self) -> dict[str, str]:
+        """Which witnesses are away, and why."""
+        told = self._following.troubles() if self._following else {}
+        return told | ({"kubelet": self._kubelet_trouble} if self._kubelet_trouble else {})
+
+    def view(self, now: float) -> NodeView:
+        """The node now; the very same object while nothing changed."""
+        self.hear()
+        if self._stale or not 0 <= now - self._looked < LOOK_EVERY:
+            self._stale, self._looked = False, now
+            seen = self._look(now)
+            if seen != self._view:
+                self._view = seen
+        return self._view
+
+    def hear(self) -> None:
+        """Take note of cgroups that came or went."""
+        if self._watch.drain():
+            self._changed()
+
+    def listen(self) -> None:
+        """Hear of cgroups as soon as the event loop does, and not at the next view only."""
+        asyncio.get_running_loop().add_reader(self._watch.fd, self.hear)
+
+    def follow_api(self, client: Client) -> Following:
+        """Take in what the API server tells of this node; `run` what is given, as a task."""
+        following = self._following = Following(client)
+        this = f"metadata.name={self._node}"
+        self._pods = following.follow(
+            PODS, self._folding.shape, scope=Scope(fields=f"spec.nodeName={self._node}")
+        )
+        self._nodes = following.follow(NODES, nodes(), scope=Scope(fields=this))
+        self._policies = following.follow(NODE_QOS_POLICIES, qos_policies(), optional=True)
+        self._pods.on_change(lambda _old, _new: self._changed())
+        self._nodes.on_change(lambda _old, _new: self._changed())
+        return following
+
+    async def follow_kubelet(self, kubelet: Client, *, clock: Callable[[], float]) -> Never:
+        """Ask the kubelet for its pods, every few seconds and when something changed."""
+        while True:
+            self._news.clear()
+            try:
+                self.told_by_kubelet(await kubelet.request("GET", "/pods"), clock())
+                self._kubelet_trouble = ""
+            except (KubeError, msgspec.DecodeError) as error:
+                if self._kubelet_trouble != describe(error):
+                    log.warning("kubelet.away", error=describe(error))
+                self._kubelet_trouble = describe(error)
+                await asyncio.sleep(LOOK_EVERY / 2)
+            try:
+                await asyncio.wait_for(self._news.wait(), LOOK_EVERY)
+            except TimeoutError:
+                continue
+            await asyncio.sleep(GATHER)
+
+    def told_by_kubelet(self, answer: bytes, now: float) -> None:
+        told = {pod.cgroup_uid: pod for pod in self._folding.read(answer)}
+        self._stale |= told != self._by_kubelet
+        self._by_kubelet, self._told_at = told, now
+
+    def close(self) -> None:
+        with suppress(RuntimeError):  # no loop runs where nobody listened
+            asyncio.get_running_loop().remove_reader(self._watch.fd)
+        self._watch.close()
+
+    def _changed(self) -> None:
+        self._stale = True
+        self._news.set()
+
+    def _look(self, now: float) -> NodeView:
+        layout = Layout.detect(self._hierarchy, parent=self._parent)
+        found = self._find(layout)
+        known = {pod.cgroup_uid: pod for pod in self._pods}
+        if 0 <= now - self._told_at <= BELIEVED:
+            known |= self._by_kubelet
+        node = self._nodes.get(self._node)
+        return replace(
+            self._base,
+            pods=compose(found, known, hierarchy=self._hierarchy, layout=layout),
+            labels=node.labels if node else (),
+            pods_cgroup=layout.pods,
+            best_effort_cgroup=layout.tier(QosClass.BEST_EFFORT),
+            allocatable_cpu=node.allocatable.cpu if node else None,
+            allocatable_memory=node.allocatable.memory if node else None,
+        )
+
+    def _find(self, layout: Layout) -> list[Found]:
+        """The pods that have cgroups, all of them watched: what came between the look and the watch is looked for again."""
+        found: list[Found] | None = None
+        while found != (seen := layout.find_pods(self._hierarchy)):
+            found = seen
+            folders = [*map(layout.tier, QosClass), *(there.path for there in found)]
+            self._watch.follow(self._hierarchy.folder(folder, "cpu") for folder in folders)
+        return found

@@ -1,0 +1,67 @@
+"""NodeQoSPolicies, and which of them holds on a node: the heaviest that selects it, and of equals the first by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import structlog
+
+from trimtab.api import NodeQoSPolicy
+from trimtab.api.errors import InvalidObjectError
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
+from trimtab.kube.intern import Memo
+from trimtab.kube.records import MetadataWire, Shape, version_number
+from trimtab.kube.resources import Resource
+
+log = structlog.get_logger(__name__)
+
+NODE_QOS_POLICIES = Resource("trimtab.io", "v1alpha1", "nodeqospolicies", "NodeQoSPolicy", namespaced=False)
+
+
+class QosPolicy(msgspec.Struct, frozen=True, eq=False):
+    """One NodeQoSPolicy."""
+
+    name: str
+    uid: str
+    version: int
+    spec: NodeQoSPolicySpec | None
+    """None for one that makes no sense, let in before its kind knew better; it then holds nowhere."""
+    namespace: str = ""
+
+
+class _PolicyWire(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def qos_policies() -> Shape[QosPolicy]:
+    """Read NodeQoSPolicies as records; equal specs are read once."""
+    specs = Memo(_read)
+
+    def fold(wire: _PolicyWire) -> QosPolicy:
+        found = wire.metadata
+        return QosPolicy(
+            found.name, found.uid, version_number(found.resource_version), specs[bytes(wire.spec)]
+        )
+
+    return Shape(wire=_PolicyWire, fold=fold)
+
+
+def policy_for(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosPolicy | None:
+    """The one that holds on a node with these labels."""
+    selecting = [
+        (-policy.spec.weight, policy.name, policy)
+        for policy in policies
+        if policy.spec is not None
+        and (policy.spec.node_selector is None or policy.spec.node_selector.matches(labels))
+    ]
+    return min(selecting, key=lambda one: one[:2])[2] if selecting else None
+
+
+def _read(raw: bytes) -> NodeQoSPolicySpec | None:
+    try:
+        return NodeQoSPolicy.read({"kind": "NodeQoSPolicy", "spec": msgspec.json.decode(raw)}).spec
+    except InvalidObjectError as error:
+        log.warning("policy.ignored", reason=str(error))
+        return None
