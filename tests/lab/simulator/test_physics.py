@@ -121,29 +121,32 @@ def test_the_throttled_share_is_that_of_demand_that_varies_and_is_done_later(use
     assert throttled_share(used, limit, burst) == pytest.approx(held_back / periods, abs=0.02)
 
 
-amounts = st.floats(0, 1e3, allow_subnormal=False)
-
-
 @st.composite
 def crowds(draw: st.DrawFn) -> tuple[Containers, Nodes, Floats, Floats]:
+    """Any number of containers on a few nodes; amounts of all magnitudes, of which many are equal, zero or endless."""
     rows, many = draw(st.integers(1, 30)), draw(st.integers(1, 4))
+    chance = np.random.default_rng(draw(st.integers(0, 2**32)))
 
-    def some(values: st.SearchStrategy[float], count: int = rows) -> Floats:
-        return np.array(draw(st.lists(values, min_size=count, max_size=count)), np.float64)
+    def amounts(count: int = rows, *, least: float = 0.0) -> Floats:
+        some = 10.0 ** chance.uniform(-3, 3, count)
+        some[chance.random(count) < 0.2] = least
+        some[chance.random(count) < 0.2] = 1.0
+        return some
 
-    limits = st.one_of(amounts, st.just(math.inf))
+    def limits() -> Floats:
+        return np.where(chance.random(rows) < 0.5, np.inf, amounts())
+
     containers = Containers.empty(rows)._replace(
-        node=some(st.integers(-1, many - 1)).astype(np.int32),
-        qos=some(st.integers(0, 2)).astype(np.int8),
-        cpu_request=some(amounts),
-        cpu_limit=some(limits),
-        memory_request=some(amounts),
-        memory_limit=some(limits),
-        burst=some(st.floats(0, 2)),
-        resumes=some(st.floats(-100, 400)),
+        node=chance.integers(-1, many, rows).astype(np.int32),
+        qos=chance.integers(0, 3, rows).astype(np.int8),
+        cpu_request=amounts(),
+        cpu_limit=limits(),
+        memory_request=amounts(),
+        memory_limit=limits(),
+        burst=chance.uniform(0, 2, rows),
+        resumes=chance.choice([-np.inf, 0.0, 100.0, 299.0, 300.0, 400.0], rows),
     )
-    nodes = Nodes.of(some(st.floats(0.1, 1e3), many), some(st.floats(0.1, 1e3), many))
-    return containers, nodes, some(amounts), some(amounts)
+    return containers, Nodes.of(amounts(many, least=0.1), amounts(many, least=0.1)), amounts(), amounts()
 
 
 @given(crowds())

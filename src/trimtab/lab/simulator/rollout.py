@@ -1,0 +1,50 @@
+"""What a workload's controller does: as many pods as are wanted, of the present template, a few at a time.
+
+A Deployment replaces a quarter of its pods at once, with a quarter more than it has; a StatefulSet one after another.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trimtab.lab.simulator.members import SimulatedPod, SimulatedWorkload
+
+if TYPE_CHECKING:
+    from trimtab.lab.simulator.world import World
+
+_SHARE = 0.25
+
+
+def roll(world: World, workload: SimulatedWorkload) -> None:
+    """One look at a workload: makes and deletes pods, as far as may be done at once."""
+    wanted = workload.replicas
+    old = workload.old if workload.spec.update == "RollingUpdate" else []
+    ordered = workload.spec.kind == "StatefulSet"
+    surge = math.ceil(wanted * _SHARE) if old and not ordered else 0
+    new = len(workload.pods) - len(old)
+    for _ in range(min(wanted - new, wanted + surge - len(workload.pods))):
+        world.create(workload)
+    spare = len(workload.pods) - wanted
+    if not old:
+        for pod in _last_first(workload, list(workload.pods.values()))[: max(spare, 0)]:
+            world.delete(pod)
+        return
+    missing = 1 if ordered else math.floor(wanted * _SHARE)
+    # Who is not ready is no loss; of the others so many may go that enough remain.
+    may_go = workload.ready - (wanted - missing)
+    for pod in _last_first(workload, old):
+        if pod.ready:
+            if may_go <= 0:
+                continue
+            may_go -= 1
+        world.delete(pod)
+        if ordered:
+            return
+
+
+def _last_first(workload: SimulatedWorkload, pods: list[SimulatedPod]) -> list[SimulatedPod]:
+    """Those that are not ready, then the youngest; of a StatefulSet the highest number."""
+    if workload.spec.kind == "StatefulSet":
+        return sorted(pods, key=lambda pod: (len(pod.name), pod.name), reverse=True)
+    return sorted(pods, key=lambda pod: (not pod.ready, pod.created), reverse=True)
