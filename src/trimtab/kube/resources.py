@@ -63,6 +63,8 @@ VPA_CHECKPOINTS = Resource(
     "autoscaling.k8s.io", "v1", "verticalpodautoscalercheckpoints", "VerticalPodAutoscalerCheckpoint"
 )
 OPTIMIZATION_POLICIES = Resource("trimtab.io", "v1alpha1", "optimizationpolicies", "OptimizationPolicy")
+NODE_METRICS = Resource("trimtab.io", "v1alpha1", "nodemetrics", "NodeMetric", namespaced=False)
+NODE_QOS_POLICIES = Resource("trimtab.io", "v1alpha1", "nodeqospolicies", "NodeQoSPolicy", namespaced=False)
 INTENTS = Resource("trimtab.io", "v1alpha1", "intents", "Intent")
 KPI_PROFILES = Resource("trimtab.io", "v1alpha1", "kpiprofiles", "KPIProfile")
 DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
