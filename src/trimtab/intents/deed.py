@@ -13,7 +13,7 @@ import msgspec
 from trimtab.intents.state import State
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True):
+class Deed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     actuator: str
     parameters: Mapping[str, Any]
     """What the actuator needs to do it; JSON, so that it can be remembered and sent to a plugin."""
@@ -21,5 +21,11 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
     """What is expected once it is done."""
     disruption: float = 0.0
     """What doing it costs by itself, in cores for an hour: restarts, warm-ups. Never negative."""
-    why: str = ""
-    """For people: what it does, in a few words."""
+
+    def told(self) -> str:
+        """For people: what it does, in a few words."""
+        return f"{self.actuator} {', '.join(f'{name} {_short(value)}' for name, value in self.parameters.items())}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -55,6 +55,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def breach(self, before: State, after: State) -> str | None:
         """What is passed on the way from what is to what would be; None: nothing. What is not made worse is none."""
+        if after.sizes is before.sizes and after.replicas == before.replicas:
+            return None
         return self._replicas(before, after) or self._size(before, after) or self._totals(before, after)
 
     def _replicas(self, before: State, after: State) -> str | None:

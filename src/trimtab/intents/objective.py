@@ -84,20 +84,20 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     def deficits(self, state: State) -> list[float]:
         """How far each objective's worse end is from its value; what is unknown is infinitely far."""
         found = []
-        current, spread = state.objectives, state.spread
+        current, spread, sureness = state.objectives, state.spread, self.sureness
         for objective in self.objectives:
-            value = current.get(objective.name)
+            name = objective.name
+            value = current.get(name)
             if value is None:
                 found.append(inf)
                 continue
-            unsure = spread.get(objective.name, 0.0) * self.sureness if spread else 0.0
-            if unsure:
+            if spread and (unsure := sureness * spread.get(name, 0.0)):
                 value *= exp(unsure if objective.less_is_better else -unsure)
             found.append(objective.deficit(value))
         return found
 
     def reached(self, state: State) -> bool:
-        return all(deficit <= _CLOSE for deficit in self.deficits(state))
+        return max(self.deficits(state)) <= _CLOSE
 
 
 _CLOSE = 1e-9

@@ -80,16 +80,21 @@ class Search:
         self._price = problem.prices.of(problem.state)
         self._best: dict[tuple[str, ...], Way] = {}
         self._looked_at = 0
-        self._start = self._keep(self._way(problem.state, (), (), following=0, disruption=0.0))
+        self._start = self._top = self._way(problem.state, (), (), following=0, disruption=0.0)
+        self._keep(self._start)
         self._first = [self._children(self._start, at) for at in range(len(problem.actuators))]
+        # What brings nothing now is not looked at again.
+        self._useful = [
+            at for at, ways in enumerate(self._first) if ways or not problem.actuators[at].diminishing
+        ]
         self._bound = self._known_bound()
 
     def run(self) -> Found:
         gives_back = self._problem.goal.gives_back
         proven = self._look(self._least_saved if gives_back else self._least_reaching)
-        if not gives_back and proven and not self._answer().reached:
+        if not gives_back and proven and not self._top.reached:
             proven = self._look(self._least_missed)
-        best = self._answer()
+        best = self._top
         others = sorted((way for way in self._best.values() if way is not best), key=lambda way: way.rank)
         return Found(best, tuple(others), self._looked_at, proven)
 
@@ -97,21 +102,20 @@ class Search:
         """Where each deed alone leads."""
         return [way for ways in self._first for way in ways]
 
-    def _answer(self) -> Way:
-        return min(self._best.values(), key=lambda way: way.rank)
-
     def _look(self, least_of: Callable[[Way], float]) -> bool:
         """Look at ways, those first that can cost least; whether it is certain that none is better than the best."""
+        weighs = least_of == self._least_missed
         heap = [(least_of(self._start), 0, 0, self._start)]
         order = 1
         while heap:
             least, _, _, way = heappop(heap)
             # What ranks by reaching the goal is not beaten by what does not, however little that costs.
-            best = self._answer()
-            compromise = least_of == self._least_missed
-            if least == inf or ((best.reached or compromise) and least >= best.cost + best.missed - _CLOSE):
+            best = self._top
+            if least == inf or ((best.reached or weighs) and least >= best.cost + best.missed - _CLOSE):
                 return True
-            for at in range(way.next, len(self._problem.actuators)):
+            for at in self._useful:
+                if at < way.next:
+                    continue
                 if self._looked_at >= self._budget.states or self._budget.expired():
                     return False
                 for child in self._first[at] if way is self._start else self._children(way, at):
@@ -147,8 +151,7 @@ class Search:
                 continue
             disruption = way.disruption + max(actuator.disruption, deed.disruption)
             child = self._way(deed.after, (*way.deeds, deed), groups, following=at + 1, disruption=disruption)
-            # Costs that only grow are what the bound relies on; savings have a goal of their own.
-            if goal.gives_back or child.cost >= way.cost:
+            if goal.gives_back or _worth_it(way, child):
                 found.append(self._keep(child))
         return found
 
@@ -170,9 +173,11 @@ class Search:
 
     def _keep(self, way: Way) -> Way:
         """Keep it in mind when it is the best with its actuators."""
-        kind = tuple(deed.actuator for deed in way.deeds)
-        if kind not in self._best or way.rank < self._best[kind].rank:
-            self._best[kind] = way
+        known = self._best.get(way.groups)
+        if known is None or way.rank < known.rank:
+            self._best[way.groups] = way
+            if way.rank < self._top.rank:
+                self._top = way
         return way
 
     def _known_bound(self) -> Bound:
@@ -193,6 +198,15 @@ class Search:
             inf if (value := state.objectives.get(objective.name)) is None else objective.deficit(value)
             for objective in self._problem.goal.objectives
         ]
+
+
+def _worth_it(way: Way, child: Way) -> bool:
+    """Whether a deed brings anything: what brings nothing now brings nothing after others, and a plan is cheaper
+    without it. Costs must grow, which the bound relies on; savings have a goal of their own.
+    """
+    return child.cost >= way.cost and any(
+        after < before - _CLOSE for after, before in zip(child.deficits, way.deficits, strict=True)
+    )
 
 
 def _gains(now: Sequence[float], then: Sequence[float]) -> list[float]:

@@ -43,7 +43,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.memory_request if self.memory_limit is None else self.memory_limit
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     objectives: Mapping[str, float | None]
     """Each objective as it is now; None: unknown."""
     pods: tuple[PodState, ...] = ()

@@ -1,39 +1,50 @@
-"""Ladder: the few values of a knob that are worth looking at: rungs that get wider, and the least that is enough.
+"""Ladder: the few values of a knob that are worth looking at: rungs that get wider, and about the least that is enough.
 
 The rungs make combinations with other deeds possible; the least that is enough makes a plan exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+
+from trimtab.intents.objective import Goal
+from trimtab.intents.state import State
 
 FACTORS = (1.15, 1.3, 1.5, 2.0, 3.0, 4.0)
-STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+"""No knob is turned by more than this at once: further than that, no model is trusted before it was seen."""
+_BETWEEN = 7
 
 
-def least(low: int, high: int, *, enough: Callable[[int], bool]) -> int | None:
-    """The least of low..high that is enough, where more is never worse; None: not even the highest is."""
-    if low > high or not enough(high):
-        return None
-    while low < high:
+def looked_at(
+    values: Sequence[float], *, step: float, goal: Goal, expect: Callable[[Sequence[float]], Sequence[State]]
+) -> list[tuple[float, State]]:
+    """What is expected at each rung, nearest first; and just on the good side of where the goal is crossed."""
+    found = list(zip(values, expect(values), strict=True))
+    if goal.reached(found[0][1]) == goal.reached(found[-1][1]):
+        return found
+    low, high = 0, len(found) - 1
+    upwards = goal.reached(found[high][1])
+    while high - low > 1:
         middle = (low + high) // 2
-        if enough(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+        low, high = (low, middle) if goal.reached(found[middle][1]) == upwards else (middle, high)
+    inner = _between(values[low], values[high], step)
+    good = [each for each in zip(inner, expect(inner), strict=True) if goal.reached(each[1])]
+    # Upwards the first that is enough is the cheapest, downwards the last is.
+    found[high:high] = (good[:1] if upwards else good[-1:]) if good else []
+    return found
 
 
-def rungs(now: float, *, low: float, high: float, step: float, down: bool) -> Iterator[float]:
+def rungs(now: float, *, low: float, high: float, step: float, down: bool) -> list[float]:
     """Values above now, or below, that are whole steps within the bounds; nearest first."""
-    last = now
+    found, last = [], now
     for factor in FACTORS:
         wanted = now / factor if down else now * factor
         value = whole(wanted, step=step, up=not down)
         value = max(low, value) if down else min(high, value)
         if (value < last) if down else (value > last):
-            yield value
+            found.append(value)
             last = value
+    return found
 
 
 def whole(value: float, *, step: float, up: bool) -> float:
@@ -43,3 +54,11 @@ def whole(value: float, *, step: float, up: bool) -> float:
     if abs(steps - near) > 1e-6:
         near = int(steps) + 1 if up else int(steps)
     return near * step
+
+
+def _between(one: float, other: float, step: float) -> list[float]:
+    """A few whole steps between two values, in their order."""
+    steps = round((other - one) / step)
+    count = min(_BETWEEN, abs(steps) - 1)
+    start = round(one / step)
+    return [(start + round(steps * at / (count + 1))) * step for at in range(1, count + 1)]

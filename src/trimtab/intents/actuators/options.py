@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import msgspec
+from msgspec.structs import replace
 
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
@@ -53,17 +53,16 @@ class CacheClass:
         effects: Effects,
         limits: Limits,  # noqa: ARG002 - nodes say what classes there are
     ) -> Sequence[Deed]:
+        options = _others(self._options, state.cache_class, down=goal.gives_back)
+        changed = [replace(state, cache_class=option) for option in options]
         return [
             Deed(
                 actuator=self.name,
-                parameters={"option": option or NONE},
-                after=effects.after(
-                    state, msgspec.structs.replace(state, cache_class=option), group=self.group
-                ),
+                parameters={"option": option or NONE, "from": state.cache_class or NONE},
+                after=after,
                 disruption=self.disruption,
-                why=f"cache class {state.cache_class or NONE} → {option or NONE}",
             )
-            for option in _others(self._options, state.cache_class, down=goal.gives_back)
+            for option, after in zip(options, effects.after(state, changed, group=self.group), strict=True)
         ]
 
 
@@ -85,17 +84,16 @@ class PowerProfile:
         effects: Effects,
         limits: Limits,  # noqa: ARG002 - nodes say what profiles there are
     ) -> Sequence[Deed]:
+        options = _others(self._options, state.power_profile, down=goal.gives_back)
+        changed = [replace(state, power_profile=option) for option in options]
         return [
             Deed(
                 actuator=self.name,
-                parameters={"option": option or NONE},
-                after=effects.after(
-                    state, msgspec.structs.replace(state, power_profile=option), group=self.group
-                ),
+                parameters={"option": option or NONE, "from": state.power_profile or NONE},
+                after=after,
                 disruption=self.disruption,
-                why=f"power profile {state.power_profile or NONE} → {option or NONE}",
             )
-            for option in _others(self._options, state.power_profile, down=goal.gives_back)
+            for option, after in zip(options, effects.after(state, changed, group=self.group), strict=True)
         ]
 
 

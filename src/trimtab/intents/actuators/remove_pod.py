@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import msgspec
+from msgspec.structs import replace
 
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
@@ -53,13 +53,12 @@ class RemovePod:
             return ()
         fresh = PodState(name=f"{worst.name}'s successor", qos=worst.qos, availability=new)
         pods = tuple(fresh if pod is worst else pod for pod in state.pods)
-        after = effects.after(state, msgspec.structs.replace(state, pods=pods), group=self.group)
+        (after,) = effects.after(state, [replace(state, pods=pods)], group=self.group)
         return [
             Deed(
                 actuator=self.name,
-                parameters={"name": worst.name},
+                parameters={"name": worst.name, "availability": worst.availability},
                 after=after,
                 disruption=self.disruption,
-                why=f"replace {worst.name}, available {worst.availability:.2%} of its time",
             )
         ]

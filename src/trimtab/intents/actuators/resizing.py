@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import ClassVar, Literal
 
-import msgspec
+from msgspec.structs import replace
 
-from trimtab.intents.actuators.ladder import least, rungs, whole
+from trimtab.intents.actuators.ladder import looked_at, rungs, whole
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import Limits
@@ -52,28 +52,22 @@ class _Resize:
 
     def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
         now = getattr(state, self.resource)
-        if now is None or state.size is None:
+        if now is None:
             return ()
         low, high = self._bounds(state, limits, now)
-        values = list(rungs(now, low=low, high=high, step=self.step, down=goal.gives_back))
+        values = rungs(now, low=low, high=high, step=self.step, down=goal.gives_back)
         if not values:
             return ()
-        states = {value: self._sized(state, value, now, effects) for value in values}
-        enough = self._enough(state, goal, effects, now=now, far=values[-1])
-        if enough is not None and enough not in states:
-            states[enough] = self._sized(state, enough, now, effects)
-        return [self._deed(state, value, now, states[value]) for value in sorted(states)]
 
-    def _enough(self, state: State, goal: Goal, effects: Effects, *, now: float, far: float) -> float | None:
-        """The least that reaches the goal, or that still does when giving back."""
-        here, there = round(now / self.step), round(far / self.step)
-        low, high = min(here, there), max(here, there)
-        found = least(
-            low,
-            high,
-            enough=lambda steps: goal.reached(self._sized(state, steps * self.step, now, effects)),
-        )
-        return None if found is None or found * self.step == now else found * self.step
+        def expect(values: Sequence[float]) -> list[State]:
+            return effects.after(
+                state, [self._sized(state, value, now) for value in values], group=self.group
+            )
+
+        return [
+            self._deed(state, after)
+            for _, after in looked_at(values, step=self.step, goal=goal, expect=expect)
+        ]
 
     def _bounds(self, state: State, limits: Limits, now: float) -> tuple[float, float]:
         size = state.size
@@ -93,29 +87,24 @@ class _Resize:
     def _floor(self, state: State) -> float:  # noqa: ARG002 - CPU has none: too little of it is slow, not deadly
         return 0.0
 
-    def _sized(self, state: State, value: float, now: float, effects: Effects) -> State:
-        sizes = tuple(
-            _resized(size, self.resource, value / now) if place == state.main else size
-            for place, size in enumerate(state.sizes)
-        )
-        after = msgspec.structs.replace(state, sizes=sizes)
-        return effects.after(state, after, group=self.group)
+    def _sized(self, state: State, value: float, now: float) -> State:
+        place, factor = state.main, value / now
+        resized = _resized(state.sizes[place], self.resource, factor)
+        return replace(state, sizes=(*state.sizes[:place], resized, *state.sizes[place + 1 :]))
 
-    def _deed(self, state: State, value: float, now: float, after: State) -> Deed:
-        size = after.size
-        assert size is not None
+    def _deed(self, state: State, after: State) -> Deed:
+        size = after.sizes[after.main]
         is_cpu = self.resource == "cpu"
-        unit, name = (1.0, "cores") if is_cpu else (_MEBIBYTE, "MiB")
         return Deed(
             actuator=self.name,
             parameters={
                 "container": size.container,
                 "request": size.cpu_request if is_cpu else size.memory_request,
                 "limit": size.cpu_limit if is_cpu else size.memory_limit,
+                "from": getattr(state, self.resource),
             },
             after=after,
             disruption=self.disruption * (1 + state.replicas),
-            why=f"{size.container}: {now / unit:g} → {value / unit:g} {name}",
         )
 
 
@@ -147,9 +136,7 @@ class ResizeMemory(_Resize):
             return None
         _, high = self._bounds(state, limits, now)
         value = min(high, whole(state.memory_used * self._above_use, step=self.step, up=True))
-        return (
-            None if value <= now else self._deed(state, value, now, self._sized(state, value, now, Effects()))
-        )
+        return None if value <= now else self._deed(state, self._sized(state, value, now))
 
     def _floor(self, state: State) -> float:
         """Where the use is not known, nothing may be taken away."""
@@ -157,8 +144,17 @@ class ResizeMemory(_Resize):
 
 
 def _resized(size: Size, resource: Resource, factor: float) -> Size:
-    fields = (f"{resource}_request", f"{resource}_limit")
-    values = {field: getattr(size, field) for field in fields}
-    return msgspec.structs.replace(
-        size, **{field: round(value * factor, 6) for field, value in values.items() if value is not None}
+    """Requests are kept to the thousandth of a core, or to the byte."""
+    if resource == "cpu":
+        return replace(
+            size, cpu_request=_times(size.cpu_request, factor, 3), cpu_limit=_times(size.cpu_limit, factor, 3)
+        )
+    return replace(
+        size,
+        memory_request=_times(size.memory_request, factor, 0),
+        memory_limit=_times(size.memory_limit, factor, 0),
     )
+
+
+def _times(value: float | None, factor: float, digits: int) -> float | None:
+    return None if value is None else round(value * factor, digits)

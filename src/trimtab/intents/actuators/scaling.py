@@ -7,11 +7,12 @@ promised by a pod that may be gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import ClassVar
 
-import msgspec
+from msgspec.structs import replace
 
-from trimtab.intents.actuators.ladder import STEPS, least
+from trimtab.intents.actuators.ladder import looked_at, rungs
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import Limits
@@ -27,82 +28,64 @@ class ScalingSettings(Settings):
     """What scaling costs by itself, in cores for an hour, and once more for every pod that starts or ends."""
 
 
-class ScaleOut:
+class _Scaling:
     settings_type: ClassVar[type[ScalingSettings]] = ScalingSettings
-    name = "scaleOut"
+    name: str
     group = GROUP
     diminishing = True
 
     def __init__(self, settings: ScalingSettings | None = None) -> None:
         self.disruption = (settings or ScalingSettings()).disruption
+
+    def _deeds(self, state: State, values: Sequence[float], *, goal: Goal, effects: Effects) -> list[Deed]:
+        """A deed for each number of replicas, and where some were left out between, for the least that is enough."""
+
+        def expect(replicas: Sequence[float]) -> list[State]:
+            return effects.after(state, [_scaled(state, int(each)) for each in replicas], group=GROUP)
+
+        return [
+            Deed(
+                actuator=self.name,
+                parameters={"replicas": int(replicas), "from": state.replicas},
+                after=after,
+                disruption=self.disruption * (1 + abs(replicas - state.replicas)),
+            )
+            for replicas, after in looked_at(values, step=1.0, goal=goal, expect=expect)
+        ]
+
+
+class ScaleOut(_Scaling):
+    name = "scaleOut"
 
     def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
         if goal.gives_back:
             return ()
         now = state.replicas
-        most = int(min(limits.max_replicas - now, limits.more_pods))
-        cpu, memory = state.requested()
-        for each, more in ((cpu, limits.more_cpu), (memory, limits.more_memory)):
+        most = min(float(limits.max_replicas - now), limits.more_pods)
+        for each, more in zip(state.requested(), (limits.more_cpu, limits.more_memory), strict=True):
             if each > 0:
-                most = min(most, int(min(more / each, 1e6)))
+                most = min(most, more / each)
         if most < 1:
             return ()
-        states = {by: _scaled(state, now + by, effects) for by in STEPS if by <= most}
-        enough = least(1, most, enough=lambda by: goal.reached(_reuse(states, state, now + by, by, effects)))
-        chosen = sorted({*(by for by in STEPS if by <= most), most, *([enough] if enough else [])})
-        return [
-            Deed(
-                actuator=self.name,
-                parameters={"by": by, "replicas": now + by},
-                after=_reuse(states, state, now + by, by, effects),
-                disruption=self.disruption * (1 + by),
-                why=f"{now} → {now + by} pods",
-            )
-            for by in chosen
-        ]
+        values = rungs(now, low=1.0, high=now + min(most // 1, 3.0 * now), step=1.0, down=False)
+        values = values if values[0] == now + 1 else [now + 1, *values]
+        return self._deeds(state, values, goal=goal, effects=effects)
 
 
-class ScaleIn:
-    settings_type: ClassVar[type[ScalingSettings]] = ScalingSettings
+class ScaleIn(_Scaling):
     name = "scaleIn"
-    group = GROUP
-    diminishing = True
-
-    def __init__(self, settings: ScalingSettings | None = None) -> None:
-        self.disruption = (settings or ScalingSettings()).disruption
 
     def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
-        most = state.replicas - max(1, limits.min_replicas)
-        if not goal.gives_back or most < 1:
+        now, least = state.replicas, max(1, limits.min_replicas)
+        if not goal.gives_back or now <= least:
             return ()
-        chosen: dict[int, State] = {}
-        for by in STEPS:
-            if by > most:
-                break
-            chosen[by] = _scaled(state, state.replicas - by, effects)
-            if not goal.reached(chosen[by]):
-                break
-        return [
-            Deed(
-                actuator=self.name,
-                parameters={"by": by, "replicas": state.replicas - by},
-                after=after,
-                disruption=self.disruption * (1 + by),
-                why=f"{state.replicas} → {state.replicas - by} pods",
-            )
-            for by, after in chosen.items()
-        ]
+        values = rungs(now, low=float(least), high=inf, step=1.0, down=True)
+        values = values if values[0] == now - 1 else [now - 1, *values]
+        return self._deeds(state, values, goal=goal, effects=effects)
 
 
-def _scaled(state: State, replicas: int, effects: Effects) -> State:
+def _scaled(state: State, replicas: int) -> State:
     pods = state.pods
     if replicas < len(pods):
         pods = tuple(sorted(pods, key=lambda pod: (pod.availability, pod.name))[:replicas])
-    after = msgspec.structs.replace(state, replicas=replicas, pods=pods)
-    return effects.after(state, after, group=GROUP)
-
-
-def _reuse(states: dict[int, State], state: State, replicas: int, by: int, effects: Effects) -> State:
-    if by not in states:
-        states[by] = _scaled(state, replicas, effects)
-    return states[by]
+    return replace(state, replicas=replicas, pods=pods)

@@ -5,7 +5,7 @@
     queue   = 1 / (1 - busy), and from busy = 0.9 on its power law, which never ends
 
 `share` is what no resource makes faster. One compiled formula with its derivatives serves fitting (many points) and
-planning (one step, thousands of times).
+planning (a few steps, a thousand times).
 """
 
 from __future__ import annotations
@@ -68,20 +68,21 @@ def heights(theta: Floats, at: Floats, cache: Any, power: Any, slopes: Floats) -
 
 
 @njit(cache=True, error_model="numpy")
-def difference(
-    theta: Floats, spread: Floats, before: Floats, caches: Any, powers: Any, after: Floats, slopes: Floats
-) -> Any:
-    """How the logarithm moves from one point to another, and its standard deviation.
+def moves(theta: Floats, spread: Floats, at: Floats, cache: Any, power: Any) -> Any:
+    """How the logarithm moves from the first point to each of the others, and its standard deviation: two rows.
 
-    What both points share does not make the move unsure: only the difference of the slopes counts.
+    What both points share does not make a move unsure: only the difference of the slopes counts.
     """
-    by = height(theta, after, caches[1], powers[1], slopes[1]) - height(
-        theta, before, caches[0], powers[0], slopes[0]
-    )
-    variance = 0.0
-    for i in range(theta.size):
-        way = slopes[1, i] - slopes[0, i]
-        if way != 0.0:
-            for j in range(theta.size):
-                variance += way * spread[i, j] * (slopes[1, j] - slopes[0, j])
-    return by, sqrt(max(0.0, variance))
+    start, end = np.empty(theta.size), np.empty(theta.size)
+    here = height(theta, at[0], cache[0], power[0], start)
+    found = np.empty((2, at.shape[0] - 1))
+    for row in range(1, at.shape[0]):
+        found[0, row - 1] = height(theta, at[row], cache[row], power[row], end) - here
+        variance = 0.0
+        end -= start
+        for i in range(theta.size):
+            if end[i] != 0.0:
+                for j in range(theta.size):
+                    variance += end[i] * spread[i, j] * end[j]
+        found[1, row - 1] = sqrt(max(0.0, variance))
+    return found

@@ -7,20 +7,20 @@ and of an objective of one's own nothing is known: nothing is thought to move it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, log, sqrt
+from math import log
 from typing import Any, Self
 
 import msgspec
 import numpy as np
+from numba import njit
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
 from trimtab.intents.effects.fitting import Floats, fit
-from trimtab.intents.effects.knobs import Knobs, knobs
-from trimtab.intents.effects.model import STILL, Move
+from trimtab.intents.effects.knobs import Fan, Knobs
+from trimtab.intents.effects.model import Moves
 from trimtab.intents.effects.sample import Sample
 from trimtab.intents.effects.service import HALF_LIFE
-from trimtab.intents.state import State
 
 KIND = "elastic"
 _KNOBS = ("replicas", "cpu", "memory", "load")
@@ -40,30 +40,12 @@ class Elastic:
 
     def __init__(self, powers: Mapping[str, float], covariance: Floats, *, samples: int) -> None:
         self.powers, self.covariance, self.samples = dict(powers), covariance, samples
-        self._rows = covariance.tolist()
-        self._place = {name: place for place, name in enumerate(self.powers)}
+        self._theta = np.array(list(powers.values()))
+        self._options = [name for name in powers if name not in _KNOBS]
 
-    def move(self, before: State, after: State, value: float) -> Move:  # noqa: ARG002 - a power law is in proportion
-        was, would = knobs(before), knobs(after)
-        if was == would:
-            return STILL
-        ways = self._ways(was, would)
-        by = sum(self.powers[name] * way for name, way in ways)
-        place, rows = self._place, self._rows
-        variance = sum(one * rows[place[a]][place[b]] * other for a, one in ways for b, other in ways)
-        return Move(by, sqrt(max(0.0, variance)))
-
-    def _ways(self, was: Knobs, would: Knobs) -> list[tuple[str, float]]:
-        """By how much each feature moves."""
-        ways = [
-            (name, log(b / a))
-            for name, a, b in zip(_KNOBS, was[:4], would[:4], strict=True)
-            if a != b and isfinite(a) and isfinite(b)
-        ]
-        for left, taken in ((was.cache, would.cache), (was.power, would.power)):
-            if left != taken:
-                ways += [(name, sign) for name, sign in ((left, -1.0), (taken, 1.0)) if name in self.powers]
-        return ways
+    def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - a power law is in proportion
+        by, spread = _moves(self._theta, self.covariance, fan.at, _chosen(fan.places, self._options)).tolist()
+        return by, spread
 
     @classmethod
     def guess(cls, kind: KPIType, seen: Sample) -> Self:
@@ -75,9 +57,12 @@ class Elastic:
     def learn(cls, kind: KPIType, seen: Sequence[Sample], *, now: float) -> Self:
         prior = cls.guess(kind, seen[-1]).powers
         for sample in seen:
-            prior.update({name: 0.0 for name in sample.knobs[4:] if name and name not in prior})
+            prior.update({name: 0.0 for name in sample.knobs[4:6] if name and name not in prior})
         names = list(prior)
-        rows = np.array([[1.0, *(_feature(sample.knobs, name) for name in names)] for sample in seen])
+        places = [sample.knobs for sample in seen]
+        chosen = _chosen(places, [name for name in names if name not in _KNOBS])
+        rows = np.ones((len(seen), 1 + len(names)))
+        _features(np.array([each[:4] for each in places]), chosen, rows[:, 1:])
         start = np.array([float(np.mean([log(sample.value) for sample in seen])), *prior.values()])
         # The level is measured from the middle of the points, so that it and the powers can be told apart.
         rows[:, 1:] -= rows[:, 1:].mean(axis=0)
@@ -129,8 +114,38 @@ def _before(kind: KPIType, seen: Sample) -> dict[str, float]:
     return dict.fromkeys(_KNOBS, 0.0)
 
 
-def _feature(at: Knobs, name: str) -> float:
-    if name in _KNOBS:
-        value: float = getattr(at, name)
-        return log(value) if isfinite(value) else 0.0
-    return float(name in {at.cache, at.power})
+def _chosen(places: Sequence[Knobs], options: Sequence[str]) -> Floats:
+    """Of each option, whether it is set there."""
+    chosen = np.zeros((len(places), len(options)))
+    for column, name in enumerate(options):
+        for row, each in enumerate(places):
+            if name in {each.cache, each.power}:
+                chosen[row, column] = 1.0
+    return chosen
+
+
+@njit(cache=True, error_model="numpy")
+def _features(at: Floats, chosen: Floats, into: Floats) -> None:
+    """The logarithms of the knobs, nothing where one is not known; and of each option, whether it is set."""
+    for row in range(at.shape[0]):
+        for knob in range(4):
+            into[row, knob] = np.log(at[row, knob]) if np.isfinite(at[row, knob]) else 0.0
+        into[row, 4:] = chosen[row]
+
+
+@njit(cache=True, error_model="numpy")
+def _moves(powers: Floats, covariance: Floats, at: Floats, chosen: Floats) -> Any:
+    """How the logarithm moves from the first place to the others, and its standard deviation: two rows."""
+    features = np.empty((at.shape[0], powers.size))
+    _features(at, chosen, features)
+    found = np.zeros((2, at.shape[0] - 1))
+    for row in range(1, at.shape[0]):
+        way = features[row] - features[0]
+        variance = 0.0
+        for i in range(powers.size):
+            if way[i] != 0.0:
+                found[0, row - 1] += powers[i] * way[i]
+                for j in range(powers.size):
+                    variance += way[i] * covariance[i, j] * way[j]
+        found[1, row - 1] = np.sqrt(max(0.0, variance))
+    return found

@@ -6,15 +6,14 @@ They are trusted where they were seen; beyond, they get the less sure the furthe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp, inf, log
+from math import exp, inf, isnan, log
 from typing import Annotated, Any
 
 import msgspec
 
 from trimtab.errors import TrimtabError
-from trimtab.intents.effects.knobs import CACHE, POWER, option
-from trimtab.intents.effects.model import STILL, Model, Move
-from trimtab.intents.state import State
+from trimtab.intents.effects.knobs import Fan, Knobs
+from trimtab.intents.effects.model import Model, Moves
 
 _BEYOND = 0.5
 """How unsure a model is at e times the range it was seen in."""
@@ -29,20 +28,22 @@ class Scaling(msgspec.Struct, frozen=True, rename="camel"):
     throughput_range: _Range = (0.0, inf)
     replica_range: _Range = (1.0, inf)
 
-    def move(self, before: State, after: State, value: float) -> Move:  # noqa: ARG002 - in proportion
-        if before.replicas == after.replicas and before.load == after.load:
-            return STILL
-        unsure = _beyond(float(after.replicas), self.replica_range)
-        return Move(self._height(after) - self._height(before), unsure)
+    def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - in proportion
+        was, *would = fan.places
+        here = self._height(was)
+        return (
+            [self._height(each) - here for each in would],
+            [0.0 if each[0] == was[0] else _beyond(each.replicas, self.replica_range) for each in would],
+        )
 
-    def _height(self, state: State) -> float:
-        load = state.load
-        if load is None:
+    def _height(self, at: Knobs) -> float:
+        load = at.load
+        if isnan(load):
             low, high = self.throughput_range
             load = low if high == inf else (low + high) / 2
         t = load * self.throughput_scale[0] + self.throughput_scale[1]
         p0, p1, p2, p3 = self.popt
-        return log(p0 / p2) + p1 * t - p3 * t * state.replicas
+        return log(p0 / p2) + p1 * t - p3 * t * at.replicas
 
     def data(self) -> dict[str, Any]:
         return dict(msgspec.to_builtins(self))
@@ -54,13 +55,14 @@ class CpuScaling(msgspec.Struct, frozen=True, rename="camel"):
     popt: tuple[tuple[float, float, float]]
     cpu_range: _Range = (0.0, inf)
 
-    def move(self, before: State, after: State, value: float) -> Move:  # noqa: ARG002 - in proportion
-        was, would = before.cpu, after.cpu
-        if was is None or would is None or was == would:
-            return STILL
+    def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - in proportion
+        was, *would = fan.places
         ((p0, p1, p2),) = self.popt
-        ratio = (p0 * exp(-p1 * would) + p2) / (p0 * exp(-p1 * was) + p2)
-        return Move(log(ratio), _beyond(would, self.cpu_range))
+        here = p0 * exp(-p1 * was.cpu) + p2
+        return (
+            [log((p0 * exp(-p1 * each.cpu) + p2) / here) for each in would],
+            [0.0 if each.cpu == was.cpu else _beyond(each.cpu, self.cpu_range) for each in would],
+        )
 
     def data(self) -> dict[str, Any]:
         return dict(msgspec.to_builtins(self))
@@ -69,16 +71,17 @@ class CpuScaling(msgspec.Struct, frozen=True, rename="camel"):
 class Options(msgspec.Struct, frozen=True, rename="camel"):
     """What each option, such as a cache class, makes of an objective: by how much its logarithm moves."""
 
-    moves: dict[str, float]
+    moves_by: dict[str, float] = msgspec.field(name="moves")
     spread: float = 0.0
 
-    def move(self, before: State, after: State, value: float) -> Move:  # noqa: ARG002 - in proportion
-        by = self._of(after) - self._of(before)
-        return Move(by, self.spread) if by else STILL
+    def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - in proportion
+        was, *would = fan.places
+        here = self._of(was)
+        ways = [self._of(each) - here for each in would]
+        return ways, [self.spread if way else 0.0 for way in ways]
 
-    def _of(self, state: State) -> float:
-        names = (option(CACHE, state.cache_class), option(POWER, state.power_profile))
-        return sum(self.moves.get(name.partition(":")[2], 0.0) for name in names)
+    def _of(self, at: Knobs) -> float:
+        return sum(self.moves_by.get(name.partition(":")[2], 0.0) for name in (at.cache, at.power))
 
     def data(self) -> dict[str, Any]:
         return {"model": "options", **msgspec.to_builtins(self)}

@@ -5,10 +5,17 @@ What is not known is taken as steady: it then moves nothing. Options, such as a 
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Sequence
+from functools import cache
+from math import inf, nan
 from typing import NamedTuple
 
-from trimtab.intents.state import State
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.intents.state import PodState, State
+
+Floats = npt.NDArray[np.float64]
 
 CACHE = "cache:"
 POWER = "power:"
@@ -22,25 +29,43 @@ class Knobs(NamedTuple):
     memory: float
     """Bytes of the main container of one pod; without a limit it never is short of it."""
     load: float
+    """NaN: unknown."""
     cache: str
     power: str
+    pods: tuple[PodState, ...]
 
 
-def knobs(state: State, *, usual_load: float = 1.0) -> Knobs:
-    size = state.size
+def knobs(state: State) -> Knobs:
     cpu = memory = None
-    if size is not None:
-        cpu, memory = size.cpu, size.memory
+    if state.sizes:
+        size = state.sizes[state.main]
+        cpu = size.cpu_limit or size.cpu_request
+        memory = size.memory_limit or size.memory_request
     return Knobs(
         float(max(1, state.replicas)),
         cpu or 1.0,
         memory or inf,
-        state.load or usual_load,
-        option(CACHE, state.cache_class),
-        option(POWER, state.power_profile),
+        state.load or nan,
+        option(CACHE, state.cache_class) if state.cache_class else "",
+        option(POWER, state.power_profile) if state.power_profile else "",
+        state.pods,
     )
 
 
+class Fan(NamedTuple):
+    """Where a workload is, and the places that it could go to: the first row, and the others."""
+
+    at: Floats
+    """Replicas, cpu, memory and load, a row a place."""
+    places: Sequence[Knobs]
+
+
+def fan(before: State, changed: Sequence[State]) -> Fan:
+    places = [knobs(before), *map(knobs, changed)]
+    return Fan(np.array([each[:4] for each in places]), places)
+
+
+@cache
 def option(prefix: str, name: str | None) -> str:
     """How models name an option: without its vendor, as effects are alike; empty for none."""
     return prefix + name.rpartition("/")[2].lower() if name and name != "None" else ""

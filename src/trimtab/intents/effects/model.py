@@ -6,29 +6,26 @@ factor everywhere is still right about what a change brings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
+from trimtab.intents.effects.knobs import Fan, fan
 from trimtab.intents.state import State
 
-
-class Move(msgspec.Struct, frozen=True, gc=False):
-    """How the logarithm of an objective moves."""
-
-    by: float
-    spread: float
-    """Its standard deviation."""
-
-
-STILL = Move(0.0, 0.0)
+Moves = tuple[Sequence[float], Sequence[float]]
+"""How the logarithm of an objective moves to each place, and the standard deviation of that."""
 
 
 class Model(Protocol):
-    def move(self, before: State, after: State, value: float) -> Move:
-        """How an objective of this value moves from the one state to the other, whatever was changed between."""
+    def moves(self, fan: Fan, value: float) -> Moves:
+        """How an objective of this value moves from the fan's first place to each of the others.
+
+        Many at once, since a planner looks at many and a compiled model costs little more for ten than for one.
+        """
         ...
 
     def data(self) -> dict[str, Any]:
@@ -44,18 +41,34 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
     given: Mapping[tuple[str, str], Model] = {}
     """Models for one objective and one group of deeds, given by a person: they win."""
 
-    def after(self, before: State, after: State, *, group: str) -> State:
-        """What is expected of `after`, which a deed of this group has made of `before`: its objectives, moved.
+    def after(self, before: State, changed: Sequence[State], *, group: str) -> list[State]:
+        """What is expected of each of `changed`, which deeds of this group have made of `before`.
 
         Spreads add up: errors of one model go together, and the sum is their worst case.
         """
-        objectives: dict[str, float | None] = {}
-        spread: dict[str, float] = {}
+        if not changed:
+            return []
+        ways = fan(before, changed)
+        names = tuple(before.objectives)
+        columns: list[Sequence[float | None]] = []
+        spreads: list[Sequence[float]] = []
         for name, value in before.objectives.items():
+            unsure = before.spread.get(name, 0.0)
             model = self.given.get((name, group)) or self.learned.get(name)
-            was = before.spread.get(name, 0.0)
-            move = STILL if model is None or value is None or value <= 0 else model.move(before, after, value)
-            objectives[name] = value if value is None or move.by == 0 else value * exp(move.by)
-            if was or move.spread:
-                spread[name] = was + move.spread
-        return msgspec.structs.replace(after, objectives=objectives, spread=spread)
+            if model is None or value is None or value <= 0:
+                columns.append([value] * len(changed))
+                spreads.append([unsure] * len(changed))
+            else:
+                moves, doubts = model.moves(ways, value)
+                columns.append([value * exp(by) for by in moves])
+                spreads.append([unsure + doubt for doubt in doubts])
+        return [
+            replace(
+                each,
+                objectives=dict(zip(names, values, strict=True)),
+                spread=dict(zip(names, unsures, strict=True)),
+            )
+            for each, values, unsures in zip(
+                changed, zip(*columns, strict=True), zip(*spreads, strict=True), strict=True
+            )
+        ]

@@ -7,19 +7,21 @@ is as busy as its CPU usage tells, or 60 % when that is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp, isfinite, log
+from math import isfinite, isnan, log
 from typing import Any, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.effects import curve
 from trimtab.intents.effects.fitting import NOISE, Floats, fit
-from trimtab.intents.effects.knobs import Knobs, knobs
-from trimtab.intents.effects.model import STILL, Move
+from trimtab.intents.effects.knobs import Fan, Knobs
+from trimtab.intents.effects.model import Moves
 from trimtab.intents.effects.sample import Sample
-from trimtab.intents.state import State
+
+Indices = npt.NDArray[np.int64]
 
 KIND = "service"
 FASTER = {
@@ -58,42 +60,38 @@ class Service:
         self.theta, self.covariance = theta, covariance
         self.options = {name: curve.OPTIONS + place for place, name in enumerate(options)}
         self.usual_load, self.samples, self.noise = usual_load, samples, noise
-        self._at = np.empty((2, 4))
-        self._slopes = np.empty((2, theta.size))
 
-    def move(self, before: State, after: State, value: float) -> Move:  # noqa: ARG002 - the curve is in proportion
-        was = knobs(before, usual_load=self.usual_load)
-        would = knobs(after, usual_load=self.usual_load)
-        return STILL if was == would else Move(*self.between(was, would))
+    def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - the curve is in proportion
+        caches, powers = self._options(fan.places)
+        by, spread = curve.moves(self.theta, self.covariance, self._loaded(fan.at), caches, powers).tolist()
+        return by, spread
 
-    def between(self, was: Knobs, would: Knobs) -> tuple[float, float]:
-        """The move of the logarithm, and its spread."""
-        at, place = self._at, self.options.get
-        at[0] = was[:4]
-        at[1] = would[:4]
-        found: tuple[float, float] = curve.difference(
-            self.theta,
-            self.covariance,
-            at[0],
-            (place(was.cache, -1), place(would.cache, -1)),
-            (place(was.power, -1), place(would.power, -1)),
-            at[1],
-            self._slopes,
-        )
-        return found
+    def at(self, places: Sequence[Knobs]) -> Floats:
+        """The latency that the curve itself has at these."""
+        points = self._loaded(np.array([each[:4] for each in places]))
+        slopes = np.empty((len(places), self.theta.size))
+        high: Floats = curve.heights(self.theta, points, *self._options(places), slopes)
+        return np.exp(high)
 
-    def at(self, where: Knobs) -> float:
-        """The latency that the curve itself has there."""
+    def _loaded(self, at: Floats) -> Floats:
+        """A load that is not known is the usual one."""
+        if isnan(at[0, 3]):
+            at = at.copy()
+            at[:, 3] = self.usual_load
+        return at
+
+    def _options(self, places: Sequence[Knobs]) -> tuple[Indices, Indices]:
         place = self.options.get
-        high = curve.height(
-            self.theta, np.array(where[:4]), place(where.cache, -1), place(where.power, -1), self._slopes[0]
+        return (
+            np.array([place(each.cache, -1) for each in places]),
+            np.array([place(each.power, -1) for each in places]),
         )
-        return float(exp(high))
 
     @classmethod
     def guess(cls, seen: Sample) -> Self:
         """What is thought of a service that was measured once."""
         at = seen.knobs
+        load = 1.0 if isnan(at.load) else at.load
         busy_now = USUALLY_BUSY if seen.busy is None else seen.busy
         work = (1 - FIXED_SHARE) * (1 - busy_now) * at.cpu
         memory = at.memory if isfinite(at.memory) else 2.0**30
@@ -101,7 +99,7 @@ class Service:
             log(seen.value * (FIXED_SHARE + work)),
             log(FIXED_SHARE / work),
             0.0,
-            log(busy_now * at.replicas * at.cpu / at.load),
+            log(busy_now * at.replicas * at.cpu / load),
             log((seen.memory_used or memory / 2) * 1.1),
             log(2.0),
             *FASTER.values(),
@@ -113,7 +111,7 @@ class Service:
             np.array(theta),
             np.diag(spreads**2),
             options=tuple(FASTER),
-            usual_load=at.load,
+            usual_load=load,
             samples=0,
             noise=NOISE,
         )
@@ -123,13 +121,14 @@ class Service:
         """What is thought after these events: guessed at the busiest of them, where most can be told, then fitted."""
         prior = cls.guess(max(seen, key=_fullness))
         options = sorted(
-            {*FASTER, *(name for each in seen for name in each.knobs[4:] if name)}, key=_first_known
+            {*FASTER, *(name for each in seen for name in each.knobs[4:6] if name)}, key=_first_known
         )
         place = {"": -1, **{name: curve.OPTIONS + at for at, name in enumerate(options)}}
         theta = np.array([*prior.theta[: curve.OPTIONS], *(FASTER.get(name, 0.0) for name in options)])
         spreads = np.full(theta.size, _SPREAD_OF_OPTION)
         spreads[: curve.OPTIONS] = np.sqrt(np.diag(prior.covariance))[: curve.OPTIONS]
         at = np.array([each.knobs[:4] for each in seen])
+        at[np.isnan(at[:, 3]), 3] = prior.usual_load
         caches = np.array([place[each.knobs.cache] for each in seen])
         powers = np.array([place[each.knobs.power] for each in seen])
         slopes = np.empty((len(seen), theta.size))
@@ -205,4 +204,5 @@ def _first_known(name: str) -> tuple[int, str]:
 
 
 def _fullness(sample: Sample) -> float:
-    return sample.knobs.load / (sample.knobs.replicas * sample.knobs.cpu)
+    at = sample.knobs
+    return 0.0 if isnan(at.load) else at.load / (at.replicas * at.cpu)

@@ -6,12 +6,13 @@ unavailable share that moves in proportion to the set's, not the number that is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import log, prod
 from typing import Any, Self
 
-from trimtab.intents.effects.model import STILL, Move
-from trimtab.intents.state import State
+from trimtab.intents.effects.knobs import Fan, Knobs
+from trimtab.intents.effects.model import Moves
+from trimtab.intents.state import PodState, State
 
 KIND = "serving"
 NEW = 0.99
@@ -27,18 +28,27 @@ class Serving:
     def __init__(self, new: float = NEW, *, samples: int = 0) -> None:
         self.new, self.samples = new, samples
 
-    def move(self, before: State, after: State, value: float) -> Move:
-        was, would = self.missing(before), self.missing(after)
-        if was == would:
-            return STILL
-        missing = (1.0 - value) * would / was if value < 1.0 else would
-        return Move(log(max(_LEAST, 1.0 - min(1.0, missing)) / value), 0.0)
+    def moves(self, fan: Fan, value: float) -> Moves:
+        was = fan.places[0]
+        shares = {id(was.pods): _share(was.pods)}
+        before = self._missing(was, shares)
+        found = []
+        for each in fan.places[1:]:
+            if each.pods is was.pods and each.replicas == was.replicas:
+                found.append(0.0)
+                continue
+            missing = self._missing(each, shares)
+            missing = (1.0 - value) * missing / before if value < 1.0 else missing
+            found.append(log(max(_LEAST, 1.0 - min(1.0, missing)) / value))
+        return found, [0.0] * len(found)
 
-    def missing(self, state: State) -> float:
-        """The share of time in which no pod serves; never nothing at all."""
-        pods = state.pods[: state.replicas]
-        known = prod(1.0 - min(pod.availability, 1.0 - _LEAST) for pod in pods)
-        return float(known * (1.0 - self.new) ** max(0, state.replicas - len(pods)))
+    def _missing(self, at: Knobs, shares: dict[int, float]) -> float:
+        """The share of time in which no pod serves; `shares` are those of pods that were looked at."""
+        share = shares.get(id(at.pods))
+        if share is None:
+            share = shares[id(at.pods)] = _share(at.pods)
+        new = at.replicas - len(at.pods)
+        return share * float((1.0 - self.new) ** new) if new > 0 else share
 
     @classmethod
     def learn(cls, states: Iterable[State]) -> Self:
@@ -53,3 +63,8 @@ class Serving:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Self:
         return cls(min(1.0, max(0.0, float(data["new"]))), samples=int(data.get("samples", 0)))
+
+
+def _share(pods: Sequence[PodState]) -> float:
+    """The share of time in which none of these serves; never nothing at all."""
+    return prod([1.0 - min(pod.availability, 1.0 - _LEAST) for pod in pods])
