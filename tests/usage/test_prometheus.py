@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -66,9 +66,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         yield running
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["raw samples", "queries"])
+def raw(request: pytest.FixtureRequest) -> bool:
+    """Both ways of reading are held to the same."""
+    way: bool = request.param
+    return way
+
+
 @pytest.fixture(scope="module")
-def usage(server: Recorded) -> Usage:
-    return asyncio.run(read(server))
+def usage(server: Recorded, raw: Literal[True, False]) -> Usage:
+    return asyncio.run(read(server, raw_samples=raw))
 
 
 async def read(server: Recorded, ask: Ask = ASK, **settings: Any) -> Usage:
@@ -133,14 +140,17 @@ async def test_it_is_what_a_source_must_be(server: Recorded) -> None:
         await conforms(prometheus, ASK)
 
 
-async def test_cut_in_many_parts_it_is_the_same(server: Recorded, usage: Usage) -> None:
+async def test_cut_in_many_parts_it_is_the_same(
+    server: Recorded, usage: Usage, raw: Literal[True, False]
+) -> None:
     said: list[float] = []
-    settings = PrometheusSettings(url=server.url, samples_a_query=50, points_a_series=17, concurrency=8)
+    small = {"samples_a_query": 50, "points_a_series": 17, "bytes_an_answer": 20_000}
+    settings = PrometheusSettings(url=server.url, concurrency=8, raw_samples=raw, **small)
     async with Prometheus(settings) as prometheus:
         cut = await prometheus.read(ASK, progress=said.append)
         assert (await prometheus.cost(ASK)).queries > 20
     assert cut.containers == usage.containers
-    np.testing.assert_array_equal(cut.cpu, usage.cpu)
+    np.testing.assert_allclose(cut.cpu, usage.cpu, rtol=1e-12)
     np.testing.assert_array_equal(cut.memory, usage.memory)
     assert said == sorted(said)
     assert said[-1] == pytest.approx(1)

@@ -58,7 +58,7 @@ async def faulty(recorded: Recorded) -> AsyncIterator[Faulty]:
 
 
 async def read(url: str, **settings: Any) -> Usage:
-    chosen = PrometheusSettings(url=url, **settings)
+    chosen = PrometheusSettings(url=url, raw_samples=False, **settings)
     async with Prometheus(chosen, backoff=AT_ONCE) as prometheus:
         return await prometheus.read(ASK)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from trimtab.usage.prometheus.answer import Grid, Series, matrix, strings
+from trimtab.usage.prometheus.remote.exchange import HEADERS, STREAMED
 from trimtab.usage.prometheus.wire import Wire
 
 T = TypeVar("T")
@@ -29,6 +30,15 @@ class Server:
         times = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}", "step": f"{grid.step:.3f}"}
         form = {"query": promql, **times, **_WHOLE}
         return await self._wire.post("/api/v1/query_range", form, lambda body: read(matrix(body)))
+
+    @property
+    def hands_out_samples(self) -> bool:
+        """Whether it can be asked for raw samples at all; whether it answers is another question."""
+        return self._wire.posts
+
+    async def raw(self, request: bytes, read: Callable[[bytes], T]) -> T:
+        """What `read` makes of the raw samples that a request of the remote read protocol asks for."""
+        return await self._wire.send("/api/v1/read", request, HEADERS, read, expected=STREAMED)
 
     async def label_names(self, match: str, grid: Grid) -> list[str]:
         """The labels of the series that match, at about these times."""

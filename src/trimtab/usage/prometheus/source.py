@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from sys import intern
 
 import msgspec
@@ -19,12 +21,14 @@ import numpy as np
 from trimtab.kube.client import Client
 from trimtab.kube.pace import Backoff
 from trimtab.store import Store
-from trimtab.usage.errors import BadAnswer, UsageError
+from trimtab.usage.errors import BadAnswer, SourceRefused, UsageError
 from trimtab.usage.prometheus.answer import Grid, Indices, Rows, Series, samples
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
 from trimtab.usage.prometheus.holdings import Holdings, Look
 from trimtab.usage.prometheus.parts import Part, parts_of
+from trimtab.usage.prometheus.remote import raw
+from trimtab.usage.prometheus.remote.raw import Raw, Row
 from trimtab.usage.prometheus.scheme import MEMORY, Kind, Labels, Question, Window
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
@@ -39,6 +43,8 @@ BYTES_A_SERIES = 150
 MOST_KILLS = 1e9
 ROUNDING = 1e-6
 LATELY = 600.0
+WORTH_RAW = 32
+"""Steps from which on raw samples cost a server less than a query."""
 
 
 class Prometheus(Source[PrometheusSettings]):
@@ -64,6 +70,7 @@ class Prometheus(Source[PrometheusSettings]):
             rng=random.Random(),  # noqa: S311 - jitter
         )
         self._wire: Wire | None = None
+        self._raw_samples = settings.raw_samples
         self._finding = asyncio.Lock()
 
     async def __aexit__(self, *_: object) -> None:
@@ -118,17 +125,34 @@ class Prometheus(Source[PrometheusSettings]):
         }
         names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
         done, whole = 0, sum(map(held.weight, parts)) * len(questions)
+        window = self._window(held, ask)
+        samples_of = Raw(server, held.scheme, window, self.settings.labels, grid)
         for question in questions:
 
-            async def answer(part: Part, question: Question = question) -> None:
+            async def answer(part: Part, question: Question = question, *, asked: bool = True) -> None:
                 nonlocal done
-                await _take(server, question, part, grid=grid, names=names, into=columns[question.kind])
+                into = columns[question.kind]
+                if asked:
+                    await _take(server, question, part, grid=grid, names=names, into=into)
+                else:
+                    _lay(await samples_of.rows(question.kind, part), question, part, names=names, into=into)
                 done += held.weight(part)
                 if progress:
                     progress(done / whole)
 
+            if (
+                ask.steps >= WORTH_RAW
+                and samples_of.has(question.kind)
+                and self._raw_samples
+                and server.hands_out_samples
+            ):
+                try:
+                    await self._patience.ask_all(self._raw_parts(held, ask), partial(answer, asked=False))
+                except SourceRefused:
+                    self._raw_samples = False
+                else:
+                    continue
             await self._patience.ask_all(parts, answer)
-        window = self._window(held, ask)
         if not self.settings.cpu_rule:
             columns["cpu"].without_edges(window.partly(ask.step))
         return _usage(columns, grid, window=window.rate)
@@ -174,6 +198,16 @@ class Prometheus(Source[PrometheusSettings]):
                 steps=ask.steps,
                 points_a_series=settings.points_a_series,
                 samples_a_query=settings.samples_a_query,
+            )
+        )
+
+    def _raw_parts(self, held: Holdings, ask: Ask) -> list[Part]:
+        """Parts of which the raw samples fit twice into the largest answer that is taken in."""
+        samples_a_step = max(1.0, ask.step / held.interval)
+        room = self.settings.bytes_an_answer / 2 / raw.BYTES_A_SAMPLE / samples_a_step
+        return list(
+            parts_of(
+                held.series, steps=ask.steps, points_a_series=ask.steps, samples_a_query=max(1, int(room))
             )
         )
 
@@ -246,15 +280,31 @@ async def _take(
     asked = Grid(grid.start + part.first * grid.step, grid.step, part.steps)
 
     def read(answer: list[Series]) -> tuple[list[PodContainer], Indices, Rows, Floats]:
-        found = [_container(series, question.labels) for series in answer]
+        found = [_container(series.metric, question.labels) for series in answer]
         return [names.setdefault(name, name) for name in found], *samples(answer, asked)
 
     containers, which, rows, values = await server.range(question.promql(part.namespaces), asked, read)
     into.lay(containers, which, part.first + rows, values)
 
 
-def _container(series: Series, labels: Labels) -> PodContainer:
-    names = series.metric
+def _lay(
+    found: list[Row],
+    question: Question,
+    part: Part,
+    *,
+    names: dict[PodContainer, PodContainer],
+    into: Columns,
+) -> None:
+    """Keep raw samples, once all of a part is known to be sound."""
+    containers = [_container(labels, question.labels) for labels, _ in found]
+    steps = np.arange(part.first, part.first + part.steps)
+    for container, (_, row) in zip(containers, found, strict=True):
+        seen = np.flatnonzero(~np.isnan(row))
+        name = names.setdefault(container, container)
+        into.lay([name], np.zeros(len(seen), np.intp), steps[seen], row[seen])
+
+
+def _container(names: Mapping[str, str], labels: Labels) -> PodContainer:
     try:
         return PodContainer(
             intern(names[labels.namespace]), names[labels.pod], intern(names[labels.container])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import aiohttp
 from multidict import CIMultiDict
@@ -24,6 +24,13 @@ from trimtab.usage.prometheus.answer import refusal
 T = TypeVar("T")
 
 _PIECE = 1 << 20
+
+
+class _Answer(NamedTuple):
+    status: int
+    type: str
+    body: bytes
+    retry_after: float
 
 
 class Wire:
@@ -72,29 +79,58 @@ class Wire:
         """The same for what cannot be posted: label values."""
         return await self._ask("GET", path, query, read)
 
-    async def _ask(self, method: str, path: str, said: Mapping[str, str], read: Callable[[bytes], T]) -> T:
+    @property
+    def posts(self) -> bool:
+        """Whether a body can be sent."""
+        return not self._only_get
+
+    async def send(
+        self, path: str, body: bytes, headers: Mapping[str, str], read: Callable[[bytes], T], *, expected: str
+    ) -> T:
+        """The same for a body of another kind, whose answer must be of the expected kind."""
+        return await self._ask("POST", path, body, read, headers=headers, expected=expected)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        said: Mapping[str, str] | bytes,
+        read: Callable[[bytes], T],
+        *,
+        headers: Mapping[str, str] | None = None,
+        expected: str = "",
+    ) -> T:
         with _named(self.address, self._timeout):
             identity = await self._connection.identity()
-            status, body, retry_after = await self._exchange(method, path, said, identity)
-            if status == 401 and await self._connection.renew(identity):
+            answer = await self._exchange(method, path, said, headers or {}, identity)
+            if answer.status == 401 and await self._connection.renew(identity):
                 identity = await self._connection.identity()
-                status, body, retry_after = await self._exchange(method, path, said, identity)
-            if status == 200:
-                return read(body)
-            raise refusal(status, body, retry_after=retry_after)
+                answer = await self._exchange(method, path, said, headers or {}, identity)
+            if answer.status != 200:
+                raise refusal(answer.status, answer.body, retry_after=answer.retry_after)
+            if not answer.type.startswith(expected):
+                raise SourceRefused(f"the answer to {path} is {answer.type or 'of no type'}, not {expected}")
+            return read(answer.body)
 
     async def _exchange(
-        self, method: str, path: str, said: Mapping[str, str], identity: Identity
-    ) -> tuple[int, bytes, float]:
+        self,
+        method: str,
+        path: str,
+        said: Mapping[str, str] | bytes,
+        more: Mapping[str, str],
+        identity: Identity,
+    ) -> _Answer:
         assert self._session is not None, "use it as `async with`"
         connection = self._connection
         url = URL(connection.server + self._path + path, encoded=True)
         headers = CIMultiDict(identity.headers)
         headers.update(self._headers)
+        headers.update(more)
+        data = said if isinstance(said, bytes) else dict(said)
         async with self._session.request(
             method,
-            url.with_query(dict(said)) if method == "GET" else url,
-            data=dict(said) if method == "POST" else None,
+            url.with_query(data) if method == "GET" and isinstance(data, dict) else url,
+            data=data if method == "POST" else None,
             headers=headers,
             ssl=identity.ssl,
             server_hostname=connection.server_hostname,
@@ -102,7 +138,12 @@ class Wire:
             proxy_headers=connection.proxy_headers,
             allow_redirects=False,
         ) as response:
-            return response.status, await self._body(response), _seconds(response.headers.get("Retry-After"))
+            return _Answer(
+                status=response.status,
+                type=response.headers.get("Content-Type", ""),
+                body=await self._body(response),
+                retry_after=_seconds(response.headers.get("Retry-After")),
+            )
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0

@@ -1,0 +1,22 @@
+"""Messages that protoc makes are those of the .proto files beside them."""
+
+from pathlib import Path
+
+import pytest
+from grpc_tools import protoc
+
+import trimtab
+
+SOURCE = Path(trimtab.__file__).parents[1]
+FILES = sorted(SOURCE.rglob("*.proto"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_code_is_what_the_compiler_makes(file: Path, tmp_path: Path) -> None:
+    where = [f"-I{SOURCE}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    assert protoc.main(["protoc", *where, str(file)]) == 0
+    for ending in ("_pb2.py", "_pb2.pyi"):
+        made = file.relative_to(SOURCE).with_name(file.stem + ending)
+        assert (tmp_path / made).read_text() == (SOURCE / made).read_text(), (
+            f"make {made} anew: see its __init__.py"
+        )

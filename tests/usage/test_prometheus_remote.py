@@ -1,0 +1,196 @@
+"""Raw samples by remote read: what a real server hands out is what its own queries answer, whatever the samples are."""
+
+import asyncio
+import json
+import math
+import random
+import struct
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import UnavailableError
+from harness.prometheus import Recorded
+from trimtab.usage.errors import BadAnswer
+from trimtab.usage.prometheus import Prometheus
+from trimtab.usage.prometheus.remote.chunks import decode
+from trimtab.usage.prometheus.remote.exchange import HEADERS, request, series
+from trimtab.usage.prometheus.scheme import SCHEMES
+from trimtab.usage.prometheus.settings import PrometheusSettings
+from trimtab.usage.source import Ask
+from trimtab.usage.usage import Usage
+from usage.recording import CPU, MEMORY, T0, Recording, named
+
+HOURS = 2
+LABELS = SCHEMES[1]
+PODS = 60
+ODD = (0.0, -0.0, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 2.0**53, -1.0, 0.1)
+
+
+def wild(seed: int) -> list[tuple[float, float]]:
+    """Samples at odd times, with long gaps and short ones, and values that jump, stay, or are hardly numbers."""
+    draw = random.Random(seed)
+    at, value, found = draw.uniform(0, 60), draw.uniform(0, 1e9), []
+    while at < HOURS * 3600:
+        found.append((at, value))
+        at += draw.choice((0.001, 1, 15, 30, 30, 30, 30, draw.uniform(1, 2000)))
+        value = draw.choice(
+            (value, value + 1, value * draw.random(), draw.choice(ODD), draw.uniform(-1e12, 1e12))
+        )
+    return found
+
+
+def steps(seed: int) -> list[tuple[float, float]]:
+    """A counter as kubelets have them: it grows, unevenly, and now and then begins anew or is not scraped."""
+    draw = random.Random(seed)
+    value, found = draw.uniform(0, 100), []
+    for number in range(HOURS * 120):
+        if draw.random() < 0.01:
+            value = 0.0
+        value += draw.expovariate(0.1)
+        if draw.random() > 0.05:
+            found.append((number * 30 + draw.uniform(1, 2), value))
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    recording = Recording()
+    for number in range(PODS):
+        recording.add("wild", named(f"pod-{number}"), wild(number))
+        recording.add(CPU, named(f"pod-{number}"), steps(number))
+        recording.add(MEMORY, named(f"pod-{number}"), steps(1000 + number))
+        for metric, share in (("periods", 1.0), ("throttled_periods", 0.3)):
+            counted = [(at, share * value) for at, value in steps(2000 + number)]
+            recording.add(f"container_cpu_cfs_{metric}_total", named(f"pod-{number}"), counted)
+    try:
+        recorded = Recorded(tmp_path_factory.mktemp("prometheus"), recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as running:
+        yield running
+
+
+def asked(metric: str) -> bytes:
+    return request(metric, labels=LABELS, namespaces=("shop",), required={}, start=T0, end=T0 + HOURS * 3600)
+
+
+@pytest.fixture(scope="module")
+def answer(server: Recorded) -> bytes:
+    """What the server hands out of the wild ones."""
+    call = urllib.request.Request(f"{server.url}/api/v1/read", asked("wild"), HEADERS)
+    with urllib.request.urlopen(call, timeout=30) as response:
+        body: bytes = response.read()
+        return body
+
+
+async def read(url: str, *, raw: bool, step: float = 60.0) -> Usage:
+    ask = Ask(start=T0, end=T0 + HOURS * 3600, step=step)
+    async with Prometheus(PrometheusSettings(url=url, raw_samples=raw)) as source:
+        return await source.read(ask)
+
+
+def test_every_sample_is_as_the_server_itself_tells_it(server: Recorded, answer: bytes) -> None:
+    query = urllib.parse.urlencode({"query": f"wild[{HOURS}h]", "time": T0 + HOURS * 3600})
+    with urllib.request.urlopen(f"{server.url}/api/v1/query?{query}", timeout=30) as response:
+        told = {each["metric"]["pod"]: each["values"] for each in json.load(response)["data"]["result"]}
+    found = {labels["pod"]: decode(chunks) for labels, chunks in series(answer)}
+    assert found.keys() == told.keys()
+    assert len(found) == PODS
+    for pod, (times, values) in found.items():
+        assert times.tolist() == [round(t * 1000) for t, _ in told[pod]]
+        np.testing.assert_array_equal(values, [float(value) for _, value in told[pod]])
+
+
+@pytest.mark.parametrize("step", [60.0, 97.0, 15.0])
+async def test_raw_samples_give_the_numbers_that_queries_give(server: Recorded, step: float) -> None:
+    raw, queried = await asyncio.gather(
+        read(server.url, raw=True, step=step), read(server.url, raw=False, step=step)
+    )
+    assert raw.containers == queried.containers
+    np.testing.assert_allclose(raw.cpu, queried.cpu, rtol=1e-9)
+    np.testing.assert_allclose(raw.memory, queried.memory, rtol=1e-12)
+    assert raw.throttled is not None
+    assert queried.throttled is not None
+    np.testing.assert_allclose(raw.throttled, queried.throttled, rtol=1e-9)
+    assert np.nanmax(raw.throttled) > 0.29
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_an_answer_that_was_damaged_on_its_way_is_refused(answer: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(answer)
+    place = data.draw(st.integers(0, len(answer) - 1))
+    damaged[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(BadAnswer):
+        list(series(bytes(damaged)))
+
+
+@settings(deadline=None)
+@given(end=st.floats(0.01, 0.99))
+def test_an_answer_that_is_cut_off_within_a_frame_is_refused(answer: bytes, end: float) -> None:
+    cut = answer[: int(len(answer) * end)]
+    try:
+        found = list(series(cut))
+    except BadAnswer:
+        return
+    # Between two frames only the connection tells; what came before is whole.
+    assert found == list(series(answer))[: len(found)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(count=st.integers(0, 2000), body=st.binary(max_size=200))
+def test_a_chunk_of_nonsense_is_read_or_refused_and_never_runs_over(count: int, body: bytes) -> None:
+    chunk = struct.pack(">H", count) + body
+    try:
+        times, values = decode([chunk])
+    except BadAnswer:
+        return
+    assert len(times) == len(values) == count
+
+
+@pytest.mark.parametrize(
+    "refuses",
+    [
+        pytest.param({"status": 404, "text": "404 page not found"}, id="Thanos' Querier has none"),
+        pytest.param({"status": 403, "text": "forbidden"}, id="a gateway lets none through"),
+        pytest.param(
+            {"status": 200, "body": b"\x00", "content_type": "application/x-protobuf"},
+            id="it streams nothing",
+        ),
+    ],
+)
+async def test_a_server_without_it_is_asked_by_queries(server: Recorded, refuses: dict[str, Any]) -> None:
+    refused = 0
+
+    async def handle(call: web.Request) -> web.Response:
+        nonlocal refused
+        if call.path == "/api/v1/read":
+            refused += 1
+            return web.Response(**refuses)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(call.method, server.url + call.path_qs, data=await call.post()) as given,
+        ):
+            return web.Response(body=await given.read(), status=given.status, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        found = await read(f"http://127.0.0.1:{runner.addresses[0][1]}", raw=True)
+    finally:
+        await runner.cleanup()
+    assert refused
+    np.testing.assert_array_equal(found.cpu, (await read(server.url, raw=False)).cpu)
