@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from google.protobuf.json_format import MessageToDict, ParseDict
-from google.protobuf.struct_pb2 import Struct
+from google.protobuf.struct_pb2 import ListValue, Struct
 
 from trimtab.api.intent import Verdict
 from trimtab.api.kpiprofile import KPIType
@@ -148,7 +147,7 @@ def state_of(said: pb.State) -> State:
         cache_class=said.cache_class if said.HasField("cache_class") else None,
         power_profile=said.power_profile if said.HasField("power_profile") else None,
         annotations=dict(said.annotations),
-        data=_mapping(said.data),
+        data=plain(said.data),
         spread={name: _at_least_0(value, "spread") for name, value in said.spread.items()},
     )
 
@@ -202,7 +201,7 @@ def deed_of(said: pb.Deed, *, before: State) -> Deed:
         raise NonsenseError("it proposes sizes for other containers than there are")
     return Deed(
         actuator=said.actuator,
-        parameters=_mapping(said.parameters),
+        parameters=plain(said.parameters),
         after=msgspec.structs.replace(after, objectives=objectives, main=before.main),
         disruption=_at_least_0(said.disruption, "disruption"),
     )
@@ -287,11 +286,19 @@ def _share(value: float) -> float:
 
 
 def _struct(data: Mapping[str, Any]) -> Struct:
-    # By way of JSON, which knows of what a Struct may hold; what is no number there is null.
-    plain = msgspec.json.decode(msgspec.json.encode(dict(data)))
-    return ParseDict(plain, Struct())
-
-
-def _mapping(said: Struct) -> dict[str, Any]:
-    found: dict[str, Any] = MessageToDict(said)
+    found = Struct()
+    found.update(msgspec.to_builtins(dict(data)))
     return found
+
+
+def plain(said: Struct) -> dict[str, Any]:
+    """What a Struct holds; whole numbers, which it does not know, are such again."""
+    return {name: _plain(value) for name, value in said.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return plain(value)
+    if isinstance(value, ListValue):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

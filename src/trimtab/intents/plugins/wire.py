@@ -109,6 +109,7 @@ def dial(endpoint: str, tls: Tls | None) -> grpc.Channel:
     """A channel to an endpoint; nothing is said on it yet. It comes back by itself when the other side does."""
     options = [
         ("grpc.max_receive_message_length", _MOST_BYTES),
+        ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 5_000),
         ("grpc.enable_http_proxy", 0),
         ("grpc.use_local_subchannel_pool", 1),

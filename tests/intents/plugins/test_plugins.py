@@ -1,0 +1,353 @@
+"""Plugins over real gRPC: how they come, what they are asked, and that none of them can do harm."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import grpc
+import msgspec
+import pytest
+from grpc_tools import protoc
+
+from harness.certificates import LOOPBACK, Authority
+from harness.process import wait_for
+from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.actuator import Actuator, actuator
+from trimtab.intents.deed import Deed
+from trimtab.intents.effects.given import given
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Budget, planner
+from trimtab.intents.plugins import messages
+from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.plugins.registry import FORGOTTEN, SLOWEST_CHECK, Registry
+from trimtab.intents.plugins.remote import RemoteActuator, RemotePlanner
+from trimtab.intents.plugins.serving import ActuatorService, PlannerService, serving
+from trimtab.intents.plugins.wire import CANDIDATES, INFO, PLAN, REGISTER, VERSION, Refused, Tls, dial, listen
+from trimtab.intents.state import PodState, State
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.plugins import Settings
+
+ACTUATOR, PLANNER = pb.PLUGIN_TYPE_ACTUATOR, pb.PLUGIN_TYPE_PLANNER
+KEY = WorkloadKey("Deployment", "shop", "web")
+GOAL = Goal(
+    intent="shop/web",
+    objectives=(
+        Objective(name="p99", value=0.03, kind=KPIType.LATENCY),
+        Objective(name="availability", value=0.999, kind=KPIType.AVAILABILITY, less_is_better=False),
+    ),
+)
+STATE = State(
+    objectives={"p99": 0.04, "availability": 0.998},
+    pods=(PodState(name="pod_0", availability=0.9), PodState(name="pod_1", availability=0.98)),
+    replicas=2,
+    load=4800.0,
+)
+"""The case that the seed's own planner is measured by: it takes 10 s for it through gRPC."""
+SCALING = given(
+    "scaling",
+    {
+        "popt": [0.306355135, 0.193240314, 53.0816499, 0.0147372746],
+        "throughputScale": [0.002143905536223758, 0.9993568283391329],
+        "throughputRange": [0.0, 5000.0],
+        "replicaRange": [1.0, 12.0],
+    },
+)
+EFFECTS = Effects(given={("p99", "scaling"): SCALING})
+
+
+class Lever:
+    """An actuator that halves the latency."""
+
+    settings_type: ClassVar[type[Settings]] = Settings
+    name = "lever"
+    group = "levers"
+    diminishing = False
+    disruption = 0.0
+
+    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
+        latency = state.objectives["p99"]
+        assert latency is not None
+        after = msgspec.structs.replace(state, objectives={**state.objectives, "p99": latency / 2})
+        return [Deed(actuator=self.name, parameters={"pulled": True}, after=after)]
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    registry = Registry(patience=2.0)
+    yield registry
+    registry.close()
+
+
+def info(endpoint: str, *, name: str = "lever", type_: pb.PluginType = ACTUATOR) -> pb.PluginInfo:
+    return pb.PluginInfo(type=type_, name=name, endpoint=endpoint, versions=[VERSION])
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
+    """Serves whatever calls a test names, as a plugin that is up to no good; the answer is where."""
+    servers: list[grpc.Server] = []
+
+    def start(*calls: Any, says: pb.PluginInfo | None = None) -> str:
+        said = says or info("x:1")
+        server, port = listen("127.0.0.1:0", None, [(INFO, lambda _: said), *calls])
+        servers.append(server)
+        return f"127.0.0.1:{port}"
+
+    yield start
+    for server in servers:
+        server.stop(None)
+
+
+def known(registry: Registry, endpoint: str, type_: pb.PluginType = ACTUATOR, name: str = "lever") -> Any:
+    registry.register(info(endpoint, name=name, type_=type_))
+    found = registry.get(type_, name)
+    assert found is not None
+    return found
+
+
+def plan_with(planner_: Any, *actuators: Actuator, limits: Limits | None = None) -> Plan:
+    made: Plan = planner_.plan(
+        STATE, GOAL, actuators=actuators, effects=EFFECTS, limits=limits or Limits(), now=0.0, budget=Budget()
+    )
+    return made
+
+
+# How they come
+
+
+def test_a_plugin_registers_is_dialled_back_and_asked(registry: Registry) -> None:
+    done: list[tuple[Deed, WorkloadKey]] = []
+
+    def perform(deed: Deed, target: WorkloadKey) -> str:
+        done.append((deed, target))
+        return ""
+
+    with (
+        registry.listening("127.0.0.1:0") as port,
+        serving(ActuatorService(Lever(), perform), name="lever", register_at=f"127.0.0.1:{port}") as plugin,
+    ):
+        assert plugin.registered.wait(30)
+        (there,) = registry.present(ACTUATOR)
+        remote = RemoteActuator(there, patience=30)
+        assert (remote.name, remote.group) == ("lever", "levers")
+        (deed,) = remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits())
+        assert deed.after.objectives == {"p99": 0.02, "availability": 0.998}
+        assert remote.perform(deed, target=KEY, state=STATE) == ""
+        remote.observe(STATE, goal=GOAL, target=KEY)
+        assert not there.trouble
+    assert done == [(deed, KEY)]
+
+
+def test_registration_is_over_tls_with_both_sides_known(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "own", "own")
+    ours, theirs = (authority.issue(name, hosts=LOOPBACK) for name in ("operator", "plugin"))
+    stranger = Authority(tmp_path / "other", "other").issue("stranger", hosts=LOOPBACK)
+    registry = Registry(tls=Tls(ours.cert, ours.key, authority.cert))
+    service = ActuatorService(Lever(), lambda *_: "")
+    with registry.listening("localhost:0") as port:
+        place = f"localhost:{port}"
+        with serving(
+            service,
+            name="lever",
+            address="localhost:0",
+            register_at=place,
+            tls=Tls(theirs.cert, theirs.key, authority.cert),
+        ) as plugin:
+            assert plugin.registered.wait(30)
+            assert [each.info.name for each in registry.present(ACTUATOR)] == ["lever"]
+        with (
+            dial(place, Tls(stranger.cert, stranger.key, authority.cert)) as channel,
+            pytest.raises(grpc.RpcError),
+        ):
+            REGISTER.of(channel, info("localhost:1"), timeout=5)
+        with dial(place, None) as channel, pytest.raises(grpc.RpcError):
+            REGISTER.of(channel, info("localhost:1"), timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (pb.PluginInfo(type=ACTUATOR, name="lever", endpoint="h:1", versions=["v9"]), "speaks v1"),
+        (pb.PluginInfo(type=ACTUATOR, name="Lever!", endpoint="h:1", versions=[VERSION]), "lower-case"),
+        (pb.PluginInfo(type=ACTUATOR, name="lever", endpoint="http://h/", versions=[VERSION]), "HOST:PORT"),
+        (pb.PluginInfo(name="lever", endpoint="h:1", versions=[VERSION]), "actuator or a planner"),
+    ],
+)
+def test_a_plugin_that_cannot_be_dialled_back_is_refused(
+    registry: Registry, said: pb.PluginInfo, words: str
+) -> None:
+    with pytest.raises(Refused, match=words):
+        registry.register(said)
+
+
+def test_one_that_is_not_who_it_says_is_refused(registry: Registry, serve: Callable[..., str]) -> None:
+    endpoint = serve(says=info("x:1", name="other"))
+    with pytest.raises(Refused, match="other"):
+        registry.register(info(endpoint))
+
+
+def test_one_that_stays_away_is_asked_less_and_less_and_then_forgotten(
+    registry: Registry, serve: Callable[..., str]
+) -> None:
+    service = ActuatorService(Lever(), lambda *_: "")
+    with serving(service, name="lever") as plugin:
+        there = known(registry, plugin.endpoint)
+    waits, now = [], 0.0
+    for _ in range(FORGOTTEN):
+        there.check_at = now
+        registry.check(now)
+        waits.append(there.check_at - now)
+        now = there.check_at
+    assert waits == sorted(waits)
+    assert waits[-1] <= SLOWEST_CHECK
+    assert registry.get(ACTUATOR, "lever") is None
+
+
+def test_one_that_the_configuration_names_is_never_forgotten_and_comes_back(registry: Registry) -> None:
+    service = ActuatorService(Lever(), lambda *_: "")
+    with serving(service, name="lever") as plugin:
+        address = plugin.endpoint
+    registry.expect(info(address))
+    for now in range(0, 5000, 400):
+        registry.check(float(now))
+    assert registry.present(ACTUATOR) == []
+    with serving(service, name="lever", address=address):
+        there = registry.get(ACTUATOR, "lever")
+        assert there is not None
+
+        def answers() -> bool:
+            there.check_at = 0.0
+            registry.check(1e9)
+            return registry.present(ACTUATOR) == [there]
+
+        wait_for(answers, what="a plugin that is back")
+
+
+# That none can do harm
+
+
+def test_an_actuator_that_hangs_is_left_out_until_its_next_sign_of_life(
+    registry: Registry, serve: Callable[..., str]
+) -> None:
+    free = threading.Event()
+
+    def hang(_: Any) -> list[pb.Deed]:
+        free.wait(60)
+        return []
+
+    there = known(registry, serve((CANDIDATES, hang)))
+    remote = RemoteActuator(there, patience=0.2)
+    assert remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits()) == ()
+    assert "DEADLINE_EXCEEDED" in there.trouble
+    plan = plan_with(planner("astar"), remote, actuator("scaleOut"))
+    assert [deed.actuator for deed in plan.deeds] == ["scaleOut"]
+    free.set()
+    there.check_at = 0.0
+    registry.check(1.0)
+    assert not there.trouble
+
+
+def test_an_actuator_that_talks_nonsense_proposes_nothing(
+    registry: Registry, serve: Callable[..., str]
+) -> None:
+    nonsense = pb.Deed(after=pb.State(objectives={"p99": float("nan")}, replicas=2))
+    there = known(registry, serve((CANDIDATES, lambda _: [nonsense])))
+    remote = RemoteActuator(there, patience=30)
+    assert remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits()) == ()
+    assert "no number" in there.trouble
+
+
+def test_an_actuator_that_dies_costs_nothing_but_its_deeds(registry: Registry) -> None:
+    with serving(ActuatorService(Lever(), lambda *_: ""), name="lever") as plugin:
+        there = known(registry, plugin.endpoint)
+        remote = RemoteActuator(there, patience=30)
+        (deed,) = remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits())
+    assert remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits()) == ()
+    assert "plugin lever" in remote.perform(deed, target=KEY, state=STATE)
+
+
+def test_a_deed_past_the_guardrails_is_in_no_plan(registry: Registry, serve: Callable[..., str]) -> None:
+    def greedy(asked: pb.CandidatesRequest) -> list[pb.Deed]:
+        after = pb.State()
+        after.CopyFrom(asked.state)
+        after.replicas = 100_000
+        after.objectives["p99"] = 0.0001
+        after.objectives["availability"] = 1.0
+        return [pb.Deed(actuator="lever", after=after)]
+
+    remote = RemoteActuator(known(registry, serve((CANDIDATES, greedy))), patience=30)
+    plan = plan_with(planner("astar"), remote, limits=Limits(max_replicas=10))
+    assert plan.deeds == ()
+
+
+# Planners
+
+
+def remote_planner(there: Any, *, patience: float = 30.0) -> RemotePlanner:
+    return RemotePlanner(there, planner("astar"), settings={}, patience=patience)
+
+
+def test_a_planner_behind_grpc_answers_as_it_would_here(registry: Registry) -> None:
+    actuators = [actuator("scaleOut"), actuator("rmPod")]
+    with serving(PlannerService(planner("astar")), name="far") as plugin:
+        there = known(registry, plugin.endpoint, PLANNER, "far")
+        far = plan_with(remote_planner(there), *actuators)
+    here = plan_with(planner("astar"), *actuators)
+    assert [(each.actuator, dict(each.parameters)) for each in far.deeds] == [
+        (each.actuator, dict(each.parameters)) for each in here.deeds
+    ]
+    assert far.purpose is here.purpose is Purpose.REACH
+    assert [deed.after.replicas for deed in far.deeds if deed.actuator == "scaleOut"] == [4]
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (pb.Planned(purpose="Reach", utility=float("nan")), "no number"),
+        (pb.Planned(purpose="Reach", deeds=[pb.Deed(actuator="format-disk")]), "may not be used"),
+        (
+            pb.Planned(purpose="Reach", deeds=[pb.Deed(actuator="scaleOut", after=pb.State(replicas=5000))]),
+            "more than 128",
+        ),
+        (
+            pb.Planned(
+                purpose="Reach",
+                deeds=[pb.Deed(actuator="scaleOut", after=pb.State(replicas=n)) for n in (3, 4)],
+            ),
+            "two deeds",
+        ),
+    ],
+)
+def test_a_planner_that_lies_is_stood_in_for(
+    registry: Registry, serve: Callable[..., str], lie: pb.Planned, words: str
+) -> None:
+    endpoint = serve((PLAN, lambda _: lie), says=info("x:1", name="liar", type_=PLANNER))
+    plan = plan_with(remote_planner(known(registry, endpoint, PLANNER, "liar")), actuator("scaleOut"))
+    assert [deed.after.replicas for deed in plan.deeds] == [4]
+    assert words in plan.why[-1]
+
+
+def test_a_planner_that_is_away_is_stood_in_for(registry: Registry) -> None:
+    with serving(PlannerService(planner("astar")), name="far") as plugin:
+        there = known(registry, plugin.endpoint, PLANNER, "far")
+    plan = plan_with(remote_planner(there, patience=1.0), actuator("scaleOut"))
+    assert plan.deeds
+    assert "gave no answer" in plan.why[-1]
+
+
+# What is kept
+
+
+def test_the_messages_are_those_of_their_proto_file(tmp_path: Path) -> None:
+    place = Path(messages.__file__).parent
+    source = place.parents[3]
+    known = Path(protoc.__file__).parent / "_proto"
+    made = ["protoc", f"-I{source}", f"-I{known}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    assert protoc.main([*made, str(place / "plugin.proto")]) == 0
+    for name in ("plugin_pb2.py", "plugin_pb2.pyi"):
+        fresh = tmp_path / place.relative_to(source) / name
+        assert (place / name).read_text() == fresh.read_text(), f"make it anew: see {place}/__init__.py"
