@@ -43,7 +43,7 @@ class AStarSettings(Settings):
     """How far from a miss objectives must stay when resources are given back."""
     least_saving: Share = 0.05
     """How much of its cost a workload must save by giving back; less is not worth the disturbance."""
-    worth: Annotated[float, Field(gt=0)] = 10.0
+    worth: Annotated[float, Field(gt=0)] = 20.0
     """What all of what is wanted is worth where not all can be had, in multiples of what the workload costs."""
 
 

@@ -6,6 +6,7 @@ The rungs make combinations with other deeds possible; the least that is enough 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import State
@@ -48,7 +49,9 @@ def rungs(now: float, *, low: float, high: float, step: float, down: bool) -> li
 
 
 def whole(value: float, *, step: float, up: bool) -> float:
-    """The next whole step; what is nearly one is one."""
+    """The next whole step; what is nearly one is one, and what has no end has none."""
+    if value == inf:
+        return inf
     steps = value / step
     near = round(steps)
     if abs(steps - near) > 1e-6:

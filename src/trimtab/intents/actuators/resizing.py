@@ -80,9 +80,7 @@ class _Resize:
         grow = min(each, more / max(1, state.replicas)) / share
         most = min(limits.max_cpu if is_cpu else limits.max_memory, now + grow)
         low = max(limits.min_cpu if is_cpu else limits.min_memory, self._floor(state), self.step)
-        return whole(low, step=self.step, up=True), most if most == inf else whole(
-            most, step=self.step, up=False
-        )
+        return whole(low, step=self.step, up=True), whole(most, step=self.step, up=False)
 
     def _floor(self, state: State) -> float:  # noqa: ARG002 - CPU has none: too little of it is slow, not deadly
         return 0.0

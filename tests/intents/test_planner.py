@@ -1,0 +1,221 @@
+"""One intent: what is planned for it, and why."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from intents.services import GIB, availability, done, goal, latency, planned, power, service, throughput
+from trimtab.api.intent import Verdict
+from trimtab.intents.actuators.scaling import ScaleOut
+from trimtab.intents.effects.given import given
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.state import PodState, State
+
+
+def deeds(plan: Plan) -> dict[str, Any]:
+    return {deed.actuator: dict(deed.parameters) for deed in plan.deeds}
+
+
+def test_the_case_of_the_original_planner_has_its_answer_two_more_pods() -> None:
+    scaling = {
+        "popt": [0.306355135, 0.193240314, 53.0816499, 0.0147372746],
+        "throughputScale": [0.002143905536223758, 0.9993568283391329],
+        "replicaRange": [1, 12],
+    }
+    state = State(
+        objectives={"p99": 0.04, "availability": 0.998},
+        pods=(PodState(name="bad", availability=0.9), PodState(name="good", availability=0.98)),
+        replicas=2,
+        load=4800.0,
+    )
+    plan = planned(
+        state,
+        goal(latency(0.03), availability(0.999)),
+        by=("scaleOut", "rmPod"),
+        effects=Effects(given={("p99", "scaling"): given("scaling", scaling)}),
+        limits=Limits(max_replicas=128),
+    )
+    assert deeds(plan) == {"scaleOut": {"replicas": 4, "from": 2}}
+    assert plan.purpose is Purpose.REACH
+    assert plan.proven
+    assert all(outcome.verdict is Verdict.MET for outcome in plan.outcomes)
+
+
+def test_a_missed_latency_is_planned_to_be_met_with_its_doubt() -> None:
+    plan = planned(service(p99=0.1, used=0.7), goal(latency(0.06)))
+    assert plan.purpose is Purpose.REACH
+    assert plan.deeds
+    (outcome,) = plan.outcomes
+    assert outcome.expected is not None
+    assert outcome.high is not None
+    assert outcome.expected < outcome.high <= 0.06
+    assert plan.saved < 0
+    assert any("p99 is 0.1, wanted 0.06" in why for why in plan.why)
+
+
+def test_what_is_within_its_tolerance_is_met_and_nothing_is_done() -> None:
+    state = service(p99=0.104)
+    assert planned(state, goal(latency(0.1, tolerance=0.05))).purpose is Purpose.KEEP
+    assert planned(state, goal(latency(0.1, tolerance=0.03))).purpose is Purpose.REACH
+
+
+def test_a_plan_aims_at_the_value_itself_so_that_noise_within_the_tolerance_does_not_undo_it() -> None:
+    plan = planned(service(p99=0.2, used=0.7), goal(latency(0.1, tolerance=0.2)))
+    assert plan.outcomes[0].expected is not None
+    assert plan.outcomes[0].expected <= 0.1
+
+
+def test_nothing_is_done_on_an_unknown_objective_however_badly_another_is_missed() -> None:
+    state = service(p99=9.0, throughput=None)
+    plan = planned(state, goal(latency(0.1), throughput(50.0)))
+    assert plan.purpose is Purpose.KEEP
+    assert not plan.deeds
+    assert "unknown: throughput" in plan.why[0]
+
+
+def test_nothing_is_given_back_on_an_unknown_objective() -> None:
+    state = service(p99=None, replicas=10, used=0.01)
+    assert not planned(state, goal(latency(0.1))).deeds
+
+
+def test_pods_about_to_run_out_of_memory_get_some_whatever_is_known_of_the_objectives() -> None:
+    plan = planned(service(p99=None, memory_used=0.97 * GIB), goal(latency(0.1)))
+    assert list(deeds(plan)) == ["resizeMemory"]
+    assert deeds(plan)["resizeMemory"]["limit"] >= 1.15 * GIB
+    assert not planned(
+        service(p99=None, memory_used=0.97 * GIB), goal(latency(0.1)), limits=Limits(freeze="sale")
+    ).deeds
+
+
+def test_resources_come_back_when_objectives_have_room_and_then_it_stops() -> None:
+    wanted = goal(latency(0.5))
+    state = service(p99=0.05, replicas=8, used=0.1)
+    for _ in range(10):
+        plan = planned(state, wanted)
+        if not plan.deeds:
+            break
+        assert plan.purpose is Purpose.RELEASE
+        assert plan.saved > 0
+        state = done(plan, state)
+        # Load and use stay as they are: fewer pods are busier.
+        state = replace(state, cpu_used=0.8)
+    else:
+        pytest.fail("it gives back for ever")
+    assert state.replicas * (state.cpu or 0) < 8
+    assert (state.objectives["p99"] or 0) <= 0.5 * 0.85
+
+
+def test_what_was_just_reached_is_not_given_back_at_once() -> None:
+    wanted = goal(latency(0.06))
+    before = service(p99=0.1, used=0.7)
+    after = done(planned(before, wanted), before)
+    after = replace(after, cpu_used=before.cpu_used)
+    assert planned(after, wanted).purpose is Purpose.KEEP
+
+
+def test_memory_is_never_taken_below_what_is_used_nor_where_that_is_not_known() -> None:
+    wanted = goal(latency(10.0))
+    taken = planned(service(p99=0.01, memory=8 * GIB, memory_used=3 * GIB), wanted, by=("resizeMemory",))
+    assert deeds(taken)["resizeMemory"]["limit"] >= 3 * 1.2 * GIB
+    assert not planned(
+        service(p99=0.01, memory=8 * GIB, memory_used=None), wanted, by=("resizeMemory",)
+    ).deeds
+
+
+def test_when_not_all_can_be_met_the_best_compromise_is_taken_and_said_to_be_one() -> None:
+    plan = planned(
+        service(p99=1.0, used=0.8), goal(latency(0.01)), limits=Limits(max_replicas=4, max_cpu=2.0)
+    )
+    assert plan.purpose is Purpose.COMPROMISE
+    assert plan.compromise
+    assert plan.deeds
+    assert 0 < plan.utility < 1
+    assert any("compromise" in why and "still short: p99" in why for why in plan.why)
+
+
+def test_a_compromise_heeds_what_objectives_weigh() -> None:
+    state = service(p99=1.0, replicas=4, used=0.8, power=100.0)
+    fast, frugal = (
+        planned(
+            state, goal(replace(latency(0.2), weight=a), replace(power(100.0), weight=b)), by=("scaleOut",)
+        )
+        for a, b in ((10.0, 1.0), (1.0, 100.0))
+    )
+    assert deeds(fast)["scaleOut"]["replicas"] > 4
+    assert not frugal.deeds
+
+
+def test_a_bad_pod_is_replaced_when_that_is_all_it_takes() -> None:
+    state = service(p99=0.05, replicas=3, pods=(0.6, 0.9, 0.9), availability=0.996)
+    plan = planned(state, goal(latency(0.1), availability(0.999)), by=("rmPod",))
+    assert deeds(plan) == {"rmPod": {"name": "shop-0", "availability": 0.6}}
+
+
+def test_the_last_pod_is_not_removed() -> None:
+    state = service(p99=0.05, replicas=1, pods=(0.6,), availability=0.6)
+    assert not planned(state, goal(availability(0.9)), by=("rmPod",)).deeds
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(freeze="end of the quarter"),
+        Limits(forbidden=frozenset({"scaleOut", "resizeCPU", "resizeMemory", "cacheClass", "powerProfile"})),
+        Limits(resting={"*": 100.0}),
+        Limits(max_replicas=2, max_cpu=1.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
+        Limits(more_pods=0, more_cpu=0.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
+    ],
+    ids=["frozen", "forbidden", "resting", "at its caps", "no room"],
+)
+def test_what_an_administrator_does_not_allow_is_not_done(limits: Limits) -> None:
+    plan = planned(service(p99=0.5), goal(latency(0.1)), limits=limits, now=50.0)
+    assert not plan.deeds
+    assert plan.why
+
+
+def test_an_actuator_that_rests_is_planned_with_again_when_its_time_has_come() -> None:
+    limits = Limits(resting={"scaleOut": 100.0})
+    state, wanted = service(p99=0.12), goal(latency(0.1))
+    assert not planned(state, wanted, by=("scaleOut",), limits=limits, now=99.0).deeds
+    assert planned(state, wanted, by=("scaleOut",), limits=limits, now=100.0).deeds
+
+
+def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certain() -> None:
+    state, wanted = service(p99=0.05, replicas=3, used=0.45), goal(latency(0.08))
+    down = ("scaleIn", "resizeCPU")
+    assert planned(state, wanted, by=down).purpose is Purpose.KEEP
+    plan = planned(state, wanted, by=down, limits=Limits(explore=True))
+    assert plan.purpose is Purpose.RELEASE
+    assert len(plan.deeds) == 1
+    assert 0 < plan.saved <= 1.0
+
+
+def test_alternatives_and_what_they_cost_are_told() -> None:
+    plan = planned(service(p99=0.12, used=0.6), goal(latency(0.1)))
+    meeting = [each for each in plan.alternatives if each.meets]
+    assert meeting
+    assert all(each.cost >= plan.cost for each in meeting)
+    assert plan.expanded > 0
+
+
+def test_an_actuator_that_knows_no_limits_cannot_pass_them() -> None:
+    class Greedy(ScaleOut):
+        name = "greedy"
+
+        def candidates(self, state: State, **given: Any) -> Any:
+            return super().candidates(state, **{**given, "limits": Limits()})
+
+    from trimtab.intents.astar import AStar
+
+    plan = AStar().plan(
+        service(p99=0.5, used=0.9),
+        goal(latency(0.1)),
+        actuators=[Greedy()],
+        effects=Effects(),
+        limits=Limits(max_replicas=3),
+        now=0.0,
+    )
+    assert all(deed.after.replicas <= 3 for deed in plan.deeds)
