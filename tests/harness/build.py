@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import UnavailableError
@@ -46,16 +46,18 @@ class Program:
     """What the linker sets, as `path.name=value`."""
     minutes: float
     """What a first build takes on two cores, for whoever waits."""
+    home: Path = field(default=SOURCES, repr=False)
+    """Where its folder is."""
 
     @property
     def sources(self) -> Path:
-        return SOURCES / self.name
+        return self.home / self.name
 
     @property
     def folder(self) -> Path:
         digest = hashlib.sha256(repr(self).encode())
-        for path in sorted(self.sources.iterdir()):
-            digest.update(path.name.encode() + path.read_bytes())
+        for path in sorted(path for path in self.sources.rglob("*") if path.is_file()):
+            digest.update(str(path.relative_to(self.sources)).encode() + path.read_bytes())
         return cache() / f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
 
     def built(self) -> Path:
@@ -158,4 +160,5 @@ METRICS_SERVER = Program(
     minutes=3,
 )
 HELM = Program(name="helm", version="v4.3.1", packages=("helm.sh/helm/v4/cmd/helm",), minutes=2)
+SERVICE = Program(name="service", version="v1", minutes=0.1)
 VPA = Program(name="vpa", version="v1.8.1", minutes=2)

@@ -1,0 +1,100 @@
+"""The example plugins work as they are: the one in Python, and the one in Go where there is Go."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import UnavailableError
+from harness.build import Program
+from harness.process import Process, wait_for
+from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.actuator import actuator
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.planner import Budget, planner
+from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.plugins.registry import Known, Registry
+from trimtab.intents.plugins.remote import RemoteActuator, RemotePlanner
+from trimtab.intents.state import Size, State
+from trimtab.kube.workloads import WorkloadKey
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "plugins"
+GOAL = Goal(intent="shop/web", objectives=(Objective(name="p99", value=0.1, kind=KPIType.LATENCY),))
+STATE = State(
+    objectives={"p99": 0.12},
+    replicas=2,
+    sizes=(Size(container="web", cpu_request=0.5, cpu_limit=0.5),),
+    cpu_used=0.8,
+)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(patience=10)
+
+
+@pytest.fixture
+def port(registry: Registry) -> Iterator[int]:
+    with registry.listening("127.0.0.1:0") as port:
+        yield port
+
+
+def there(registry: Registry, type_: pb.PluginType, name: str) -> Known:
+    wait_for(lambda: bool(registry.present(type_)), what=f"{name} to register", timeout=120)
+    known = registry.get(type_, name)
+    assert known is not None
+    return known
+
+
+def test_the_planner_in_python_plans_one_step(registry: Registry, port: int, tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        sys.executable,
+        EXAMPLES / "python" / "one_step.py",
+        f"--register=127.0.0.1:{port}",
+    ]
+    process = Process("one-step", command, log=tmp_path / "log")
+    process.start()
+    try:
+        known = there(registry, pb.PLUGIN_TYPE_PLANNER, "one-step")
+        remote = RemotePlanner(known, planner("astar"), settings={}, patience=60)
+        plan = remote.plan(
+            STATE,
+            GOAL,
+            actuators=[actuator("scaleOut"), actuator("resizeCPU")],
+            effects=Effects(),
+            limits=Limits(),
+            now=0.0,
+            budget=Budget(),
+        )
+        assert len(plan.deeds) == 1
+        assert not known.trouble
+    finally:
+        process.kill()
+
+
+def test_the_actuator_in_go_is_planned_with_and_performs(
+    registry: Registry, port: int, tmp_path: Path
+) -> None:
+    try:
+        program = Program(name="go", version="example", minutes=0.5, home=EXAMPLES).built() / "go"
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    command: list[str | Path] = [program, "-register", f"127.0.0.1:{port}", "-levels", tmp_path]
+    process = Process("brownout", command, log=tmp_path / "log")
+    process.start()
+    try:
+        remote = RemoteActuator(there(registry, pb.PLUGIN_TYPE_ACTUATOR, "brownout"), patience=60)
+        plan = planner("astar").plan(
+            STATE, GOAL, actuators=[remote], effects=Effects(), limits=Limits(), now=0.0, budget=Budget()
+        )
+        (deed,) = plan.deeds
+        assert deed.actuator == "brownout"
+        assert deed.after.objectives["p99"] == pytest.approx(0.09)
+        refused = remote.perform(deed, target=WorkloadKey("Deployment", "shop", "web"), state=STATE)
+        assert refused == ""
+        assert (tmp_path / "shop_Deployment_web").read_text() == "1"
+    finally:
+        process.kill()
