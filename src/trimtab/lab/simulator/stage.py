@@ -38,6 +38,7 @@ from trimtab.lab.simulator.scene import Scene
 from trimtab.lab.simulator.world import World
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import Guardrail, OperatorConfig
+from trimtab.operator.desk import Desk
 from trimtab.operator.dropin import DropIn
 from trimtab.operator.journal import LiveJournal
 from trimtab.operator.learning import Learning, Pace
@@ -70,10 +71,13 @@ class Stage:
         seed: int = 0,
         step: float | None = None,
         past: float = 0.0,
+        keep: float = SAMPLES_KEPT,
         pack: bool = False,
         config: OperatorConfig | None = None,
     ) -> None:
-        """`step` is that of demand when not given; `past` is for how long usage is known when the operator begins."""
+        """`step` is that of demand when not given; `past` is for how long usage is known when the operator begins, and
+        `keep` for how long it is remembered at least.
+        """
         self.step = step or scene.demand.step
         self.world = World(scene, seed=seed, pack=pack)
         self.config = config or OperatorConfig()
@@ -85,7 +89,7 @@ class Stage:
         self._leaving = contextlib.AsyncExitStack()
         self.metrics = Metrics()
         """What the operator counts of itself."""
-        self.usage = SimulatedUsage(self.world, keep=max(past, SAMPLES_KEPT) + self.step)
+        self.usage = SimulatedUsage(self.world, keep=max(past, keep, SAMPLES_KEPT) + self.step)
         self.cluster = SimulatedCluster(self.world)
         self._following = SimulatedFollowing(self.world)
         self._objects = SimulatedObjects(self.world)
@@ -188,6 +192,15 @@ class Stage:
             may_write=lambda: True,
             events=_Silence(),
             tally=Tally(self.metrics),
+        )
+        self.desk = Desk(
+            name=name,
+            objects=self._objects,
+            catalog=self.catalog,
+            orders=orders,
+            learning=learning,
+            statuses=self._statuses,
+            store=self.store,
         )
         vpas = DropIn(self._objects, self.catalog, may_write=lambda: True, dry_run=lambda: False)
         self._turns = Turns(
