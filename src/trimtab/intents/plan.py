@@ -23,6 +23,8 @@ class Purpose(StrEnum):
     """To give back what is not needed."""
     COMPROMISE = "Compromise"
     """To come as near as can be: not everything can be met."""
+    YIELD = "Yield"
+    """To give way to one that matters more."""
     KEEP = "Keep"
     """To leave all as it is."""
 

@@ -1,0 +1,157 @@
+"""Many intents at once: who gets what there is, and that nobody waits for ever."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from intents.services import GIB, actuators, goal, latency, service
+from trimtab.intents.arbitration import Claim, Ruling, arbitrate, in_order
+from trimtab.intents.astar import AStar
+from trimtab.intents.limits import Limits
+from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.room import Free, Room, taken
+from trimtab.intents.state import PodState, State
+
+ACTUATORS = actuators("scaleOut", "scaleIn", "resizeCPU")
+PLANNER = AStar()
+
+
+def make(claim: Claim, limits: Limits) -> Plan:
+    return PLANNER.plan(
+        claim.state, claim.goal, actuators=ACTUATORS, effects=claim.effects, limits=limits, now=0.0
+    )
+
+
+def claim(
+    name: str,
+    *,
+    priority: float,
+    node: str = "node",
+    p99: float = 0.2,
+    wanted: float = 0.1,
+    waiting_since: float | None = None,
+    replicas: int = 1,
+) -> Claim:
+    state = service(p99=p99, replicas=replicas, used=0.7)
+    pods = tuple(PodState(name=f"{name}-{at}", node=node) for at in range(replicas))
+    return Claim(
+        goal=goal(latency(wanted), priority=priority, intent=f"shop/{name}"),
+        state=replace(state, pods=pods),
+        waiting_since=waiting_since,
+    )
+
+
+def grown(ruling: Ruling, claim: Claim) -> float:
+    plan = ruling.plan
+    return taken(claim.state, plan.deeds[-1].after)[0] if plan.deeds else 0.0
+
+
+def test_of_two_on_one_node_the_one_with_the_higher_priority_gets_what_is_left() -> None:
+    low, high = claim("a", priority=0.1, p99=0.15), claim("b", priority=0.9, p99=0.15)
+    room = Room({"node": Free(0.6, 8 * GIB, 10)})
+    rulings = arbitrate([low, high], room=room, make=make, now=0.0)
+    assert rulings["shop/b"].plan.purpose is Purpose.REACH
+    assert grown(rulings["shop/b"], high) > 0
+    assert rulings["shop/b"].waiting_since is None
+    assert rulings["shop/a"].waiting_since == 0.0
+    assert "waits for room" in rulings["shop/a"].plan.why[-1]
+
+
+def test_of_two_in_one_quota_the_one_with_the_higher_priority_gets_what_is_left() -> None:
+    low, high = claim("a", priority=0.1, node="one"), claim("b", priority=0.9, node="two")
+    nodes = {name: Free(100.0, 100 * GIB, 100) for name in ("one", "two")}
+    rulings = arbitrate([low, high], room=Room(nodes, {"shop": Free(cpu=1.2)}), make=make, now=0.0)
+    assert grown(rulings["shop/b"], high) > 0
+    assert grown(rulings["shop/a"], low) <= 1.2 - grown(rulings["shop/b"], high) + 1e-9
+
+
+def test_both_get_what_they_need_where_there_is_room_for_both() -> None:
+    room = Room({"node": Free(64.0, 64 * GIB, 100)})
+    rulings = arbitrate([claim("a", priority=0.1), claim("b", priority=0.9)], room=room, make=make, now=0.0)
+    assert all(ruling.plan.purpose is Purpose.REACH for ruling in rulings.values())
+
+
+def test_one_who_has_waited_long_enough_goes_first() -> None:
+    old, new = claim("a", priority=0.01, waiting_since=0.0), claim("b", priority=1.0)
+    assert [each.goal.intent for each in in_order([old, new], now=3500.0)] == ["shop/b", "shop/a"]
+    assert [each.goal.intent for each in in_order([old, new], now=3600.0)] == ["shop/a", "shop/b"]
+
+
+def test_one_who_has_slack_gives_way_to_a_far_more_important_one_that_waits() -> None:
+    rich = claim("a", priority=0.05, p99=0.09, wanted=0.1, replicas=6)
+    poor = claim("b", priority=0.9, p99=0.5)
+    room = Room({"node": Free(0.0, 8 * GIB, 10)})
+    rulings = arbitrate([rich, poor], room=room, make=make, now=0.0)
+    assert rulings["shop/b"].waiting_since == 0.0
+    assert rulings["shop/a"].plan.purpose is Purpose.YIELD
+    assert grown(rulings["shop/a"], rich) < 0
+
+
+def test_nobody_gives_way_to_an_equal() -> None:
+    rich = claim("a", priority=0.8, p99=0.09, wanted=0.1, replicas=6)
+    poor = claim("b", priority=0.9, p99=0.5)
+    rulings = arbitrate([rich, poor], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=0.0)
+    assert not rulings["shop/a"].plan.deeds
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.01, 1.0), st.sampled_from(["one", "two"]), st.floats(0.05, 1.0), st.integers(1, 4)
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.floats(0, 8),
+    st.floats(0, 8),
+    st.floats(0, 8),
+)
+def test_all_plans_together_take_no_more_than_there_is(
+    wanted: list[tuple[float, str, float, int]], one: float, two: float, quota: float
+) -> None:
+    claims = [
+        claim(f"i{at}", priority=priority, node=node, p99=p99, replicas=replicas)
+        for at, (priority, node, p99, replicas) in enumerate(wanted)
+    ]
+    nodes = {"one": Free(one, 16 * GIB, 4), "two": Free(two, 16 * GIB, 4)}
+    rulings = arbitrate(claims, room=Room(nodes, {"shop": Free(cpu=quota)}), make=make, now=0.0)
+    all_taken = [max(0.0, grown(rulings[each.goal.intent], each)) for each in claims]
+    assert sum(all_taken) <= quota + 1e-6
+    assert sum(all_taken) <= one + two + 1e-6
+    for node, free in (("one", one), ("two", two)):
+        in_place = 0.0
+        for each in claims:
+            plan = rulings[each.goal.intent].plan
+            if plan.deeds and each.state.pods[0].node == node:
+                growth = plan.deeds[-1].after.requested()[0] - each.state.requested()[0]
+                in_place += max(0.0, growth) * len(each.state.pods)
+        assert in_place <= free + 1e-6
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=8), st.integers(0, 2**32))
+def test_nobody_starves_though_the_important_always_want_more(priorities: list[float], seed: int) -> None:
+    """One place a cycle, for which all ask in every cycle: everybody gets one in bounded time."""
+    cycle, patience = 60.0, 3600.0
+    waiting: dict[str, float | None] = {f"shop/i{at}": None for at in range(len(priorities))}
+    served: dict[str, float] = {}
+    bound = patience + cycle * (len(priorities) + 1)
+    now = float(seed % 1000)
+    end = now + bound
+    while now <= end:
+        claims = [
+            Claim(
+                goal=goal(latency(0.1), priority=priority, intent=f"shop/i{at}"),
+                state=State(objectives={"p99": 0.2}),
+                waiting_since=waiting[f"shop/i{at}"],
+            )
+            for at, priority in enumerate(priorities)
+        ]
+        first, *others = in_order(claims, now=now, patience=patience)
+        served[first.goal.intent] = now
+        waiting[first.goal.intent] = None
+        for each in others:
+            waiting[each.goal.intent] = each.waiting_since if each.waiting_since is not None else now
+        now += cycle
+    assert set(served) == set(waiting)
