@@ -1,13 +1,10 @@
 """Whole rounds over real cgroups: strategies of a test's own, the real arbiter, executor and journal."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 from prometheus_client import CollectorRegistry
 
-from harness import UnavailableError
 from harness.kubepods import Kubepods
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, System
 from trimtab.kube.errors import Unreachable
@@ -63,16 +60,6 @@ POD = PodView(
     cgroup="c",
     containers=(),
 )
-
-
-@pytest.fixture
-def kubepods() -> Iterator[Kubepods]:
-    try:
-        making = Kubepods.make()
-        with making as made:
-            yield made
-    except UnavailableError as why:
-        pytest.skip(str(why))
 
 
 class Floor:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import structlog
+
 from trimtab.node.arbiter.machine import CACHE_SHARES
 from trimtab.node.arbiter.values import Value
 from trimtab.node.arbiter.wishes import Spot
@@ -20,6 +22,9 @@ from trimtab.node.journal import Journal
 
 LOOK_AGAIN_SECONDS = 60.0
 """After so long a value is looked at again, in case somebody else wrote it."""
+
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -53,7 +58,7 @@ class Executor:
         if not self._dry_run:
             self._journal.keep(self._disturbed({spot: goal[spot] for spot in wanted if spot in goal}))
         for spot, value in order(goal, present):
-            self._write(spot, value, done)
+            self._write(spot, value, done, now)
         for spot, value in goal.items():
             self._read_back(spot, value, done, now)
         self._forget(stale, wanted, present, done)
@@ -118,9 +123,11 @@ class Executor:
         new = {spot: self.value(spot) for spot in wanted if spot not in self._journal.originals}
         return {spot: before for spot, before in new.items() if before != wanted[spot]}
 
-    def _write(self, spot: Spot, value: Value, done: Done) -> None:
+    def _write(self, spot: Spot, value: Value, done: Done, now: float) -> None:
         done.written.append((spot, value))
         if self._dry_run:
+            log.info("executor.would_write", spot=str(spot), value=value)
+            self._seen[spot] = (value, now)  # told once, and again when it is another
             return
         self._seen.pop(spot, None)
         try:
