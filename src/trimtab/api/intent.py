@@ -115,6 +115,8 @@ class PlanPurpose(StrEnum):
     """To give back what is not needed."""
     COMPROMISE = "Compromise"
     """To come as near as can be: not everything can be met."""
+    YIELD = "Yield"
+    """To give way to one that matters more."""
     KEEP = "Keep"
     """To leave all as it is."""
 
@@ -155,7 +157,7 @@ class PlanStatus(Observed):
     """What was last planned, why, and what came of it."""
 
     purpose: PlanPurpose
-    """Reach, Release, Compromise or Keep."""
+    """Reach, Release, Compromise, Yield or Keep."""
 
     made_at: Time
     """When it was made."""

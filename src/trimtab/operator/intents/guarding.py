@@ -1,4 +1,4 @@
-"""What one intent may do now: guardrails, quotas, nodes, other autoscalers and rest, folded into its limits.
+"""What one intent may do now: guardrails, other autoscalers and rest, folded into its limits.
 
 One owner a field holds here too: with a HorizontalPodAutoscaler on the target the number of pods is that one's, and
 with a VerticalPodAutoscaler that applies, their size.
@@ -11,12 +11,10 @@ from math import inf
 
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import Foreign, read_marks
-from trimtab.api.quantity import Quantity
 from trimtab.intents.limits import EVERY, Limits
 from trimtab.kube.workloads import Workload
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.observing import Observation
-from trimtab.operator.intents.room import Caps, Room
 from trimtab.operator.intents.settings import IntentGuardrail
 
 SCALING = frozenset({"scaleOut", "scaleIn"})
@@ -25,36 +23,17 @@ _NO_SCALE = {"DaemonSet", "Job", "CronJob"}
 
 
 def limits_of(
-    observation: Observation,
-    *,
-    config: OperatorConfig,
-    room: Room,
-    caps: Caps,
-    others: Others,
-    rests_until: float,
+    observation: Observation, *, config: OperatorConfig, others: Others, rests_until: float
 ) -> Limits:
-    """All that a plan for it may not pass."""
-    state, workload = observation.state, observation.workload
-    assert state is not None
+    """All that a plan for it may not pass, apart from the room that it shares with others."""
+    workload = observation.workload
     assert workload is not None
     rails = config.intents.guardrails_of(workload.namespace)
-    cpu, memory = state.requested()
-    quota_cpu, quota_memory = room.of_quota(workload.namespace)
-    asked_cpu, asked_memory, asked_pods = caps.asked(workload.namespace)
-    beside_cpu, beside_memory = room.beside(state)
-    left_pods = _least(None if rail.cap_pods is None else rail.cap_pods - asked_pods for rail in rails)
     return Limits(
         min_replicas=max((rail.min_replicas for rail in rails), default=1),
         max_replicas=min((rail.max_replicas for rail in rails), default=128),
-        max_cpu=_least(_cores(rail.max_cpu) for rail in rails),
-        max_memory=_least(_bytes(rail.max_memory) for rail in rails),
-        more_pods=max(0.0, min(left_pods, room.pods(cpu, memory))),
-        more_cpu=max(0.0, min(quota_cpu, _least(_cores(rail.cap_cpu) for rail in rails) - asked_cpu)),
-        more_memory=max(
-            0.0, min(quota_memory, _least(_bytes(rail.cap_memory) for rail in rails) - asked_memory)
-        ),
-        more_cpu_in_place=beside_cpu,
-        more_memory_in_place=beside_memory,
+        max_cpu=_least(rail.max_cpu.cores for rail in rails if rail.max_cpu),
+        max_memory=_least(float(rail.max_memory.bytes) for rail in rails if rail.max_memory),
         forbidden=_forbidden(rails) | others.forbidden(),
         freeze=next((rail.freeze for rail in rails if rail.freeze), "") or _freeze(workload, config),
         resting={EVERY: rests_until},
@@ -108,13 +87,5 @@ def _forbidden(rails: Iterable[IntentGuardrail]) -> frozenset[str]:
     return frozenset(name for rail in rails for name in rail.forbidden)
 
 
-def _least(values: Iterable[float | None]) -> float:
-    return min((value for value in values if value is not None), default=inf)
-
-
-def _cores(quantity: Quantity | None) -> float | None:
-    return None if quantity is None else quantity.cores
-
-
-def _bytes(quantity: Quantity | None) -> float | None:
-    return None if quantity is None else float(quantity.bytes)
+def _least(values: Iterable[float]) -> float:
+    return min(values, default=inf)

@@ -2,26 +2,28 @@
 it, and says so.
 
 It is level-triggered: a turn goes by what is so, the status of an intent included, and remembers nothing that a
-restart must not lose. An intent that fails does not keep the others from their turn. Where intents compete for the
-same room they are served by priority, and who has waited long moves up, so that nobody waits for ever.
+restart must not lose. An intent that fails does not keep the others from their turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Never
 
 import structlog
 
 from trimtab.api.intent import Verdict
+from trimtab.intents.arbitration import Claim, Ruling
 from trimtab.intents.kpi.availability import Uptime
 from trimtab.intents.limits import Limits
 from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.room import Room
 from trimtab.intents.state import State
-from trimtab.kube.intents import Intent, IntentKey
+from trimtab.kube.intents import Intent
 from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
@@ -31,15 +33,12 @@ from trimtab.operator.intents.observing import Observation, Observer
 from trimtab.operator.intents.performing import Performer
 from trimtab.operator.intents.planning import Planning
 from trimtab.operator.intents.roll import Roll
-from trimtab.operator.intents.room import Caps, Room
-from trimtab.operator.intents.status import Document, Outcome, met_since, missed_since, performed_at
+from trimtab.operator.intents.room import room_of
+from trimtab.operator.intents.status import Document, Outcome, met_since, performed_at
 from trimtab.operator.intents.telling import Telling
 from trimtab.operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)
-
-MOVES_UP = 600.0
-"""Seconds of waiting that double an intent's priority."""
 
 
 class IntentLoop:
@@ -72,6 +71,8 @@ class IntentLoop:
         self._resizes_in_place = resizes_in_place
         self._metrics = metrics
         self._last_turn: float | None = None
+        self._waiting: dict[str, float | None] = {}
+        """Since when intents have waited for room; to lose it costs them time."""
 
     async def run(self) -> Never:
         while True:
@@ -88,64 +89,97 @@ class IntentLoop:
         for intent in intents:
             await self._recall(intent, now)
         self._lessons.forget_all_but({str(intent) for intent in intents})
+        self._telling.forget_all_but({intent.key for intent in intents})
         await self._telling.profiles(self._roll.profiles, self._config().intents.queries)
         for intent in intents:
             if intent.spec is None:
                 await self._telling.invalid(intent, now=now)
         observations = await self._observer.look(intents, now=now)
         self._count(observations, now)
-        if not observations:
-            return
-        room = Room(self._catalog.nodes, self._catalog.pods, self._catalog.quotas)
-        caps = Caps(_by_namespace(observations))
-        ranked = sorted(observations, key=lambda each: self._rank(each, now))
-        for observation in ranked:
-            await self._look_at(observation, room, caps, now)
+        claims = {}
+        for observation in observations:
+            with self._own_fault(observation.intent):
+                if claim := await self._claim(observation, now):
+                    claims[observation.intent.key] = claim
+        rulings = await self._planning.plans(list(claims.values()), room=self._room(observations), now=now)
+        self._waiting = {name: ruling.waiting_since for name, ruling in rulings.items()}
+        for observation in observations:
+            with self._own_fault(observation.intent):
+                claim = claims.get(observation.intent.key)
+                outcome = (
+                    await self._act(observation, claim, rulings, now) if claim else self._idle(observation)
+                )
+                await self._telling.observed(observation, outcome, now=now)
 
-    async def _look_at(self, observation: Observation, room: Room, caps: Caps, now: float) -> None:
-        """One intent; whatever happens to it is its own."""
+    @contextmanager
+    def _own_fault(self, intent: Intent) -> Iterator[None]:
+        """What fails for one intent does not keep the others from their turn."""
         try:
-            outcome = await self._act(observation, room, caps, now)
-            await self._telling.observed(observation, outcome, now=now)
+            yield
         except Exception as error:
             self._metrics.intent_errors.labels(type(error).__name__).inc()
-            log.exception("intent.failed", intent=str(observation.intent))
+            log.exception("intent.failed", intent=str(intent))
 
-    async def _act(self, observation: Observation, room: Room, caps: Caps, now: float) -> Outcome:
-        state, workload = observation.state, observation.workload
+    async def _claim(self, observation: Observation, now: float) -> Claim | None:
+        """What is to be planned for an intent; None where nothing is."""
+        state, workload, goal = observation.state, observation.workload, observation.goal
         if state is None or workload is None:
-            return Outcome()
-        goal = observation.goal
+            return None
         owner = self._roll.owner(workload.key)
-        if not observation.spec.active or owner is None:
+        if owner is None or owner.key != observation.intent.key:
             await self._lessons.record(goal, state, None, now=now)
-            return Outcome()
-        if owner.key != observation.intent.key:
-            return Outcome(remarks=(f"Intent {owner} is about the same workload, and comes first",))
+            return None
         await self._performer.tend(observation, now)
         await self._lessons.refit(goal, now=now)
-        before = self._telling.before(observation.intent)
-        rests_until = self._rests_until(before)
-        others = self._others(workload)
         limits = limits_of(
             observation,
             config=self._config(),
-            room=room,
-            caps=caps,
-            others=others,
-            rests_until=rests_until,
+            others=self._others(workload),
+            rests_until=self._rests_until(self._telling.before(observation.intent)),
         )
-        effects = self._lessons.effects(goal, state)
-        plan, planner = await self._planning.plan(state, goal, effects=effects, limits=limits, now=now)
+        return Claim(
+            goal=goal,
+            state=state,
+            effects=self._lessons.effects(goal, state),
+            limits=limits,
+            waiting_since=self._waiting.get(goal.intent),
+        )
+
+    def _idle(self, observation: Observation) -> Outcome:
+        """Of an intent that only reports."""
+        workload = observation.workload
+        owner = self._roll.owner(workload.key) if workload else None
+        if owner is None or owner.key == observation.intent.key or not observation.spec.active:
+            return Outcome()
+        return Outcome(remarks=(f"Intent {owner} is about the same workload, and comes first",))
+
+    async def _act(
+        self, observation: Observation, claim: Claim, rulings: Mapping[str, Ruling], now: float
+    ) -> Outcome:
+        goal, workload = observation.goal, observation.workload
+        assert workload is not None
+        plan = rulings[goal.intent].plan
+        before = self._telling.before(observation.intent)
         self._metrics.intent_plans.labels(goal.namespace, plan.purpose.value).inc()
-        outcome = Outcome(plan=plan, planner=planner, rests=now < rests_until, remarks=tuple(others.said()))
-        outcome = await self._perform(observation, outcome, plan, limits, before, now)
-        if outcome.done:
-            after = outcome.done[-1].after
-            room.take(goal.namespace, state, after)
-            caps.take(goal.namespace, state, after)
-        await self._lessons.record(goal, state, plan if outcome.done else None, now=now)
+        outcome = Outcome(
+            plan=plan,
+            planner=self._planning.name_of(goal.namespace),
+            rests=now < self._rests_until(before),
+            remarks=tuple(self._others(workload).said()),
+        )
+        outcome = await self._perform(observation, outcome, plan, claim.limits, before, now)
+        await self._lessons.record(goal, claim.state, plan if outcome.done else None, now=now)
         return outcome
+
+    def _room(self, observations: Sequence[Observation]) -> Room:
+        catalog = self._catalog
+        return room_of(
+            nodes=catalog.nodes,
+            pods=catalog.pods,
+            quotas=catalog.quotas,
+            targets=_by_namespace(observations),
+            settings=self._config().intents,
+        )
 
     async def _perform(
         self,
@@ -196,11 +230,6 @@ class IntentLoop:
         past = await self._lessons.recall(self._observer.goal(intent, intent.spec), now=now)
         self._observer.inherit(intent.target, past or Uptime())
 
-    def _rank(self, observation: Observation, now: float) -> tuple[float, str]:
-        since = missed_since(self._telling.before(observation.intent))
-        waited = 0.0 if since is None else max(0.0, now - since)
-        return -observation.goal.priority * (1 + waited / MOVES_UP), str(observation.intent)
-
     def _count(self, observations: Sequence[Observation], now: float) -> None:
         counts: dict[tuple[str, str], int] = {}
         passed = 0.0 if self._last_turn is None else max(0.0, now - self._last_turn)
@@ -215,9 +244,6 @@ class IntentLoop:
         self._metrics.intent_objectives.clear()
         for (namespace, verdict_name), count in counts.items():
             self._metrics.intent_objectives.labels(namespace, verdict_name).set(count)
-
-    def forget(self, key: IntentKey) -> None:
-        self._telling.forget(key)
 
 
 def _by_namespace(observations: Sequence[Observation]) -> dict[str, list[State]]:

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import Actuator, actuator
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.arbitration import Claim, Ruling, arbitrate
 from trimtab.intents.limits import Limits
-from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan
+from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planner import PLANNERS, Budget, Planner, planner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import Registry
 from trimtab.intents.plugins.remote import RemoteActuator, RemotePlanner
-from trimtab.intents.state import State
+from trimtab.intents.room import Room
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.operator.metrics import Metrics
 
@@ -52,25 +51,46 @@ class Planning:
         ]
         return {each.name: each for each in found if each.name not in self._settings().actuators}
 
-    async def plan(
-        self, state: State, goal: Goal, *, effects: Effects, limits: Limits, now: float
-    ) -> tuple[Plan, str]:
-        """The plan for one intent, and who made it."""
+    async def plans(self, claims: Sequence[Claim], *, room: Room, now: float) -> dict[str, Ruling]:
+        """A plan for each intent, with who has to wait; together they take no more than there is."""
         self._adopt()
-        settings = self._settings()
-        name = settings.planner_of(goal.namespace)
-        chosen, name = self._planner(name)
         actuators = [*self._actuators, *self.plugins().values()]
-        deadline = time.monotonic() + settings.planning.seconds
-        budget = Budget(states=settings.states, expired=lambda: time.monotonic() > deadline)
+        planners = {
+            namespace: self._planner(self._settings().planner_of(namespace))
+            for namespace in {claim.goal.namespace for claim in claims}
+        }
 
-        def search() -> Plan:
-            return chosen.plan(
-                state, goal, actuators=actuators, effects=effects, limits=limits, now=now, budget=budget
+        def make(claim: Claim, limits: Limits) -> Plan:
+            planner_, name = planners[claim.goal.namespace]
+            with self._metrics.intent_planning.labels(name).time():
+                return self._make(planner_, claim, limits, actuators, now)
+
+        return await asyncio.to_thread(arbitrate, claims, room=room, make=make, now=now)
+
+    def name_of(self, namespace: str) -> str:
+        """Who plans for a namespace."""
+        return self._planner(self._settings().planner_of(namespace))[1]
+
+    def _make(
+        self, planner_: Planner, claim: Claim, limits: Limits, actuators: Sequence[Actuator], now: float
+    ) -> Plan:
+        deadline = time.monotonic() + self._settings().planning.seconds
+        budget = Budget(states=self._settings().states, expired=lambda: time.monotonic() > deadline)
+        try:
+            return planner_.plan(
+                claim.state,
+                claim.goal,
+                actuators=actuators,
+                effects=claim.effects,
+                limits=limits,
+                now=now,
+                budget=budget,
             )
-
-        with self._metrics.intent_planning.labels(name).time():
-            return await asyncio.to_thread(search), name
+        except Exception as error:  # one intent that cannot be planned for is no reason to plan for none
+            self._metrics.intent_errors.labels(type(error).__name__).inc()
+            log.exception("intent.not_planned", intent=claim.goal.intent)
+            why = f"no plan could be made: {error}"
+            return Plan(intent=claim.goal.intent, purpose=Purpose.KEEP, why=(why,))
 
     def _planner(self, name: str) -> tuple[Planner, str]:
         if name in PLANNERS.names():

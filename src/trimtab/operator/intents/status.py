@@ -79,16 +79,6 @@ def met_since(status: Mapping[str, Any]) -> float | None:
     return max(_moment(each.get("since")) or 0.0 for each in objectives)
 
 
-def missed_since(status: Mapping[str, Any]) -> float | None:
-    """Since when the first of those objectives has been missed that are."""
-    found = [
-        _moment(each.get("since"))
-        for each in status.get("objectives") or ()
-        if each.get("verdict") == Verdict.MISSED
-    ]
-    return min((each for each in found if each is not None), default=None)
-
-
 def gist(status: Document) -> Document:
     """A status without the numbers that move all the time."""
     objectives = [

@@ -5,7 +5,7 @@ A status is written when what it says has changed; numbers that only move are wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -45,8 +45,8 @@ class Telling:
         found: Document = msgspec.json.decode(intent.status) or {}
         return found
 
-    def forget(self, key: IntentKey) -> None:
-        self._said.pop(key, None)
+    def forget_all_but(self, intents: Container[IntentKey]) -> None:
+        self._said = {key: said for key, said in self._said.items() if key in intents}
 
     async def observed(self, observation: Observation, outcome: Outcome, *, now: float) -> None:
         intent = observation.intent

@@ -1,0 +1,214 @@
+"""A namespace with a workload and an intent, looked after turn by turn; its KPIs are as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cluster import Cluster
+from harness.objects import node, pod_status
+from harness.watching import HASTY, eventually
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.live import LiveCluster
+from trimtab.intents.kpi.asking import Vector
+from trimtab.intents.plugins.registry import Registry
+from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.events import EventRecorder
+from trimtab.kube.following import Following
+from trimtab.kube.resources import DEPLOYMENTS, EVENTS, INTENTS, KPI_PROFILES, NODES, PODS
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.intents.endpoints import Endpoints
+from trimtab.operator.intents.lessons import Lessons
+from trimtab.operator.intents.loop import IntentLoop
+from trimtab.operator.intents.observing import Observer
+from trimtab.operator.intents.performing import Performer
+from trimtab.operator.intents.planning import Planning
+from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.telling import Telling
+from trimtab.operator.metrics import Metrics
+from trimtab.store import Store
+
+_ASKED = re.compile(r'label_replace\(\n(.*?)\n, "trimtab_kpi", "(\d+)"', re.DOTALL)
+START = 1_700_000_000.0
+LATENCY = 'p99{namespace="$namespace",app="$name"}[1m]'
+
+
+@dataclass
+class Told:
+    """In the place of a Prometheus: it says of each query what the test told it, by a word that the query has."""
+
+    says: dict[str, float] = field(default_factory=dict)
+
+    async def vector(self, promql: str, *, at: float) -> Vector:
+        asked = [(number, query) for query, number in _ASKED.findall(promql)]
+        return [
+            ({"trimtab_kpi": number}, value)
+            for number, query in asked
+            for word, value in self.says.items()
+            if word in query
+        ]
+
+
+@dataclass
+class Shop:
+    """One namespace, and the loop that looks after its intents."""
+
+    client: Client
+    namespace: str
+    folder: Path
+    told: Told = field(default_factory=Told)
+    metrics: Metrics = field(default_factory=Metrics)
+    registry: Registry = field(default_factory=Registry)
+    settings: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+    now: float = START
+    store: str = ""
+    may_write: Callable[[], bool] = lambda: True
+
+    @property
+    def web(self) -> WorkloadKey:
+        return WorkloadKey("Deployment", self.namespace, "web")
+
+    async def write(self, resource: Any, name: str, **spec: Any) -> Object:
+        body = {"metadata": {"name": name, "namespace": self.namespace}, "spec": spec}
+        return await self.client.apply(resource, body, manager="test", force=True)
+
+    async def write_intent(self, name: str = "web", *, value: float = 0.15, **spec: Any) -> Object:
+        objective = {"name": "p99", "value": value, "measuredBy": "p99"}
+        return await self.write(INTENTS, name, targetRef={"name": "web"}, objectives=[objective], **spec)
+
+    async def deploy(self, *, replicas: int = 1, cpu: str = "500m") -> None:
+        size = {"requests": {"cpu": cpu, "memory": "64Mi"}, "limits": {"cpu": cpu}}
+        container = {"name": "web", "image": "web", "resources": size}
+        await self.write(
+            DEPLOYMENTS,
+            "web",
+            replicas=replicas,
+            selector={"matchLabels": {"app": "web"}},
+            template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}},
+        )
+        await self.write(KPI_PROFILES, "p99", type="latency", query=f"max(max_over_time({LATENCY}))")
+
+    @asynccontextmanager
+    async def looked_after(self) -> AsyncIterator[IntentLoop]:
+        """The loop, whose turns the test takes."""
+        config = OperatorConfig.model_validate({"intents": self.settings, **self.more})
+        following = Following(self.client, look_every=0.5, patience=HASTY)
+        catalog = Catalog(following, home="trimtab-system", look_again=lambda _: None)
+        roll = Roll(following)
+        events = EventRecorder(
+            self.client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
+        )
+        cluster = LiveCluster(self.client, events, kinds=catalog.kinds)
+        endpoints = Endpoints(self.told, stale=60, patience=10)
+        async with Store.open(self.store or self.folder / "trimtab.db") as store:
+            tasks = [asyncio.create_task(each) for each in (catalog.run(), events.run())]
+            try:
+                await catalog.ready(timeout=60)
+                self.catalog, self.roll = catalog, roll
+                yield IntentLoop(
+                    catalog=catalog,
+                    roll=roll,
+                    observer=Observer(catalog, roll, endpoints, settings=lambda: config.intents),
+                    planning=Planning(self.registry, settings=lambda: config.intents, metrics=self.metrics),
+                    performer=Performer(
+                        cluster,
+                        Actuator(cluster, may_write=self.may_write),
+                        may_write=self.may_write,
+                        resizes_in_place=lambda: True,
+                        watched=lambda: 1.0,
+                    ),
+                    lessons=Lessons(store, settings=lambda: config.intents),
+                    telling=Telling(self.client, events, may_write=self.may_write),
+                    config=lambda: config,
+                    applied_by_vpa=lambda _: "",
+                    resizes_in_place=lambda: True,
+                    metrics=self.metrics,
+                )
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def take(self, loop: IntentLoop, turns: int = 1, *, every: float = 15.0) -> Object:
+        """So many turns; the status of the intent afterwards."""
+        for _ in range(turns):
+            self.now += every
+            await loop.turn(self.now)
+        return await self.status()
+
+    async def pods_run(self) -> None:
+        """Report of each pod that it runs with what it asks for, as a kubelet would, until the loop sees it."""
+
+        async def all_ready() -> bool:
+            found = await self.client.items(PODS, namespace=self.namespace)
+            wanted = await self.client.get(DEPLOYMENTS, "web", namespace=self.namespace)
+            for pod in found:
+                body = {"status": pod_status(pod)}
+                name, kind = pod["metadata"]["name"], PatchType.STRATEGIC
+                await self.client.patch(
+                    PODS, name, body, type=kind, namespace=self.namespace, subresource="status"
+                )
+            seen = self.catalog.get(self.web)
+            there = self.catalog.pods_of(seen) if seen else []
+            return bool(
+                seen
+                and seen.observed
+                and seen.replicas == wanted["spec"]["replicas"] == len(found) == len(there)
+                and all(pod.ready for pod in there)
+            )
+
+        async with asyncio.timeout(60):
+            while not await all_ready():
+                await asyncio.sleep(0.1)
+
+    async def intents_known(self, count: int = 1) -> None:
+        await eventually(
+            lambda: (
+                len(self.roll.intents.in_namespace(self.namespace)) == count
+                and self.roll.profiles.get("p99", self.namespace) is not None
+            ),
+            what="the intents are known",
+        )
+
+    async def status(self, name: str = "web") -> Object:
+        found = await self.client.get(INTENTS, name, namespace=self.namespace)
+        return dict(found.get("status") or {})
+
+    async def replicas(self) -> int:
+        found = await self.client.get(DEPLOYMENTS, "web", namespace=self.namespace)
+        return int(found["spec"]["replicas"])
+
+    async def told_of(self) -> list[tuple[str, str]]:
+        found = await self.client.items(EVENTS, namespace=self.namespace)
+        return [(each["reason"], each["note"]) for each in found if each["regarding"]["kind"] == "Intent"]
+
+
+@pytest.fixture
+async def shop(
+    cluster: Cluster, client: Client, kinds: None, namespace: str, tmp_path: Path
+) -> AsyncIterator[Shop]:
+    """A shop with a Deployment `web` of one pod, its latency 0.2 s, and no intent yet."""
+    cluster.kubectl(
+        "wait", "--for=condition=Established", "crd/intents.trimtab.io", "crd/kpiprofiles.trimtab.io"
+    )
+    machine = node(f"machine-{namespace}")
+    await client.create(NODES, machine)
+    name = machine["metadata"]["name"]
+    await client.patch(NODES, name, {"status": machine["status"]}, type=PatchType.MERGE, subresource="status")
+    shop = Shop(client, namespace, tmp_path)
+    shop.told.says = {"p99": 0.2, "container_cpu_usage": 0.4, "request_total": 50.0}
+    shop.settings = {"actuators": {"scaleOut": {}, "scaleIn": {}}, "coolDown": "60s", "releaseAfter": "60s"}
+    await shop.deploy()
+    yield shop
+    await client.delete(NODES, name)

@@ -1,0 +1,191 @@
+"""The loop of intents on the real API server, turn by turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.watching import eventually
+from trimtab.intents.plugins.registry import Registry
+from trimtab.kube.client import Object
+from trimtab.kube.resources import HPAS, INTENTS, KPI_PROFILES
+from trimtab.store import Store
+
+Shop = Any
+"""See conftest."""
+
+
+def condition(status: Object, kind: str) -> Object:
+    return next((dict(each) for each in status.get("conditions", ()) if each["type"] == kind), {})
+
+
+def objective(status: Object) -> Object:
+    found: Object = status["objectives"][0]
+    return found
+
+
+async def test_what_is_missed_is_planned_for_done_judged_and_given_back(shop: Shop) -> None:
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+        assert objective(status)["verdict"] == "Missed"
+        assert (objective(status)["current"], objective(status)["wanted"]) == (0.2, 0.15)
+        plan = status["plan"]
+        assert plan["purpose"] == "Reach"
+        assert "performedAt" in plan
+        assert plan["effects"][0]["before"] == 0.2
+        assert plan["effects"][0]["expected"] < 0.15
+        assert plan["why"]
+        more = await shop.replicas()
+        assert more > 1
+
+        # Until it can be judged, nothing more is done, though it is still missed.
+        await shop.pods_run()
+        status = await shop.take(loop, 2)
+        assert await shop.replicas() == more
+        assert "judgedAt" not in status["plan"]
+
+        shop.told.says["p99"] = 0.05
+        status = await shop.take(loop, 3)
+        assert objective(status)["verdict"] == "Met"
+        assert status["plan"]["effects"][0]["brought"] == 0.05
+        assert condition(status, "Met")["status"] == "True"
+        assert {"ObjectiveMissed", "ObjectiveMet", "Reach"} <= {reason for reason, _ in await shop.told_of()}
+
+        # The load is gone: what is not needed is given back, after a while of all being well.
+        shop.told.says |= {"p99": 0.004, "container_cpu_usage": 0.01, "request_total": 1.0}
+        for _ in range(12):
+            await shop.pods_run()
+            status = await shop.take(loop, 2)
+            if await shop.replicas() < more:
+                break
+        assert await shop.replicas() < more
+        assert status["plan"]["purpose"] == "Release"
+    async with Store.open(shop.folder / "trimtab.db") as store:
+        kept = await store.events.find(name=f"{shop.namespace}/web")
+        assert [each.plan for each in kept if each.plan]
+        assert await store.effects.find(name=f"{shop.namespace}/web")
+
+
+@pytest.mark.parametrize("says", [{}, {"p99": float("nan")}])
+async def test_on_what_is_unknown_nothing_is_done(shop: Shop, says: dict[str, float]) -> None:
+    await shop.write_intent()
+    shop.told.says = says
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop, 3)
+    assert objective(status)["verdict"] == "Unknown"
+    assert objective(status)["reason"]
+    assert condition(status, "Met")["status"] == "Unknown"
+    assert await shop.replicas() == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"dryRun": True}, "dryRun"),
+        ({"intents": {"guardrails": [{"freeze": "peak season"}]}}, "peak season"),
+        ({"intents": {"guardrails": [{"forbidden": ["scaleOut"]}]}}, ""),
+        ({"intents": {"guardrails": [{"capPods": 1}]}}, ""),
+    ],
+)
+async def test_guardrails_hold(shop: Shop, more: dict[str, Any], words: str) -> None:
+    shop.settings |= more.pop("intents", {})
+    shop.more = more
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop, 3)
+    assert await shop.replicas() == 1
+    assert words in condition(status, "Acting")["message"]
+
+
+async def test_beside_an_autoscaler_the_number_of_pods_is_left_to_it(shop: Shop) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    await shop.write(HPAS, "web", scaleTargetRef=target, maxReplicas=3)
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        await eventually(
+            lambda: len(shop.catalog.hpas.in_namespace(shop.namespace)) == 1, what="the HPA is known"
+        )
+        status = await shop.take(loop, 2)
+    assert await shop.replicas() == 1
+    assert "left to HorizontalPodAutoscaler web" in condition(status, "Acting")["message"]
+
+
+async def test_of_two_intents_about_one_workload_the_more_important_has_the_say(shop: Shop) -> None:
+    await shop.write_intent(priority=0.5)
+    await shop.write_intent("other", value=0.001, priority=0.1)
+    async with shop.looked_after() as loop:
+        await shop.intents_known(2)
+        await shop.pods_run()
+        await shop.take(loop)
+    assert "comes first" in condition(await shop.status("other"), "Acting")["message"]
+    assert "plan" not in await shop.status("other")
+    assert "performedAt" in (await shop.status("web"))["plan"]
+
+
+async def test_an_inactive_intent_only_reports(shop: Shop) -> None:
+    await shop.write_intent(active=False)
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop, 2)
+        assert shop.roll.owner(shop.web) is None
+    assert objective(status)["verdict"] == "Missed"
+    assert "plan" not in status
+    assert await shop.replicas() == 1
+
+
+async def test_a_restart_goes_on_from_the_status(shop: Shop) -> None:
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        since = objective(await shop.take(loop))["since"]
+        more = await shop.replicas()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+        assert await shop.replicas() == more, "what was done before the restart is still to be judged"
+        assert objective(status)["since"] == since
+
+
+async def test_what_cannot_be_measured_by_is_told_on_profile_and_intent(shop: Shop) -> None:
+    await shop.write_intent()
+    await shop.write(KPI_PROFILES, "p99", type="latency", query="up{")
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        status = await shop.take(loop)
+    assert "is no PromQL" in objective(status)["reason"]
+    profile = await shop.client.get(KPI_PROFILES, "p99", namespace=shop.namespace)
+    assert profile["status"]["resolved"] is False
+    assert "is no PromQL" in profile["status"]["reason"]
+
+
+async def test_a_target_that_is_not_there_is_told(shop: Shop) -> None:
+    objective_ = {"name": "p99", "value": 1.0, "measuredBy": "p99"}
+    await shop.write(INTENTS, "web", targetRef={"name": "nobody"}, objectives=[objective_])
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        status = await shop.take(loop)
+    assert condition(status, "Ready")["reason"] == "TargetNotFound"
+
+
+async def test_one_that_may_not_write_changes_nothing(shop: Shop) -> None:
+    shop.may_write = lambda: False
+    shop.registry = Registry()
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        assert await shop.take(loop, 2) == {}
+    assert await shop.replicas() == 1
