@@ -133,7 +133,7 @@ def backtest(
     output
         A table for people, json or csv for programs, html for a page with charts and the worst containers.
     """
-    asked = _Asked(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
+    asked = Asked(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
     if [demo, bool(paths), asked.anything].count(True) != 1:
         raise TrimtabError(
             "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them"
@@ -168,7 +168,7 @@ def backtest(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
     """Which usage of which cluster is to be read, where it is any."""
 
     prometheus: str | None

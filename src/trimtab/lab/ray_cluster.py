@@ -33,7 +33,7 @@ class OnRay:
     def __call__(
         self, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, *, advance: Advance
     ) -> Iterator[tuple[int, Scores]]:
-        with self._connected() as ray:
+        with self.connected() as ray:
             held = {source: ray.put(trace) for source, trace in traces.items()}
             task = ray.remote(_scores)
             pending = {
@@ -48,7 +48,8 @@ class OnRay:
                     yield number, scores
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def connected(self) -> Iterator[Any]:
+        """Ray itself, for as long as it is needed."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             import ray
