@@ -2,7 +2,7 @@
 
     latency = e^level · (share + (1 - share) · cpu^-speed · queue(busy)) · max(1, need / memory)^knee · e^option
     busy    = load · demand / (replicas · cpu)
-    queue   = 1 / (1 - busy), and from busy = 0.9 on its power law, which never ends
+    queue   = 1 / (1 - busy), and from busy = 0.8 on its power law, which never ends
 
 `share` is what no resource makes faster. One compiled formula with its derivatives serves fitting (many points) and
 planning (a few steps, a thousand times).
@@ -21,7 +21,9 @@ Floats = npt.NDArray[np.float64]
 
 LEVEL, SHARE, SPEED, DEMAND, NEED, KNEE, OPTIONS = range(7)
 """Where parameters stand: share as a logit, all others as logarithms; options from there on, one a name."""
-BUSIEST = 0.9
+BUSIEST = 0.8
+DOUBT = 0.1
+"""No curve is the truth: a move may be off by this share of itself, however much was seen."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -78,7 +80,7 @@ def moves(theta: Floats, spread: Floats, at: Floats, cache: Any, power: Any) -> 
     found = np.empty((2, at.shape[0] - 1))
     for row in range(1, at.shape[0]):
         found[0, row - 1] = height(theta, at[row], cache[row], power[row], end) - here
-        variance = 0.0
+        variance = (DOUBT * found[0, row - 1]) ** 2
         end -= start
         for i in range(theta.size):
             if end[i] != 0.0:

@@ -61,11 +61,11 @@ class Elastic:
         names = list(prior)
         places = [sample.knobs for sample in seen]
         chosen = _chosen(places, [name for name in names if name not in _KNOBS])
-        rows = np.ones((len(seen), 1 + len(names)))
-        _features(np.array([each[:4] for each in places]), chosen, rows[:, 1:])
+        features = np.empty((len(seen), len(names)))
+        _features(np.array([each[:4] for each in places]), chosen, features)
         start = np.array([float(np.mean([log(sample.value) for sample in seen])), *prior.values()])
         # The level is measured from the middle of the points, so that it and the powers can be told apart.
-        rows[:, 1:] -= rows[:, 1:].mean(axis=0)
+        rows = np.column_stack([np.ones(len(seen)), features - features.mean(axis=0)])
         found = fit(
             lambda theta: (rows @ theta, rows),
             np.log([sample.value for sample in seen]),
