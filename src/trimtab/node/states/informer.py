@@ -23,13 +23,13 @@ from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.following import Following
 from trimtab.kube.informer import Scope
 from trimtab.kube.nodes import Node, nodes
-from trimtab.kube.resources import NODES, PODS
+from trimtab.kube.resources import NODE_QOS_POLICIES, NODES, PODS
 from trimtab.node.cgroups import Hierarchy, Layout, QosClass
 from trimtab.node.cgroups.layout import Found
 from trimtab.node.picture import NodeView
 from trimtab.node.states.composing import compose
 from trimtab.node.states.pods import KnownPod, PodFolding
-from trimtab.node.states.policies import NODE_QOS_POLICIES, QosPolicy, policy_for, qos_policies
+from trimtab.node.states.policies import QosPolicy, policy_for, qos_policies
 from trimtab.node.states.topology import memory_total, topology
 from trimtab.node.states.watching import FolderWatch
 

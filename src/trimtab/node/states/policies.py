@@ -12,11 +12,8 @@ from trimtab.api.errors import InvalidObjectError
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.intern import Memo
 from trimtab.kube.records import MetadataWire, Shape, version_number
-from trimtab.kube.resources import Resource
 
 log = structlog.get_logger(__name__)
-
-NODE_QOS_POLICIES = Resource("trimtab.io", "v1alpha1", "nodeqospolicies", "NodeQoSPolicy", namespaced=False)
 
 
 class QosPolicy(msgspec.Struct, frozen=True, eq=False):

@@ -1,0 +1,99 @@
+"""A decaying histogram in plain Python: one sample a minute needs no compiler.
+
+As the VPA's: buckets that widen by a twentieth, the weight of a sample halves with its age, and a percentile is said
+to be where its bucket ends. The strategies' own (`sizing.histogram`) does this for a million containers at once, by
+numba, which alone would take twice the agent's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+_RATIO: Final = 1.05
+_FARTHEST: Final = 100.0
+"""Half-lives after which weights are scaled back, before they grow too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What is measured: the width of the first bucket, the value in the last, and how fast the past fades."""
+
+    first: float
+    most: float
+    half_life: float
+
+    @property
+    def buckets(self) -> int:
+        return self.bucket(self.most) + 1
+
+    def bucket(self, value: float) -> int:
+        return (
+            0
+            if value < self.first
+            else int(math.log(value * (_RATIO - 1) / self.first + 1) / math.log(_RATIO))
+        )
+
+    def end(self, bucket: int) -> float:
+        end: float = self.first * (_RATIO ** (bucket + 1) - 1) / (_RATIO - 1)
+        return end
+
+
+DAY: Final = 86400.0
+CPU: Final = Scale(first=0.01, most=1000.0, half_life=DAY)
+MEMORY: Final = Scale(first=1e7, most=1e12, half_life=DAY)
+
+
+class Packed(NamedTuple):
+    """A histogram as it is kept."""
+
+    reference: float
+    weights: dict[int, float]
+
+
+class Decaying:
+    """The samples of one thing."""
+
+    __slots__ = ("_reference", "_scale", "_weights")
+
+    def __init__(self, scale: Scale) -> None:
+        self._scale = scale
+        self._reference = 0.0
+        self._weights = array("d", [0.0]) * scale.buckets
+
+    def add(self, t: float, value: float) -> None:
+        age = (t - self._reference) / self._scale.half_life
+        if not -_FARTHEST <= age <= _FARTHEST:
+            factor = 2.0 ** max(-1000.0, -age)
+            self._weights = array("d", (weight * factor for weight in self._weights))
+            self._reference, age = t, 0.0
+        bucket = min(self._scale.bucket(value), len(self._weights) - 1)
+        self._weights[bucket] += 2.0**age
+
+    def percentile(self, share: float) -> float | None:
+        """Where the bucket ends in which it lies; None when there is no sample."""
+        wanted = share * math.fsum(self._weights)
+        if wanted <= 0:
+            return None
+        passed = 0.0
+        for bucket, weight in enumerate(self._weights):
+            passed += weight
+            if weight and passed >= wanted * (1 - 1e-9):
+                return self._scale.end(bucket)
+        raise AssertionError("unreachable")
+
+    def packed(self) -> Packed:
+        return Packed(
+            self._reference, {place: weight for place, weight in enumerate(self._weights) if weight}
+        )
+
+    @classmethod
+    def unpacked(cls, scale: Scale, packed: Packed) -> Self:
+        made = cls(scale)
+        made._reference = packed.reference
+        for bucket, weight in packed.weights.items():
+            if 0 <= bucket < len(made._weights) and 0 <= weight < math.inf:
+                made._weights[bucket] = weight
+        return made

@@ -1,0 +1,176 @@
+"""How much of what production pods request they will not need, by the peaks that they were seen to have.
+
+A pod that was watched for a day is taken to need its 95th percentile of CPU and its 98th of memory, and a tenth more; a
+younger one all that it requests. Three algorithms add this up:
+
+    pods      what each pod has to spare, one by one
+    together  what all of them have to spare as one: their peaks seldom coincide, so this is more
+    careful   the less of the two
+
+What nobody knows yet is None and never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trimtab.node.picture import Metric, NodeView, PodView, Tier, Windows, pod_subject, tier_subject
+from trimtab.node.prediction.histogram import CPU, DAY, MEMORY, Decaying, Packed
+
+EVERY: Final = 60.0
+"""Seconds between two samples."""
+MARGIN: Final = 1.10
+LEARNS: Final = DAY
+FORGETS: Final = 3600.0
+"""Seconds after which the peaks of a pod that is gone are forgotten."""
+
+PROD: Final = (Tier.LSR, Tier.LS)
+TOGETHER: Final = "prod"
+
+
+class Spare(NamedTuple):
+    """In millicores and bytes."""
+
+    cpu: int
+    memory: int
+
+
+@dataclass(slots=True)
+class Peaks:
+    """What one pod, or all of production, was seen to use."""
+
+    since: float
+    last: float
+    cpu: Decaying = field(default_factory=lambda: Decaying(CPU))
+    memory: Decaying = field(default_factory=lambda: Decaying(MEMORY))
+
+    def need(self) -> Spare | None:
+        """With the margin; None before a day of samples."""
+        if self.last - self.since < LEARNS:
+            return None
+        cpu, memory = self.cpu.percentile(0.95), self.memory.percentile(0.98)
+        if cpu is None or memory is None:
+            return None
+        return Spare(round(cpu * 1000 * MARGIN), round(memory * MARGIN))
+
+
+class _Kept(NamedTuple):
+    since: float
+    last: float
+    cpu: Packed
+    memory: Packed
+
+
+_DECODER = msgspec.msgpack.Decoder(dict[str, _Kept])
+
+
+class Predictor:
+    """Learns by `learn`, about once a second; keeps what it learned by `state` and `restore`."""
+
+    def __init__(self) -> None:
+        self._peaks: dict[str, Peaks] = {}
+        self._learned = 0.0
+
+    def __len__(self) -> int:
+        return len(self._peaks)
+
+    def learn(self, view: NodeView, windows: Windows, now: float) -> None:
+        """Take a sample, if it is time for one."""
+        if 0 <= now - self._learned < EVERY:
+            return
+        self._learned = now
+        for pod in view.of_tier(*PROD):
+            subject = pod_subject(pod.uid)
+            # Of CPU the highest that is no blip, since a mean would hide every peak shorter than the minute.
+            spread = windows.spread(subject, Metric.CPU, EVERY)
+            memory = windows.latest(subject, Metric.MEMORY)
+            if spread is not None and memory is not None:
+                self._add(pod.uid, now, spread.p95, memory)
+        cpu = _together(windows, Metric.CPU)
+        memory = _together(windows, Metric.MEMORY)
+        if cpu is not None and memory is not None:
+            self._add(TOGETHER, now, cpu, memory)
+        self._peaks = {key: peaks for key, peaks in self._peaks.items() if now - peaks.last < FORGETS}
+
+    def spare(self, view: NodeView, algorithm: str) -> Spare | None:
+        """What production could lend out; None when that is not known."""
+        return ALGORITHMS[algorithm](view.of_tier(*PROD), self._need)
+
+    def state(self) -> bytes:
+        return msgspec.msgpack.encode(
+            {
+                key: _Kept(peaks.since, peaks.last, peaks.cpu.packed(), peaks.memory.packed())
+                for key, peaks in self._peaks.items()
+            }
+        )
+
+    def restore(self, state: bytes) -> None:
+        """What `state` gave; ValueError for anything else."""
+        self._peaks = {
+            key: Peaks(
+                kept.since,
+                kept.last,
+                Decaying.unpacked(CPU, kept.cpu),
+                Decaying.unpacked(MEMORY, kept.memory),
+            )
+            for key, kept in _DECODER.decode(state).items()
+        }
+
+    def _add(self, key: str, now: float, cpu: float, memory: float) -> None:
+        peaks = self._peaks.setdefault(key, Peaks(now, now))
+        peaks.last = now
+        peaks.cpu.add(now, cpu)
+        peaks.memory.add(now, memory)
+
+    def _need(self, key: str) -> Spare | None:
+        peaks = self._peaks.get(key)
+        return None if peaks is None else peaks.need()
+
+
+Need = Callable[[str], Spare | None]
+
+
+def _one_by_one(pods: Iterable[PodView], need: Need) -> Spare | None:
+    known = [(pod, needed) for pod in pods if (needed := need(pod.uid)) is not None]
+    if not known:
+        return None
+    return Spare(
+        sum(max(0, (pod.resources.cpu_request or 0) - needed.cpu) for pod, needed in known),
+        sum(max(0, (pod.resources.memory_request or 0) - needed.memory) for pod, needed in known),
+    )
+
+
+def _as_one(pods: Iterable[PodView], need: Need) -> Spare | None:
+    needed = need(TOGETHER)
+    if needed is None:
+        return None
+    each = [pod.resources for pod in pods]
+    return Spare(
+        max(0, sum(one.cpu_request or 0 for one in each) - needed.cpu),
+        max(0, sum(one.memory_request or 0 for one in each) - needed.memory),
+    )
+
+
+def _careful(pods: Iterable[PodView], need: Need) -> Spare | None:
+    each = tuple(pods)
+    single, whole = _one_by_one(each, need), _as_one(each, need)
+    if single is None or whole is None:
+        return None
+    return Spare(min(single.cpu, whole.cpu), min(single.memory, whole.memory))
+
+
+ALGORITHMS: Final[Mapping[str, Callable[[Iterable[PodView], Need], Spare | None]]] = {
+    "pods": _one_by_one,
+    "together": _as_one,
+    "careful": _careful,
+}
+
+
+def _together(windows: Windows, metric: Metric) -> float | None:
+    each = [windows.latest(tier_subject(tier), metric) for tier in PROD]
+    known = [value for value in each if value is not None]
+    return sum(known) if len(known) == len(each) else None

@@ -1,0 +1,133 @@
+"""What a NodeMetric says, and that the API server takes it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from harness.cluster import Cluster
+from harness.pictured import pod_view
+from trimtab.api.nodemetric import AggregatePolicy, MetricCollectPolicy, NodeMetricStatus
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client, PatchType
+from trimtab.kube.resources import NODE_METRICS
+from trimtab.node.picture import (
+    BEST_EFFORT,
+    NODE,
+    SYSTEM,
+    Metric,
+    NodeView,
+    container_subject,
+    pod_subject,
+)
+from trimtab.node.prediction import Spare
+from trimtab.node.reporter import Reporter, status_of
+from trimtab.node.series import Series
+from trimtab.usage.nodemetric import samples
+from trimtab.usage.source import Ask, source
+
+MIB = 1 << 20
+NOW = 1_800_000_000.0
+POD = pod_view("kubepods/pod", ["kubepods/pod/a", "kubepods/pod/b"], namespace="shop", name="web")
+VIEW = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=(POD, pod_view("kubepods/pod2", name="")))
+
+
+def seen(seconds: int) -> Series:
+    """A node that was watched for so long, its CPU rising from 0 in hundredths of a core a second."""
+    series = Series()
+    each = [NODE, SYSTEM, BEST_EFFORT, *(pod_subject(pod.uid) for pod in VIEW.pods)]
+    each += [container_subject(POD.uid, name) for name in ("c0", "c1")]
+    for second in range(seconds):
+        series.now = NOW - seconds + 1 + second
+        for subject in each:
+            series.add(subject, Metric.CPU, second / 100, period=1.0)
+            series.add(subject, Metric.MEMORY, 64.0 * MIB, period=1.0)
+    return series
+
+
+def test_before_half_a_window_nothing_is_told_of_it() -> None:
+    status = status_of(VIEW, seen(149), MetricCollectPolicy(), None, now=NOW)
+    assert status.node_metric is not None
+    assert status.node_metric.node_usage is None
+    assert status.node_metric.aggregated_node_usages == ()
+    assert status.pods_metric == ()
+    assert status.prod_reclaimable_metric is None
+
+
+def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare() -> None:
+    status = status_of(VIEW, seen(300), MetricCollectPolicy(), Spare(1500, 64 * MIB), now=NOW)
+    metric = status.node_metric
+    assert metric is not None
+    assert metric.node_usage is not None
+    assert str(metric.node_usage.cpu) == "1495m"
+    assert str(metric.node_usage.memory) == "64Mi"
+    assert metric.system_usage is not None
+    assert metric.best_effort_usage is not None
+    [five, ten] = metric.aggregated_node_usages  # half of thirty minutes has not gone by
+    assert (five.duration.seconds, ten.duration.seconds) == (300, 600)
+    assert [str(usage and usage.cpu) for usage in (five.usage.p50, five.usage.p90, five.usage.p99)] == [
+        "1490m",
+        "2690m",
+        "2960m",
+    ]
+    [pod] = status.pods_metric  # one without a name is nobody's
+    assert (pod.namespace, pod.name) == ("shop", "web")
+    assert [container.name for container in pod.containers] == ["c0", "c1"]
+    assert status.prod_reclaimable_metric is not None
+    assert str(status.prod_reclaimable_metric.resource.cpu) == "1500m"
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    crds = Path(__file__).parents[2] / "deploy" / "crds"
+    cluster.kubectl("apply", "--server-side", "-f", str(crds))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/nodemetrics.trimtab.io")
+    async with Client(load_connection(kubeconfig=cluster.kubeconfig)) as made:
+        yield made
+
+
+async def test_the_api_server_takes_a_report_and_it_is_a_source_of_usage(client: Client) -> None:
+    series, asked = seen(300), []
+
+    def status(policy: MetricCollectPolicy) -> NodeMetricStatus:
+        asked.append(policy)
+        return status_of(VIEW, series, policy, Spare(1500, MIB), now=NOW)
+
+    reporter = Reporter(client, "node-1", status, registry=CollectorRegistry())
+    await reporter.report()
+    found = await client.get(NODE_METRICS, "node-1")
+    assert found["status"]["nodeMetric"]["nodeUsage"] == {"cpu": "1495m", "memory": "64Mi"}
+    assert found["status"]["updateTime"] == "2027-01-15T08:00:00Z"
+    [first, second] = samples(await _page(client))
+    assert (first.container.namespace, first.container.pod, first.container.container) == (
+        "shop",
+        "web",
+        "c0",
+    )
+    assert (first.at, first.cpu, first.memory) == (NOW, 1.495, 64 * MIB)
+    assert second.container.container == "c1"
+
+    wanted = {"aggregateDurationSeconds": 120, "nodeAggregatePolicy": {"durations": ["2m"]}}
+    body = {"spec": {"metricCollectPolicy": wanted | {"reportIntervalSeconds": 10}}}
+    await client.patch(NODE_METRICS, "node-1", body, type=PatchType.MERGE)
+    series = seen(10)
+    await reporter.report()
+    assert asked[-1].aggregate_duration_seconds == 120
+    assert asked[-1].node_aggregate_policy == AggregatePolicy.model_validate({"durations": ["2m"]})
+    found = await client.get(NODE_METRICS, "node-1")
+    assert "nodeUsage" not in found["status"]["nodeMetric"]  # what is no longer known is no longer told
+    assert found["status"].get("podsMetric", []) == []
+
+    async with source("nodemetric", client=client) as usage:
+        health = await usage.check()
+        assert health.detail
+        read = await usage.read(Ask.last(300, now=NOW, step=60))
+        assert read.containers == ()
+    await client.delete(NODE_METRICS, "node-1")
+
+
+async def _page(client: Client) -> bytes:
+    async for page in client.pages(NODE_METRICS):
+        return page
+    raise AssertionError("a list has a page")
