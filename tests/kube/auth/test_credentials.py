@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from harness.certificates import Authority, Pair
-from trimtab.kube.auth.credentials import AtHand, Proof, basic, bearer
+from trimtab.kube.auth.credentials import AtHand, Proof, bearer
 from trimtab.kube.auth.material import Kept, Written
 from trimtab.kube.auth.secret import Secret
 from trimtab.kube.auth.tls import KeyPair
@@ -63,9 +63,18 @@ async def test_a_token_is_a_bearer_without_the_line_break_that_editors_add() -> 
 
 
 async def test_a_name_and_password_are_basic() -> None:
-    assert (
-        await authorization(AtHand(basic=basic("alice", Secret("pässword")))) == "Basic YWxpY2U6cMOkc3N3b3Jk"
-    )
+    held = AtHand(password=("alice", written("pässword")))
+    assert await authorization(held) == "Basic YWxpY2U6cMOkc3N3b3Jk"
+
+
+async def test_a_password_in_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("old\n")
+    held = AtHand(password=("alice", Kept(file, where="password_file")))
+    assert await authorization(held) == "Basic YWxpY2U6b2xk"
+    file.with_suffix(".new").write_text("new\n")
+    file.with_suffix(".new").replace(file)
+    assert await authorization(held) == "Basic YWxpY2U6bmV3"
 
 
 async def test_a_token_and_a_certificate_are_both_given(authority: Authority) -> None:

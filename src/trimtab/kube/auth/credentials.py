@@ -51,12 +51,13 @@ class AtHand:
         self,
         *,
         token: Material | None = None,
-        basic: Secret | None = None,
+        password: tuple[str, Material] | None = None,
         certificate: tuple[Material, Material] | None = None,
         now: Clock = utc_now,
     ) -> None:
         self._token = token
-        self._basic = basic
+        self._user = password[0] if password else ""
+        self._password = password[1] if password else None
         self._shown = certificate[0] if certificate else None
         self._key = certificate[1] if certificate else None
         self._now = now
@@ -67,14 +68,17 @@ class AtHand:
         return self._held()
 
     async def renew(self, rejected: Proof) -> bool:
-        for material in (self._token, self._shown, self._key):
+        for material in self._materials:
             if material:
                 material.forget()
         return self._held() is not rejected
 
+    @property
+    def _materials(self) -> tuple[Material | None, ...]:
+        return self._token, self._password, self._shown, self._key
+
     def _held(self) -> Proof:
-        materials = (self._token, self._shown, self._key)
-        proof = self._latest.of(tuple(material.read() if material else None for material in materials))
+        proof = self._latest.of(tuple(material.read() if material else None for material in self._materials))
         pair = proof.certificate
         # An expired certificate gets a bare 401 from the server, which tells nobody what to do.
         if pair and self._shown and not proof.authorization and pair.expires <= self._now():
@@ -84,8 +88,10 @@ class AtHand:
         return proof
 
     def _build(self, contents: tuple[bytes | None, ...]) -> Proof:
-        token, shown, key = contents
-        authorization, pair = self._basic, None
+        token, password, shown, key = contents
+        authorization, pair = None, None
+        if password is not None:
+            authorization = basic(self._user, Secret(password.decode().strip("\r\n")))
         if self._token and token:
             authorization = bearer(token, where=self._token.where)
         if self._shown and self._key and shown and key:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from yarl import URL
 
-from trimtab.kube.auth.credentials import AtHand, Credentials, basic
+from trimtab.kube.auth.credentials import AtHand, Credentials
 from trimtab.kube.auth.exec_credential import cluster_info
 from trimtab.kube.auth.exec_plugin import ExecPlugin
 from trimtab.kube.auth.kubeconfig import Entry
@@ -66,7 +66,7 @@ def credentials_of(user: Entry[User], cluster: Entry[Cluster], *, environ: Mappi
             f"removed or froze; use {instead} under `exec` instead"
         )
     token, certificate = _token(user), _certificate(user)
-    name_and_password = basic(value.username, value.password) if value.username or value.password else None
+    name_and_password = _name_and_password(user)
     if token and name_and_password:
         raise ConfigError(f"{user.where()}: has both a token and a username or password; remove one")
     if value.exec and not (token or name_and_password or certificate):
@@ -76,7 +76,14 @@ def credentials_of(user: Entry[User], cluster: Entry[Cluster], *, environ: Mappi
             cluster=cluster_info(cluster.value, authority=_authority(cluster)),
             environ=environ,
         )
-    return AtHand(token=token, basic=name_and_password, certificate=certificate)
+    return AtHand(token=token, password=name_and_password, certificate=certificate)
+
+
+def _name_and_password(user: Entry[User]) -> tuple[str, Material] | None:
+    value = user.value
+    if not (value.username or value.password):
+        return None
+    return value.username, Written(user.where("password"), value.password.reveal().encode())
 
 
 def _token(user: Entry[User]) -> Material | None:

@@ -12,6 +12,7 @@ from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Oom, PodContainer, plausible
 
 _LEAST = 16
+_MOST_EXPECTED = 300_000
 _BLOCK = 4096
 
 
@@ -24,7 +25,8 @@ class Columns:
         self._most = most
         self._places: dict[PodContainer, int] = {}
         # Side by side, for most windows are short and there are many containers. What is not used takes no memory.
-        self._columns = np.empty((max(expected, _LEAST), steps))
+        # A server that tells of absurdly many is believed when they come.
+        self._columns = np.empty((min(max(expected, _LEAST), _MOST_EXPECTED), steps))
 
     @property
     def containers(self) -> AbstractSet[PodContainer]:

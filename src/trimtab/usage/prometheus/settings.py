@@ -43,7 +43,7 @@ class PrometheusSettings(Settings):
     """The user of basic authentication."""
 
     password_file: Path | None = None
-    """A file with the user's password."""
+    """A file with the user's password; read again when it changes."""
 
     ca_file: Path | None = None
     """The authority that vouches for the server, PEM; the system's if not given."""

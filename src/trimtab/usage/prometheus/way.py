@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 
 from trimtab.kube.auth import Connection
-from trimtab.kube.auth.credentials import AtHand, basic
+from trimtab.kube.auth.credentials import AtHand
 from trimtab.kube.auth.material import Kept
-from trimtab.kube.auth.secret import Secret
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
@@ -58,10 +57,9 @@ def _direct(url: str, settings: PrometheusSettings) -> Connection:
             Kept(settings.cert_file, where="cert_file"),
             Kept(settings.key_file, where="key_file"),
         )
-    secret = None
+    password = None
     if settings.username is not None and settings.password_file:
-        password = Kept(settings.password_file, where="password_file").read().decode().strip("\r\n")
-        secret = basic(settings.username, Secret(password))
+        password = (settings.username, Kept(settings.password_file, where="password_file"))
     trust = None
     if url.startswith("https:"):
         authority = Kept(settings.ca_file, where="ca_file") if settings.ca_file else None
@@ -70,6 +68,6 @@ def _direct(url: str, settings: PrometheusSettings) -> Connection:
         server=url,
         context=url,
         namespace="",
-        credentials=AtHand(token=token, basic=secret, certificate=certificate),
+        credentials=AtHand(token=token, password=password, certificate=certificate),
         trust=trust,
     )
