@@ -7,8 +7,10 @@ run left in it is cleared by the next. The node's name is localhost, so that who
 
 import fcntl
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import yaml
@@ -51,7 +53,7 @@ class Node:
         self.folder.mkdir()
         self.kubelet_port = free_port()
         self.containerd = Containerd(self.folder, log=cluster.log("containerd"))
-        self._kubelet = self._make_kubelet()
+        self._kubelet = self._make_kubelet(self.containerd.socket)
         self._metrics_server = MetricsServer(cluster)
 
     @classmethod
@@ -68,6 +70,27 @@ class Node:
         """Make an image known to the node."""
         self.containerd.load(image)
 
+    def serve_kubelet_by(self, runtime: Path | None) -> Callable[[], None]:
+        """Start the kubelet anew with another runtime's socket, such as a proxy's; None is containerd's own.
+
+        What is returned waits until it is ready: apart, since the proxy may need the thread that started the kubelet.
+        """
+        before = self._heartbeat()
+        self._kubelet.kill()
+        self._kubelet = self._make_kubelet(runtime or self.containerd.socket)
+        self._kubelet.start()
+
+        def wait() -> None:
+            # Before its heart has beaten anew the node is Ready only by what the last one said.
+            self._kubelet.wait_until(lambda: self._heartbeat() != before)
+            self._kubelet.wait_until(lambda: self._cluster.is_so(f"/api/v1/nodes/{NAME}", "Ready"))
+
+        return wait
+
+    def _heartbeat(self) -> list[str]:
+        node = self._cluster.call("GET", f"/api/v1/nodes/{NAME}")
+        return [each["lastHeartbeatTime"] for each in node["status"]["conditions"]]
+
     def stop(self) -> None:
         self._metrics_server.kill()
         self._kubelet.kill()
@@ -83,7 +106,7 @@ class Node:
         self._kubelet.wait_until(lambda: self._cluster.is_so(f"/api/v1/nodes/{NAME}", "Ready"))
         self._metrics_server.start()
 
-    def _make_kubelet(self) -> Process:
+    def _make_kubelet(self, runtime: Path) -> Process:
         own = self._cluster.credentials.authority.issue("kubelet", hosts=LOOPBACK)
         settings = self.folder / "kubelet.yaml"
         config = {
@@ -100,7 +123,7 @@ class Node:
                 "x509": {"clientCAFile": str(self._cluster.ca)},
             },
             "authorization": {"mode": "Webhook"},
-            "containerRuntimeEndpoint": f"unix://{self.containerd.socket}",
+            "containerRuntimeEndpoint": f"unix://{runtime}",
             "cgroupDriver": "cgroupfs",
             "failCgroupV1": False,  # many a machine that runs tests has no other
             "failSwapOn": False,

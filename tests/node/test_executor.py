@@ -88,7 +88,7 @@ def test_a_whole_family_shrinks_and_grows_as_the_kernel_demands(family: Family, 
         pytest.skip("one CPU cannot be made fewer")
     paths = (family.parent, family.child, family.grandchild)
     for cpus in (ONE, CPUS, CPUS - ONE, ONE):
-        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): cpus}, executor)
+        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): cpus}, executor.world())
         assert not executor.apply(decided, now=0.0).refused
         assert [family.read(path, CPUSET_CPUS) for path in paths] == [cpus] * 3
     executor.release(now=1.0)
@@ -102,7 +102,7 @@ def test_quotas_and_bursts_go_up_and_down_together(family: Family, executor: Exe
             for path in (family.parent, family.child)
             for knob, value in ((CPU_QUOTA, quota), (CPU_BURST, burst))
         }
-        admitted, _ = admit(wanted, executor)
+        admitted, _ = admit(wanted, executor.world())
         return {str(spot): why for spot, why in executor.apply(admitted, now=0.0).refused.items()}
 
     assert [decide(quota, quota) for quota in (20_000, 90_000, 10_000, 50_000)] == [{}] * 4
@@ -117,7 +117,7 @@ def test_one_born_into_a_squeezed_parent_grows_with_it(family: Family, executor:
     family.remove(family.grandchild)
 
     def squeeze() -> None:
-        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): ONE}, executor)
+        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): ONE}, executor.world())
         assert not executor.apply(decided, now=0.0).refused
 
     squeeze()

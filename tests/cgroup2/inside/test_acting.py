@@ -102,10 +102,12 @@ def test_the_kernel_refuses_what_the_arbiter_cuts(
             surface.write(spot, value)
     executor = Executor(surface, journal)
     for amount in (30_000, 90_000, 10_000):
-        decided, _ = admit({quota: amount, burst: 10 * amount}, executor)
+        decided, _ = admit({quota: amount, burst: 10 * amount}, executor.world())
         assert not executor.apply(decided, now=0.0).refused
         assert [surface.read(quota), surface.read(burst)] == [amount, amount]
-    decided, _ = admit({quota: 20_000}, executor)  # the burst of 40,000 that was there before is in the way
+    decided, _ = admit(
+        {quota: 20_000}, executor.world()
+    )  # the burst of 40,000 that was there before is in the way
     assert not executor.apply(decided, now=1.0).refused
     assert [surface.read(quota), surface.read(burst)] == [20_000, 20_000]
     executor.release(now=2.0)
@@ -139,8 +141,8 @@ def test_two_strategies_on_one_knob(kubepods: Kubepods, surface: Surface, journa
         spot=spot, value=40_000, strategy="careful", why="", precedence=Precedence.SAFETY, bound=Bound.AT_MOST
     )
     for wishes, value in (([bold, careful], 40_000), ([careful], 40_000), ([bold], 90_000), ([], UNLIMITED)):
-        decided, conflicts = consolidate(wishes, executor.value)
-        admitted, _ = admit(decided, executor)
+        decided, conflicts = consolidate(wishes, executor.world().value)
+        admitted, _ = admit(decided, executor.world())
         assert not executor.apply(admitted, now=0.0).refused
         assert surface.read(spot) == value
         assert len(conflicts) == (len(wishes) == 2)

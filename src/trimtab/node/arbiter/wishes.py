@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -64,7 +64,7 @@ class Wish:
     spot: Spot
     value: Value
     strategy: str
-    why: str
+    why: str = field(compare=False)
     """The numbers that made it, in one line."""
     bound: Bound = Bound.EXACTLY
     precedence: Precedence = Precedence.POLICY

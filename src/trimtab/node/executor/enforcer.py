@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
-from trimtab.node.arbiter import Conflict, Refusal, Spot, Value, admit, consolidate
+from trimtab.node.arbiter import Conflict, Refusal, Spot, Value, Wish, admit, consolidate
 from trimtab.node.executor.devices import numbers
 from trimtab.node.executor.executor import Done, Executor
 from trimtab.node.picture import NodeView, Windows
@@ -28,6 +28,8 @@ Evict = Callable[[Eviction], Awaitable[None]]
 """Sends a pod away; KubeError where that is not possible."""
 
 OFF = NodeQoSPolicySpec()
+SETTLED_SECONDS = 10.0
+"""After so long the same wishes are settled again, whatever came of them."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,10 @@ class Enforcer:
         self._last: dict[str, Plan] = {}
         self._told: set[str] = set()
         self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._asked: tuple[Wish, ...] = ()
+        self._view: NodeView | None = None
+        self._settled_at = float("-inf")
+        self._settled = Round({}, (), (), (), Done())
 
     async def round(
         self, view: NodeView, windows: Windows, policy: NodeQoSPolicySpec | None, *, now: float
@@ -107,17 +113,32 @@ class Enforcer:
             devices=numbers,
         )
         plans = [self._plan(name, strategy, scene) for name, strategy in self._strategies.items()]
-        wishes = [wish for plan in plans for wish in plan.wishes]
-        decided, conflicts = consolidate(wishes, self._executor.value)
-        admitted, refusals = admit(decided, self._executor)
-        done = self._executor.apply(admitted, now=now)
+        asked = tuple(wish for plan in plans for wish in plan.wishes)
+        if self._is_settled(asked, view, now):
+            found = replace(self._settled, done=Done())
+        else:
+            found = self._settle(asked, now)
+            self._asked, self._view, self._settled_at = asked, view, now
         for plan in plans:
             self._executor.enlist(plan.members)
-        evictions = tuple(eviction for plan in plans for eviction in plan.evictions)
-        self._send_away(evictions)
-        found = Round(admitted, tuple(conflicts), tuple(refusals), evictions, done)
+        found = replace(found, evictions=tuple(each for plan in plans for each in plan.evictions))
+        self._send_away(found.evictions)
         self._account(found)
+        self._settled = found
         return found
+
+    def _is_settled(self, asked: tuple[Wish, ...], view: NodeView, now: float) -> bool:
+        """Whether this is what was asked for last time, of the same node, not long ago."""
+        fresh = now - self._settled_at < SETTLED_SECONDS and not self._settled.done.refused
+        return fresh and view is self._view and asked == self._asked
+
+    def _settle(self, asked: tuple[Wish, ...], now: float) -> Round:
+        world = self._executor.world()
+        known = (wish for wish in asked if wish.spot.knob.file(world.version) is not None)
+        decided, conflicts = consolidate(known, world.value)
+        admitted, refusals = admit(decided, world)
+        done = self._executor.apply(admitted, now=now)
+        return Round(admitted, tuple(conflicts), tuple(refusals), (), done)
 
     def release(self, *, now: float) -> Done:
         """Leave the node as it was."""

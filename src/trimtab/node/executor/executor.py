@@ -14,10 +14,10 @@ import structlog
 from trimtab.node.arbiter.machine import CACHE_SHARES
 from trimtab.node.arbiter.values import Value
 from trimtab.node.arbiter.wishes import Spot
-from trimtab.node.cgroups import Vanished, Version
-from trimtab.node.cgroups.knobs import CPUSET_CPUS
+from trimtab.node.cgroups import Vanished
 from trimtab.node.executor.levels import order
 from trimtab.node.executor.surface import Surface
+from trimtab.node.executor.world import Undisturbed
 from trimtab.node.journal import Journal
 
 LOOK_AGAIN_SECONDS = 60.0
@@ -78,29 +78,9 @@ class Executor:
         """What a knob holds now."""
         return self._surface.read(spot)
 
-    # The world without us, for the arbiter.
-
-    @property
-    def version(self) -> Version:
-        return self._surface.version
-
-    def children(self, path: str) -> list[str]:
-        return self._surface.children(path)
-
-    def value(self, spot: Spot) -> Value | None:
-        """What a knob would hold without us: what it held before, or what it holds now.
-
-        In cgroup v1 a cgroup is born with its parent's CPUs. One that was born into what we had done to its parent
-        would without us have what the parent had.
-        """
-        if spot in self._journal.originals:
-            return self._journal.originals[spot]
-        held = self._surface.read(spot)
-        if spot.knob == CPUSET_CPUS and held and spot.parent and self.version is Version.V1:
-            inherited = self.value(spot.parent)
-            if held == self._surface.read(spot.parent) != inherited:
-                return inherited
-        return held
+    def world(self) -> Undisturbed:
+        """The node as it would be without us, for the arbiter to look at once."""
+        return Undisturbed(self._surface, self._journal.originals)
 
     # A round, step by step.
 
@@ -120,7 +100,8 @@ class Executor:
 
     def _disturbed(self, wanted: Mapping[Spot, Value]) -> dict[Spot, Value | None]:
         """What is about to differ from what it would be without us, and is not known to yet."""
-        new = {spot: self.value(spot) for spot in wanted if spot not in self._journal.originals}
+        world = self.world()
+        new = {spot: world.value(spot) for spot in wanted if spot not in self._journal.originals}
         return {spot: before for spot, before in new.items() if before != wanted[spot]}
 
     def _write(self, spot: Spot, value: Value, done: Done, now: float) -> None:
@@ -160,7 +141,7 @@ class Executor:
             if before is None:
                 self._surface.remove(spot)
         restored = [spot for spot in stale if spot not in done.refused]
-        gone = [spot for spot in wanted if spot not in present]
+        gone = wanted.keys() - present.keys()
         done.restored += restored
         self._journal.drop([*restored, *gone])
         kept = wanted.keys() | self._journal.originals.keys()

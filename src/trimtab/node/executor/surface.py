@@ -107,6 +107,3 @@ class Surface:
         now = self.read(spot)
         gone = now.keys() - value.keys() if isinstance(now, Mapping) and not self._is_class(spot) else ()
         return {**dict.fromkeys(gone, UNLIMITED), **value}
-
-    def children(self, path: str) -> list[str]:
-        return [f"{path}/{name}" for name in sorted(self.hierarchy.children(path))]

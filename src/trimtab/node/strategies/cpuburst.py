@@ -93,6 +93,7 @@ class CpuBurst:
 
     def __init__(self) -> None:
         self._raised: dict[str, Raised] = {}
+        self._periods: dict[str, int] = {}
 
     def plan(self, scene: Scene) -> Plan:
         settings = scene.policy.cpu_burst
@@ -104,6 +105,7 @@ class CpuBurst:
         wishes = [wish for pod in pods for wish in self._of_pod(scene, pod, state)]
         alive = {container.id for pod in pods for container in pod.containers}
         self._raised = {key: raised for key, raised in self._raised.items() if key in alive}
+        self._periods = {key: period for key, period in self._periods.items() if key in alive}
         return Plan(tuple(wishes))
 
     def _of_pod(self, scene: Scene, pod: PodView, state: Pool) -> list[Wish]:
@@ -114,8 +116,7 @@ class CpuBurst:
             limit = container.resources.cpu_limit
             if not limit:
                 continue
-            period = scene.held_as(int, container.cgroup, CPU_PERIOD) or 100_000
-            base = limit * period // 1000
+            base = limit * self._period(scene, container) // 1000
             limited += base
             if settings.policy in SAVING:
                 burst = base * settings.cpu_burst_percent // 100
@@ -138,6 +139,12 @@ class CpuBurst:
             if raised != limited:
                 wishes.append(self._wish(pod.cgroup, CPU_QUOTA, raised, "its containers together"))
         return wishes
+
+    def _period(self, scene: Scene, container: ContainerView) -> int:
+        """The kubelet gives a container its period once."""
+        if container.id not in self._periods:
+            self._periods[container.id] = scene.held_as(int, container.cgroup, CPU_PERIOD) or 100_000
+        return self._periods[container.id]
 
     def _quota(self, container: ContainerView, *, subject: str, base: int, scene: Scene, state: Pool) -> int:
         settings, now = scene.policy.cpu_burst, scene.now

@@ -14,7 +14,7 @@ from typing import ClassVar
 from trimtab.api.nodeqospolicy import MemoryProtection, MemoryQoS
 from trimtab.node.arbiter import Spot, Wish
 from trimtab.node.cgroups.knobs import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
-from trimtab.node.picture import ContainerView, Tier
+from trimtab.node.picture import ContainerView, NodeView, Tier
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 PAGE = 4096
@@ -36,15 +36,24 @@ def _pages(amount: int) -> int:
 
 
 class MemoryQos:
-    """Remembers nothing."""
+    """Remembers its last answer, which holds while the pods and the policy are the same."""
 
     name: ClassVar[str] = "memoryqos"
     settings_type: ClassVar[type[MemoryQoS]] = MemoryQoS
 
+    def __init__(self) -> None:
+        self._last: tuple[NodeView, MemoryQoS, Plan] | None = None
+
     def plan(self, scene: Scene) -> Plan:
-        settings = scene.policy.memory_qos
+        settings, view = scene.policy.memory_qos, scene.view
         if not settings.enable:
+            self._last = None
             return NOTHING
+        if self._last is None or self._last[0] is not view or self._last[1] != settings:
+            self._last = (view, settings, self._plan(view, settings))
+        return self._last[2]
+
+    def _plan(self, view: NodeView, settings: MemoryQoS) -> Plan:
         tiers: dict[Tier, MemoryProtection] = {
             Tier.LSR: settings.lsr,
             Tier.LS: settings.ls,
@@ -52,7 +61,7 @@ class MemoryQos:
         }
         kept: Counter[Spot] = Counter()
         wishes = []
-        for pod in scene.view.pods:
+        for pod in view.pods:
             tier = tiers[pod.tier]
             for container in pod.containers:
                 for knob, percent in (
@@ -60,9 +69,9 @@ class MemoryQos:
                     (MEMORY_LOW, tier.low_limit_percent),
                 ):
                     amount = protected(container, percent)
-                    for path in _way(container.cgroup, scene.view.pods_cgroup):
+                    for path in _way(container.cgroup, view.pods_cgroup):
                         kept[Spot(path, knob)] += amount
-                slow = high(container, tier.throttling_percent, scene.view.memory)
+                slow = high(container, tier.throttling_percent, view.memory)
                 if slow is not None:
                     wishes.append(self._wish(Spot(container.cgroup, MEMORY_HIGH), slow))
         return Plan((*wishes, *(self._wish(spot, amount) for spot, amount in kept.items() if amount)))
