@@ -1,0 +1,109 @@
+"""What containers want in an episode: drawn by a generator, or cut out of a recording.
+
+An episode's demand is a `Trace` of so many hours, a column for each container. The same chance gives the same demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.workloads import GENERATORS, generate
+from trimtab.usage.trace import Trace
+
+HOUR = 3600.0
+TYPES = ("diurnal_web", "batch", "memory_leak", "step", "sinusoidal", "low_high")
+"""Generators that an environment draws from when nothing else is asked."""
+
+
+NOISE = (0.02, 0.4)
+
+
+class Demand(Protocol):
+    """Where an episode's demand comes from."""
+
+    def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
+        """The demand of so many containers over so many hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Drawn by generators, an equal part of the containers by each; alone, a container is of any of them.
+
+    How noisy they are differs from episode to episode, for those that have such a setting.
+    """
+
+    types: Sequence[str] = TYPES
+    step: float = 300.0
+
+    def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
+        kinds = chance.permutation(np.resize(np.arange(len(self.types)), max(containers, len(self.types))))
+        kinds = kinds[:containers]
+        cpu, memory = np.empty((2, round(hours * HOUR / self.step), containers))
+        start = 0.0
+        for number, name in enumerate(self.types):
+            columns = np.flatnonzero(kinds == number)
+            if columns.size:
+                made = generate(
+                    name,
+                    count=columns.size,
+                    seed=int(chance.integers(2**31)),
+                    step=self.step,
+                    duration=hours * HOUR,
+                    **_varied(name, chance),
+                )
+                cpu[:, columns], memory[:, columns], start = made.cpu.T, made.memory.T, made.start
+        return Trace(
+            names=tuple(self.types[kind] for kind in kinds),
+            start=start,
+            step=self.step,
+            cpu=cpu,
+            memory=memory,
+        )
+
+
+def _varied(name: str, chance: np.random.Generator) -> dict[str, float]:
+    known = GENERATORS.type_of(name).settings_type.model_fields
+    drawn = {"noise": float(np.exp(chance.uniform(*np.log(NOISE)))), "spread": 1.0}
+    return {key: value for key, value in drawn.items() if key in known}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Cut out of a recording: any of its containers, from any hour on; one that is too short comes again from its start."""
+
+    trace: Trace
+
+    def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
+        if self.trace.containers == 0 or self.trace.steps == 0:
+            raise TrimtabError("demand: the recording has no samples")
+        an_hour = max(1, round(HOUR / self.trace.step))
+        steps = hours * an_hour
+        columns = chance.integers(self.trace.containers, size=containers)
+        latest = max(0, self.trace.steps - steps) // an_hour
+        first = int(chance.integers(latest + 1)) * an_hour
+        rows = (first + np.arange(steps)) % self.trace.steps
+        return Trace(
+            names=tuple(self.trace.names[column] for column in columns),
+            start=self.trace.start + first * self.trace.step,
+            step=self.trace.step,
+            cpu=self.trace.cpu[np.ix_(rows, columns)],
+            memory=self.trace.memory[np.ix_(rows, columns)],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Each episode from one of several, in turn by chance."""
+
+    sources: Sequence[Demand]
+    weights: Sequence[float] = field(default=())
+
+    def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
+        weights = np.array(self.weights or [1.0] * len(self.sources))
+        which = int(chance.choice(len(self.sources), p=weights / weights.sum()))
+        return self.sources[which].draw(chance, containers=containers, hours=hours)

@@ -1,0 +1,57 @@
+"""What all environments are made of: where demand comes from, the rules, the weights of the reward, and an episode's length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.environments.demand import Demand, Generated
+from trimtab.lab.environments.fleet import Fleet, Rules
+from trimtab.lab.environments.reward import Weights, costs
+from trimtab.usage.trace import Floats
+
+
+@dataclass(frozen=True)
+class Course:
+    """The settings of an environment; an action is good for an hour."""
+
+    demand: Demand = field(default_factory=Generated)
+    rules: Rules = field(default_factory=Rules)
+    weights: Weights = field(default_factory=Weights)
+    hours: int = 168
+    """Steps of an episode."""
+    warm_up: int = 24
+    """Hours that are watched before its first."""
+
+    def __post_init__(self) -> None:
+        if self.hours < 1 or self.warm_up < 1:
+            raise TrimtabError("hours and warm_up: must each be at least 1")
+
+    def begin(self, chance: np.random.Generator, *, containers: int) -> Episode:
+        """A new episode, up to its first step."""
+        demand = self.demand.draw(chance, containers=containers, hours=self.warm_up + self.hours)
+        fleet = Fleet(demand, self.rules)
+        fleet.warm_up(self.warm_up)
+        return Episode(fleet, self.weights, demand.names)
+
+
+class Episode:
+    """The containers of one episode."""
+
+    def __init__(self, fleet: Fleet, weights: Weights, names: tuple[str, ...]) -> None:
+        self.fleet, self.names = fleet, names
+        self._weights = np.array(weights)
+
+    def step(self, cpu: Floats, memory: Floats) -> tuple[Floats, Floats]:
+        """Live an hour with such requests: the reward of each container and its costs."""
+        changes = self.fleet.apply(cpu, memory)
+        self.fleet.pass_hour()
+        paid = costs(self.fleet.sums, changes)
+        return -(paid @ self._weights), paid
+
+    def told(self, paid: Floats) -> dict[str, Any]:
+        """The costs by name, an array each."""
+        return {name: paid[:, place] for place, name in enumerate(Weights._fields)}

@@ -1,0 +1,69 @@
+"""What an hour was worth: the costs of a size, each with a weight that can be set.
+
+All costs are shares or counts of the hour, so that a small container counts as much as a large one. The reward is minus
+their weighted sum: at most 0, and 0 only for a container that used exactly what it asked for and was left alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.usage.trace import Floats
+
+(
+    CPU_ASKED,
+    CPU_OVER,
+    CPU_UNDER,
+    CPU_MISSING,
+    CPU_WANTED,
+    THROTTLED,
+    CPU_STEPS,
+    MEMORY_ASKED,
+    MEMORY_OVER,
+    OOMS,
+) = range(10)
+SUMS = 10
+"""What is summed over the steps of an hour: CPU asked for, the unused part of it, steps in which more was wanted, what
+was wanted over it, what was wanted at all, the throttled share, the steps; the same of memory; and kills."""
+
+
+class Weights(NamedTuple):
+    """What each cost counts."""
+
+    cpu_slack: float = 1.0
+    """The share of requested CPU that was not used."""
+    memory_slack: float = 1.0
+    """The share of requested memory that was not used."""
+    under: float = 4.0
+    """The share of time in which more CPU was wanted than requested."""
+    unserved: float = 4.0
+    """What was wanted over the CPU request, as a share of all that was wanted."""
+    throttled: float = 1.0
+    """The share of the kernel's periods in which the CPU limit held the container back."""
+    oom: float = 20.0
+    """Each kill for want of memory."""
+    change: float = 0.2
+    """Each change of a request, of CPU or of memory."""
+
+
+def costs(sums: Floats, changes: npt.NDArray[np.int64]) -> Floats:
+    """The costs of an hour in the order of `Weights`, a row a container."""
+    return np.stack(
+        [
+            _share(sums[:, CPU_OVER], sums[:, CPU_ASKED]),
+            _share(sums[:, MEMORY_OVER], sums[:, MEMORY_ASKED]),
+            _share(sums[:, CPU_UNDER], sums[:, CPU_STEPS]),
+            _share(sums[:, CPU_MISSING], sums[:, CPU_WANTED]),
+            _share(sums[:, THROTTLED], sums[:, CPU_STEPS]),
+            sums[:, OOMS],
+            changes.astype(np.float64),
+        ],
+        axis=1,
+    )
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)

@@ -1,0 +1,115 @@
+"""One container as a Gymnasium environment: as the seed had it, and simpler.
+
+`Sizing` speaks in cores and bytes, so that any recommender can be plugged in as it is. It sees what the container uses
+and requests, the usage of the last hours, and the time; it answers as a VerticalPodAutoscaler does, with lower bound,
+target, upper bound and uncapped target of each resource. The updater's rule decides: a request outside of its bounds
+becomes the target. (The seed's text compares usage with the bounds; so does `Sizing` with `compare="usage"`.) The
+uncapped target decides nothing, as in Kubernetes.
+
+`SizingTarget` sees and chooses what the learned strategies do (`trimtab.sizing.learned_choice`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from trimtab.lab.environments.episode import Course
+from trimtab.lab.environments.vector import Singles, SizingVector, action_space, observation_space
+
+MOST_CORES, MOST_BYTES = 1024.0, 2.0**42
+LOWER, TARGET, UPPER, UNCAPPED = range(4)
+BOUNDS = 4
+DAY, WEEK = 86400.0, 7 * 86400.0
+NOW, CLOCK = 4, 4
+
+Doubles = npt.NDArray[np.float64]
+
+
+class Sizing(gymnasium.Env[Doubles, Doubles]):
+    """The seed's environment."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way
+
+    def __init__(
+        self, *, window: int = 24, compare: Literal["request", "usage"] = "request", **course: Any
+    ) -> None:
+        self._course, self._compare = Course(**course), compare
+        self._past: deque[tuple[float, float]] = deque(maxlen=window)
+        most = [MOST_CORES, MOST_BYTES]
+        high = np.array([*most * 2, *most * window, *[1.0] * CLOCK])
+        low = np.array([*[0.0] * (NOW + 2 * window), *[-1.0] * CLOCK])
+        self._low, self._high = low, high
+        self.observation_space = spaces.Box(low, high, dtype=np.float64)
+        self.action_space = spaces.Box(0.0, np.repeat(most, BOUNDS), dtype=np.float64)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Doubles, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._episode = self._course.begin(self.np_random, containers=1)
+        self._past.clear()
+        self._past.extend([self._usage()] * (self._past.maxlen or 0))
+        return self._look(), {"kind": self._episode.names[0]}
+
+    def step(self, action: Doubles) -> tuple[Doubles, float, bool, bool, dict[str, Any]]:
+        bounds = np.asarray(action, np.float64).reshape(2, BOUNDS)
+        fleet = self._episode.fleet
+        compared = [float(request[0]) for request in fleet.requests]
+        if self._compare == "usage":
+            compared = list(self._usage())
+        wanted = [
+            bound[TARGET] if not bound[LOWER] <= value <= bound[UPPER] else np.nan
+            for bound, value in zip(bounds, compared, strict=True)
+        ]
+        cpu, memory = (
+            np.array([np.clip(value, least, None)])
+            for value, least in zip(wanted, (1e-3, 2.0**20), strict=True)
+        )
+        rewards, paid = self._episode.step(cpu, memory)
+        self._past.append(self._usage())
+        costs = {name: float(values[0]) for name, values in self._episode.told(paid).items()}
+        told = {"uncapped": bounds[:, UNCAPPED].copy(), **costs}
+        return self._look(), float(rewards[0]), False, fleet.over, told
+
+    def _usage(self) -> tuple[float, float]:
+        cpu, memory = self._episode.fleet.usage
+        return float(cpu[0]), float(memory[0])
+
+    def _look(self) -> Doubles:
+        fleet = self._episode.fleet
+        day, week = 2 * np.pi * (fleet.time % DAY) / DAY, 2 * np.pi * (fleet.time % WEEK) / WEEK
+        requests = [float(request[0]) for request in fleet.requests]
+        clock = [np.sin(day), np.cos(day), np.sin(week), np.cos(week)]
+        past = [value for usage in self._past for value in usage]
+        seen = np.array([*self._usage(), *requests, *past, *clock])
+        bounded: Doubles = np.clip(seen, self._low, self._high)
+        return bounded
+
+
+class SizingTarget(gymnasium.Env[Singles, Singles]):
+    """One container of `SizingVector`."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way
+
+    def __init__(self, **course: Any) -> None:
+        self.observation_space, self.action_space = observation_space(), action_space()
+        self._vector = SizingVector(1, **course)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Singles, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._vector.np_random = self.np_random
+        seen, info = self._vector.reset()
+        return seen[0], {"kind": str(info["kind"][0])}
+
+    def step(self, action: Singles) -> tuple[Singles, float, bool, bool, dict[str, Any]]:
+        seen, rewards, _, truncated, info = self._vector.step(np.asarray(action)[None])
+        told = {name: float(values[0]) for name, values in info.items()}
+        return seen[0], float(rewards[0]), False, bool(truncated[0]), told

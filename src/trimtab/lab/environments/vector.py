@@ -1,0 +1,73 @@
+"""Many containers at once as a Gymnasium `VectorEnv`: what agents are trained in.
+
+All containers begin an episode together and end it together; the step after the last begins the next (Gymnasium's
+next-step autoreset). Observation and action are those of `trimtab/SizingTarget-v0`, with a row a container.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from trimtab.lab.environments.episode import Course
+from trimtab.sizing.learned_choice import CHOICES, SEEN, Span
+
+Singles = npt.NDArray[np.float32]
+
+
+def observation_space() -> Any:
+    """What an agent sees: see `trimtab.sizing.learned_choice`."""
+    return spaces.Box(-100.0, 100.0, (SEEN,), np.float32)
+
+
+def action_space() -> Any:
+    """The places of CPU and memory."""
+    return spaces.Box(0.0, 1.0, (CHOICES,), np.float32)
+
+
+class SizingVector(VectorEnv[Singles, Singles, npt.NDArray[Any]]):
+    """So many containers, each with its own reward."""
+
+    metadata = {  # noqa: RUF012 - Gymnasium's own way
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+        "render_modes": [],
+    }
+
+    def __init__(self, num_envs: int = 64, **course: Any) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation_space(), action_space()
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._course = Course(**course)
+        self._spans: tuple[Span, Span] | None = None
+        self._over = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Singles, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._episode = self._course.begin(self.np_random, containers=self.num_envs)
+        self._over = False
+        return self._look(), {"kind": np.array(self._episode.names)}
+
+    def step(
+        self, actions: Singles
+    ) -> tuple[Singles, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+        no, yes = np.zeros(self.num_envs, bool), np.ones(self.num_envs, bool)
+        if self._over:
+            seen, info = self.reset()
+            return seen, np.zeros(self.num_envs), no, no.copy(), info
+        assert self._spans is not None, "reset the environment first"
+        cpu, memory = (span.size(actions[:, at].astype(np.float64)) for at, span in enumerate(self._spans))
+        rewards, paid = self._episode.step(cpu, memory)
+        self._over = self._episode.fleet.over
+        return self._look(), rewards, no, yes if self._over else no.copy(), self._episode.told(paid)
+
+    def _look(self) -> Singles:
+        seen, self._spans = self._episode.fleet.look()
+        return np.clip(seen, -100.0, 100.0).astype(np.float32)

@@ -1,0 +1,154 @@
+"""The environments are what Gymnasium says an environment is, and their rewards are what the weights say."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.environments import SINGLE, VECTOR, AnyOf, Course, Generated, Recorded, Rules, Weights
+from trimtab.lab.environments.sizing import Sizing
+from trimtab.lab.environments.vector import SizingVector
+from trimtab.usage.trace import Trace
+
+GIB = 2.0**30
+
+
+def steady(cpu: float = 1.0, memory: float = GIB, hours: int = 12) -> Recorded:
+    """A container that uses the same all the time."""
+    shape = (hours * 12, 1)
+    return Recorded(
+        Trace(names=("even",), start=0.0, step=300.0, cpu=np.full(shape, cpu), memory=np.full(shape, memory))
+    )
+
+
+@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.filterwarnings("ignore:.*symmetric and normalized:UserWarning")  # ours speaks in cores and bytes
+def test_gymnasium_finds_nothing_wrong(name: str) -> None:
+    check_env(gymnasium.make(name, hours=6, warm_up=3).unwrapped, skip_render_check=True)
+
+
+def test_many_containers_are_a_vector_environment() -> None:
+    env: Any = gymnasium.make_vec(VECTOR, num_envs=5, hours=3, warm_up=2)
+    seen, info = env.reset(seed=3)
+    assert seen in env.observation_space
+    assert info["kind"].shape == (5,)
+    env.action_space.seed(0)
+    ended = []
+    for _ in range(5):
+        seen, rewards, terminated, truncated, info = env.step(env.action_space.sample())
+        assert seen in env.observation_space
+        assert rewards.shape == terminated.shape == truncated.shape == (5,)
+        ended.append(bool(truncated.all()))
+        assert truncated.all() == truncated.any()
+    assert ended == [False, False, True, False, False]  # the step after the last begins anew
+    env.close()
+
+
+def lived(make: Callable[[], Any], seed: int) -> tuple[Any, list[float]]:
+    env = make()
+    seen, _ = env.reset(seed=seed)
+    env.action_space.seed(1)
+    rewards = []
+    for _ in range(4):
+        seen, reward, *_ = env.step(env.action_space.sample())
+        rewards.append(np.asarray(reward).tolist())
+    return seen, rewards
+
+
+@pytest.mark.parametrize("name", [*SINGLE, VECTOR])
+def test_the_same_seed_gives_the_same_life(name: str) -> None:
+    def make() -> Any:
+        if name == VECTOR:
+            return gymnasium.make_vec(name, num_envs=3, hours=6, warm_up=2)
+        return gymnasium.make(name, hours=6, warm_up=2)
+
+    one, two, other = (lived(make, seed) for seed in (7, 7, 8))
+    assert np.array_equal(one[0], two[0])
+    assert one[1] == two[1]
+    assert other[1] != one[1]
+
+
+def seed_environment(**course: Any) -> Sizing:
+    env = Sizing(demand=steady(), hours=4, warm_up=2, window=2, **course)
+    env.reset(seed=0)
+    return env
+
+
+def recommendation(cpu: tuple[float, float, float], memory: tuple[float, float, float]) -> Any:
+    return np.array([*cpu, cpu[1], *memory, memory[1]])
+
+
+def test_a_request_within_its_bounds_is_left_alone_and_one_outside_becomes_the_target() -> None:
+    env = seed_environment()
+    seen, *_, told = env.step(recommendation((0.5, 3.0, 2.0), (2 * GIB, 3 * GIB, 4 * GIB)))
+    assert seen[2] == 1.0
+    assert seen[3] == 3 * GIB
+    assert told["change"] == 1.0
+    assert told["memory_slack"] == pytest.approx(2 / 3)
+
+
+def test_the_seed_compared_usage_with_the_bounds() -> None:
+    env = seed_environment(compare="usage")
+    seen, *_ = env.step(recommendation((1.5, 2.0, 3.0), (0.0, GIB, 4 * GIB)))
+    assert seen[2] == 2.0
+    assert seen[3] == pytest.approx(1.1 * GIB)
+
+
+def test_each_cost_is_what_it_says() -> None:
+    env = seed_environment(weights=Weights(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), rules=Rules(cpu_limit=1.0))
+    _, reward, *_, told = env.step(recommendation((3.0, 4.0, 5.0), (0.0, GIB, 2 * GIB)))
+    assert told["cpu_slack"] == pytest.approx(0.75)
+    assert reward == pytest.approx(-0.75)
+    _, _, *_, told = env.step(recommendation((0.1, 0.5, 0.6), (0.0, GIB, 2 * GIB)))
+    assert told["under"] == told["throttled"] == 1.0
+    assert told["unserved"] == pytest.approx(0.5)
+
+
+def test_too_little_memory_kills_and_the_killed_one_comes_back_with_more() -> None:
+    env = seed_environment(rules=Rules(oom_bump=2.0))
+    seen, *_, told = env.step(recommendation((0.0, 1.0, 9.0), (0.0, GIB / 3, GIB / 2)))
+    assert told["oom"] == 2.0
+    assert seen[3] == pytest.approx(GIB * 4 / 3)
+
+
+def test_a_recording_that_is_too_short_comes_again_from_its_start() -> None:
+    demand = Recorded(steady(hours=2).trace).draw(np.random.default_rng(0), containers=3, hours=5)
+    assert demand.cpu.shape == (60, 3)
+
+
+def test_demand_is_of_all_the_families_asked_for() -> None:
+    chance = np.random.default_rng(0)
+    drawn = Generated(types=("step", "batch")).draw(chance, containers=6, hours=2)
+    assert sorted(drawn.names) == ["batch"] * 3 + ["step"] * 3
+    mixed = AnyOf([steady(), Generated(types=("step",))], weights=[0.0, 1.0])
+    assert mixed.draw(chance, containers=1, hours=2).names == ("step",)
+
+
+def test_an_episode_has_at_least_an_hour() -> None:
+    with pytest.raises(TrimtabError, match="at least 1"):
+        Course(hours=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    cpu=st.floats(0.01, 8.0),
+    memory=st.floats(2e6, 8e9),
+    places=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=3),
+)
+def test_no_reward_is_above_nothing_and_requests_stay_sane(
+    cpu: float, memory: float, places: list[tuple[float, float]]
+) -> None:
+    env = SizingVector(1, demand=steady(cpu, memory, hours=6), hours=3, warm_up=3)
+    env.reset(seed=0)
+    for place in places:
+        _, rewards, *_ = env.step(np.array([place], np.float32))
+        assert rewards[0] <= 0.0
+    requested = [float(request[0]) for request in env._episode.fleet.requests]
+    assert 0.5 * cpu <= requested[0] <= 1.5 * cpu
+    assert 0.9 * memory <= requested[1] <= 2.0 * memory
