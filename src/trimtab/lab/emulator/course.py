@@ -1,0 +1,64 @@
+"""What a stress pod is to use, period by period: one series of a workload, at the pace of the clock on the wall."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from trimtab.lab.workloads import Workload
+from trimtab.usage.trace import Floats
+
+MIB = 2**20
+
+
+class Demand(NamedTuple):
+    """What is to be used: whole thousandths of a core, whole MiB."""
+
+    milli: int
+    mib: int
+
+    @classmethod
+    def of(cls, cores: float, held: float) -> Demand:
+        return cls(round(cores * 1000), round(held / MIB))
+
+    @property
+    def cores(self) -> float:
+        return self.milli / 1000
+
+    @property
+    def bytes(self) -> int:
+        return self.mib * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One series; a step of it lasts a period."""
+
+    cpu: Floats
+    """Cores."""
+    memory: Floats
+    """Bytes."""
+    step: float
+    """Seconds of the workload's own time in a step."""
+    start: float = 0.0
+
+    @classmethod
+    def of(cls, workload: Workload, *, series: int = 0, scale: float = 1.0) -> Course:
+        """A series of a workload, `scale` times as large."""
+        cpu, memory = workload.cpu[series] * scale, workload.memory[series] * scale
+        return cls(np.array(cpu), np.array(memory), workload.step, workload.start)
+
+    @property
+    def periods(self) -> int:
+        return len(self.cpu)
+
+    def at(self, period: int) -> Demand:
+        """What is to be used in a period; after the last, what that one had."""
+        place = min(max(period, 0), self.periods - 1)
+        return Demand.of(self.cpu[place], self.memory[place])
+
+    def time(self, period: int) -> float:
+        """The workload's own time at the end of a period: what a strategy is told."""
+        return self.start + (period + 1) * self.step

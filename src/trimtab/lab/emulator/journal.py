@@ -1,0 +1,79 @@
+"""What was wanted, used, asked for and suffered in each period of a stress run, and what it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from trimtab.usage.trace import Floats
+
+
+class Entry(NamedTuple):
+    """One pod in one period. Cores, bytes; NaN where it is not known."""
+
+    period: int
+    pod: str
+    wanted_cpu: float
+    wanted_memory: float
+    used_cpu: float
+    used_memory: float
+    cpu_request: float
+    memory_request: float
+    throttled: float
+    """The share of the kernel's periods in which its limit held it back."""
+    killed: bool
+    """Whether memory killed it."""
+
+
+@dataclass(slots=True)
+class Journal:
+    """All entries of a run."""
+
+    entries: list[Entry] = field(default_factory=list)
+    resizes: int = 0
+    refusals: list[str] = field(default_factory=list)
+    """Why resizes were not made, in the cluster's words."""
+    unheard: int = 0
+    """Periods in which a pod could not be told what to use."""
+
+    def column(self, name: str) -> Floats:
+        return np.array([getattr(entry, name) for entry in self.entries], float)
+
+    def summary(self) -> dict[str, float]:
+        """Shares of all that was wanted, used or asked for, over all pods and periods."""
+        cpu, memory = (self._of(resource) for resource in ("cpu", "memory"))
+        return {
+            "periods": float(len({entry.period for entry in self.entries})),
+            "cpu_wanted": _mean(self.column("wanted_cpu")),
+            "cpu_used": _mean(self.column("used_cpu")),
+            "cpu_unserved": cpu[0],
+            "cpu_slack": cpu[1],
+            "memory_wanted": _mean(self.column("wanted_memory")),
+            "memory_used": _mean(self.column("used_memory")),
+            "memory_slack": memory[1],
+            "throttled": _mean(self.column("throttled")),
+            "ooms": float(self.column("killed").sum()),
+            "resizes": float(self.resizes),
+            "unheard": float(self.unheard),
+        }
+
+    def _of(self, resource: str) -> tuple[float, float]:
+        """Wanted but not used, of what was wanted; asked for but not used, of what was asked for."""
+        wanted, used = self.column(f"wanted_{resource}"), self.column(f"used_{resource}")
+        request = self.column(f"{resource}_request")
+        known = np.isfinite(used)
+        return (
+            _share(np.maximum(wanted - used, 0.0)[known].sum(), wanted[known].sum()),
+            _share(np.maximum(request - used, 0.0)[known].sum(), request[known].sum()),
+        )
+
+
+def _mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _share(part: float, whole: float) -> float:
+    return float(part / whole) if whole > 0 else float("nan")

@@ -1,0 +1,169 @@
+"""What stress pods really used: the kernel's own counters by the kubelet's cAdvisor, or any usage source of the house.
+
+Counters tell of a whole period what was used and how often a limit held it back; sources such as metrics-server tell
+of a moment, and are what a recommender in production would see.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from yarl import URL
+
+from trimtab.kube.auth.tls import Trust
+from trimtab.kube.client import Client, Object
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.resources import NODES
+from trimtab.lab.emulator.burner import CONTAINER
+from trimtab.usage.errors import SourceAway, UsageError
+from trimtab.usage.kubelet import BYTES_A_NODE, KubeletSettings
+from trimtab.usage.prometheus.wire import Wire
+from trimtab.usage.sampled import Sampled
+from trimtab.usage.source import Ask, Source
+
+CADVISOR = "cadvisor"
+PATH = "/metrics/cadvisor"
+
+_COUNTERS = {
+    "container_cpu_usage_seconds_total": "cpu",
+    "container_memory_working_set_bytes": "memory",
+    "container_cpu_cfs_periods_total": "periods",
+    "container_cpu_cfs_throttled_periods_total": "throttled",
+}
+_LINE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)(?: (\d+))?$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+class Counters(NamedTuple):
+    """Of a container, since it started."""
+
+    at: float = math.nan
+    """When the kubelet looked."""
+    cpu: float = math.nan
+    """Seconds of CPU."""
+    memory: float = math.nan
+    """Bytes now."""
+    periods: float = 0.0
+    throttled: float = 0.0
+
+
+class Used(NamedTuple):
+    """Over a stretch of time; NaN where it is not known."""
+
+    cpu: float = math.nan
+    """Cores."""
+    memory: float = math.nan
+    """Bytes."""
+    throttled: float = math.nan
+    """The share of the kernel's periods in which the limit held it back."""
+
+
+def between(before: Counters | None, after: Counters | None) -> Used:
+    """What two looks at the same container tell of the time between them."""
+    if after is None:
+        return Used()
+    if before is None or not after.at > before.at or after.cpu < before.cpu:
+        return Used(memory=after.memory)
+    periods = after.periods - before.periods
+    return Used(
+        cpu=(after.cpu - before.cpu) / (after.at - before.at),
+        memory=after.memory,
+        throttled=(after.throttled - before.throttled) / periods if periods > 0 else 0.0,
+    )
+
+
+def counters_in(text: str, namespace: str) -> dict[str, Counters]:
+    """The counters of the stress pods of a namespace, by pod."""
+    found: dict[str, dict[str, float]] = {}
+    for name, labels, value, stamp in _LINE.findall(text):
+        field = _COUNTERS.get(name)
+        if field is None or f'namespace="{namespace}"' not in labels:
+            continue
+        told = dict(_LABEL.findall(labels))
+        if told.get("container") != CONTAINER:
+            continue
+        here = found.setdefault(told["pod"], {})
+        # Of a container that has just been replaced both may be told of: the later counts.
+        if stamp and int(stamp) / 1000 < here.get(f"{field}_at", 0.0):
+            continue
+        here[field] = float(value)
+        here[f"{field}_at"] = int(stamp) / 1000 if stamp else time.time()
+    return {
+        pod: Counters(at=here["cpu_at"], **{key: here[key] for key in _COUNTERS.values() if key in here})
+        for pod, here in found.items()
+        if "cpu" in here
+    }
+
+
+class Cadvisor:
+    """What the nodes' cAdvisor counts: through the API server's proxy, or from each kubelet itself."""
+
+    def __init__(self, client: Client, *, namespace: str, settings: KubeletSettings) -> None:
+        self._client, self._namespace, self._settings = client, namespace, settings
+        self._urls: dict[str, str] = {}
+
+    async def look(self, node: str) -> dict[str, Counters]:
+        """The counters of the stress pods on a node; needs the right to get nodes/proxy, or nodes/metrics."""
+        try:
+            text = await (self._directly(node) if self._is_direct else self._through(node))
+        except (KubeError, UsageError) as error:
+            raise SourceAway(
+                f"{CADVISOR}: {node}: {describe(error) if isinstance(error, KubeError) else error}; "
+                "see that nodes/proxy may be got, try --source-setting reach=direct, or name another --source"
+            ) from None
+        return counters_in(text.decode(), self._namespace)
+
+    @property
+    def _is_direct(self) -> bool:
+        auto = "direct" if "KUBERNETES_SERVICE_HOST" in os.environ else "proxy"
+        return (auto if self._settings.reach == "auto" else self._settings.reach) == "direct"
+
+    async def _through(self, node: str) -> bytes:
+        path = NODES.path(name=node, subresource="proxy") + PATH
+        return await self._client.request("GET", path, accept="text/plain")
+
+    async def _directly(self, node: str) -> bytes:
+        if node not in self._urls:
+            self._urls[node] = _url(await self._client.get(NODES, node), self._settings.address)
+        known = self._client.connection
+        trust = Trust(None, insecure=True) if self._settings.insecure else known.trust
+        connection = replace(known, server=self._urls[node], server_hostname=None, trust=trust)
+        timeout = self._settings.timeout
+        async with Wire(connection, headers={}, timeout=timeout, most_bytes=BYTES_A_NODE) as wire:
+            return await wire.get(PATH, {}, bytes)
+
+
+def _url(node: Object, kind: str) -> str:
+    status = node["status"]
+    addresses = {each["type"]: each["address"] for each in status.get("addresses", [])}
+    port = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port", 10250)
+    return str(URL.build(scheme="https", host=addresses.get(kind, node["metadata"]["name"]), port=port))
+
+
+async def glance(source: Source[Any], *, namespace: str, span: float) -> dict[str, Used]:
+    """What a usage source knows of the stress pods now, by pod."""
+    if isinstance(source, Sampled):
+        samples = await source.snapshot()
+        return {
+            sample.container.pod: Used(sample.cpu, sample.memory)
+            for sample in samples
+            if sample.container.namespace == namespace and sample.container.container == CONTAINER
+        }
+    ask = Ask.last(span, now=time.time(), step=span, namespaces=(namespace,))
+    usage = await source.read(ask)
+    return {
+        each.pod: Used(float(_last(usage.cpu[:, place])), float(_last(usage.memory[:, place])))
+        for place, each in enumerate(usage.containers)
+        if each.container == CONTAINER
+    }
+
+
+def _last(column: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    known = column[np.isfinite(column)]
+    return float(known[-1]) if len(known) else math.nan

@@ -1,0 +1,118 @@
+"""Stress pods on a cluster: made, waited for, looked at, and taken away again whatever happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.errors import TrimtabError
+from trimtab.kube.client import Client, Object
+from trimtab.kube.pods import Resources
+from trimtab.kube.resources import DEPLOYMENTS, PODS, SERVICES
+from trimtab.lab.emulator.burner import CONTAINER, LABEL, deployment, service
+
+POLL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A stress pod as it is now."""
+
+    pod: str
+    node: str
+    ready: bool
+    size: Resources
+    """What its container has by now."""
+    restarts: int
+    killed_at: str
+    """When memory last killed it; empty when it never did."""
+    waiting: str
+    """Why it does not run, in the kubelet's or the scheduler's words."""
+
+
+class StressPods:
+    """The pods of one run in one namespace."""
+
+    def __init__(self, client: Client, *, namespace: str, run: str, image: str) -> None:
+        self._client, self._namespace = client, namespace
+        self._run, self._image = run, image
+
+    @asynccontextmanager
+    async def made(self, sizes: dict[str, Resources]) -> AsyncIterator[None]:
+        """Deployments and Services by these names; gone afterwards, also when this is interrupted."""
+        client, namespace = self._client, self._namespace
+        try:
+            for name, size in sizes.items():
+                await client.create(SERVICES, service(name, run=self._run), namespace=namespace)
+                body = deployment(name, size=size, image=self._image, run=self._run)
+                await client.create(DEPLOYMENTS, body, namespace=namespace)
+            yield
+        finally:
+            # Whoever interrupts again may; a first time must not leave anything behind.
+            await asyncio.shield(self._clear(tuple(sizes)))
+
+    async def ready(self, names: Sequence[str], *, timeout: float) -> dict[str, Seen]:
+        """Wait until each has its pod, and that answers; a refusal that says what it waits for."""
+        seen: dict[str, Seen] = {}
+        try:
+            async with asyncio.timeout(timeout):
+                while not (len(seen) == len(names) and all(each.ready for each in seen.values())):
+                    await asyncio.sleep(POLL)
+                    seen = await self.seen()
+        except TimeoutError:
+            slow = next((name for name in names if name not in seen or not seen[name].ready), names[0])
+            why = seen[slow].waiting if slow in seen else "it has no pod"
+            raise TrimtabError(
+                f"stress pod {slow}: not ready after {timeout:g} s: {why or 'it does not answer'}; "
+                f"see `kubectl describe pod -n {self._namespace} -l app={slow}`"
+            ) from None
+        return seen
+
+    async def seen(self) -> dict[str, Seen]:
+        """Each Deployment's pod as it is now."""
+        found = await self._client.items(PODS, namespace=self._namespace, labels=f"{LABEL}={self._run}")
+        return {
+            pod["metadata"]["labels"]["app"]: _seen(pod)
+            for pod in found
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    async def _clear(self, names: Sequence[str]) -> None:
+        for name in names:
+            await self._client.delete(DEPLOYMENTS, name, namespace=self._namespace)
+            await self._client.delete(SERVICES, name, namespace=self._namespace)
+        while await self._client.items(  # noqa: ASYNC110 - what is waited for happens on another machine
+            PODS, namespace=self._namespace, labels=f"{LABEL}={self._run}"
+        ):
+            await asyncio.sleep(POLL)
+
+
+def _seen(pod: Object) -> Seen:
+    status = pod.get("status", {})
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    containers = [each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER]
+    state = containers[0] if containers else {}
+    ends = [state.get(when, {}).get("terminated") or {} for when in ("state", "lastState")]
+    killed = next((end for end in ends if end.get("reason") == "OOMKilled"), {})
+    unplaced = conditions.get("PodScheduled", {}).get("message", "")
+    waiting = state.get("state", {}).get("waiting", {})
+    return Seen(
+        pod=pod["metadata"]["name"],
+        node=pod["spec"].get("nodeName", ""),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        size=_size(state.get("resources") or pod["spec"]["containers"][0]["resources"]),
+        restarts=state.get("restartCount", 0),
+        killed_at=killed.get("finishedAt") or "",
+        waiting=unplaced or waiting.get("message") or waiting.get("reason") or "",
+    )
+
+
+def _size(resources: Object) -> Resources:
+    requests, limits = resources.get("requests", {}), resources.get("limits", {})
+    return Resources(
+        *(millicores(each["cpu"]) if "cpu" in each else None for each in (requests, limits)),
+        *(memory_bytes(each["memory"]) if "memory" in each else None for each in (requests, limits)),
+    )

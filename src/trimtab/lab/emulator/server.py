@@ -1,0 +1,209 @@
+"""The utilisation server: knows what each stress pod is to use, and tells it, period by period, over HTTP.
+
+Its life with a pod: a workload is uploaded; a pod and its Service are registered for one of its series; the two are
+connected, and the pod is told what to use first; then, with every period, what to use next. The clock belongs to who
+calls `advance`, so that whoever measures knows which period a measurement is of; `serve` runs it by the wall's.
+
+How a pod is reached is the affair of `reach`: directly within a cluster, through the API server from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+from aiohttp import web
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.emulator.course import Course, Demand
+
+MOST_BYTES = 256 << 20
+"""Of an upload."""
+
+Send = Callable[[str, Demand], Awaitable[bool]]
+"""Tells the pod behind a Service what to use; whether it heard."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """A pod that follows a workload."""
+
+    service: str
+    course: Course
+    period: int = -1
+    """The one it is in; -1 before it was connected."""
+    unheard: int = 0
+    """Periods of which it could not be told."""
+
+    @property
+    def wanted(self) -> Demand:
+        return self.course.at(self.period) if self.period >= 0 else Demand(0, 0)
+
+
+@dataclass(slots=True)
+class Utilisation:
+    """The server's state, apart from HTTP."""
+
+    send: Send
+    workloads: dict[str, dict[str, Course]] = field(default_factory=dict)
+    followers: dict[str, Follower] = field(default_factory=dict)
+
+    def upload(self, name: str, courses: dict[str, Course]) -> None:
+        self.workloads[name] = courses
+
+    def register(self, pod: str, *, service: str, workload: str, series: str) -> None:
+        courses = self.workloads.get(workload)
+        if courses is None:
+            raise TrimtabError(
+                f"workload {workload}: was not uploaded; there are: {', '.join(self.workloads)}"
+            )
+        if series not in courses:
+            raise TrimtabError(
+                f"workload {workload}: has no series {series}; there are: {', '.join(courses)}"
+            )
+        self.followers[pod] = Follower(service, courses[series])
+
+    async def connect(self, pod: str) -> Demand:
+        """Tell the pod what to use first; it has to hear that."""
+        follower = self.follower(pod)
+        if not await self.send(follower.service, follower.course.at(0)):
+            raise TrimtabError(f"pod {pod}: its Service {follower.service} does not answer")
+        follower.period = 0
+        return follower.wanted
+
+    async def advance(self) -> None:
+        """The next period for all who are connected, at the same time."""
+        connected = [each for each in self.followers.values() if each.period >= 0]
+        for each in connected:
+            each.period += 1
+        heard = await asyncio.gather(*(self.send(each.service, each.wanted) for each in connected))
+        for each, one in zip(connected, heard, strict=True):
+            each.unheard += not one
+
+    def follower(self, pod: str) -> Follower:
+        try:
+            return self.followers[pod]
+        except KeyError:
+            known = ", ".join(self.followers) or "none"
+            raise TrimtabError(f"pod {pod}: is not registered; there are: {known}") from None
+
+
+def application(state: Utilisation) -> web.Application:
+    """The server's HTTP side."""
+    app = web.Application(client_max_size=MOST_BYTES, middlewares=[_told])
+    routes = _Routes(state)
+    app.add_routes(
+        [
+            web.put("/workloads/{workload}", routes.upload),
+            web.put("/pods/{pod}", routes.register),
+            web.post("/pods/{pod}/connection", routes.connect),
+            web.get("/pods/{pod}", routes.show),
+            web.delete("/pods/{pod}", routes.forget),
+        ]
+    )
+    return app
+
+
+@asynccontextmanager
+async def serve(
+    state: Utilisation, *, host: str = "127.0.0.1", port: int = 0, period: float | None = None
+) -> AsyncIterator[str]:
+    """The address of a running server; with a period, it goes on by itself."""
+    runner = web.AppRunner(application(state))
+    await runner.setup()
+    clock: asyncio.Task[None] | None = None
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        if period is not None:
+            clock = asyncio.create_task(_tick(state, period))
+        bound = runner.addresses[0]
+        yield f"http://{bound[0]}:{bound[1]}"
+    finally:
+        if clock is not None:
+            clock.cancel()
+        await runner.cleanup()
+
+
+async def _tick(state: Utilisation, period: float) -> None:
+    loop = asyncio.get_running_loop()
+    due = loop.time() + period
+    while True:
+        await asyncio.sleep(max(0.0, due - loop.time()))
+        due += period
+        await state.advance()
+
+
+@web.middleware
+async def _told(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """A refusal is one line with a fix in it, as on the command line."""
+    try:
+        return await handler(request)
+    except TrimtabError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    except (KeyError, TypeError, ValueError) as error:
+        return web.json_response({"error": f"the body is not what is asked for: {error!r}"}, status=400)
+
+
+class _Routes:
+    def __init__(self, state: Utilisation) -> None:
+        self._state = state
+
+    async def upload(self, request: web.Request) -> web.Response:
+        """`{"step": 300, "series": {"web-0": {"cpu": [...], "memory": [...]}}}`, cores and bytes."""
+        body = await request.json()
+        courses = {name: _course(each, float(body["step"])) for name, each in body["series"].items()}
+        self._state.upload(request.match_info["workload"], courses)
+        return web.json_response({"series": list(courses)})
+
+    async def register(self, request: web.Request) -> web.Response:
+        """`{"service": "web-0", "workload": "shop", "series": "web-0"}`."""
+        body = await request.json()
+        self._state.register(
+            request.match_info["pod"],
+            service=str(body["service"]),
+            workload=str(body["workload"]),
+            series=str(body["series"]),
+        )
+        return web.json_response({"registered": request.match_info["pod"]})
+
+    async def connect(self, request: web.Request) -> web.Response:
+        first = await self._state.connect(request.match_info["pod"])
+        return web.json_response(first._asdict())
+
+    async def show(self, request: web.Request) -> web.Response:
+        """What it is to use now: a pod that reaches the server may also ask for itself."""
+        follower = self._state.follower(request.match_info["pod"])
+        return web.json_response(
+            {"period": follower.period, "unheard": follower.unheard, **follower.wanted._asdict()}
+        )
+
+    async def forget(self, request: web.Request) -> web.Response:
+        self._state.follower(request.match_info["pod"])
+        del self._state.followers[request.match_info["pod"]]
+        return web.json_response({})
+
+
+def _course(series: dict[str, list[float]], step: float) -> Course:
+    cpu, memory = np.array(series["cpu"], float), np.array(series["memory"], float)
+    if not len(cpu) or cpu.shape != memory.shape or cpu.ndim != 1:
+        raise TrimtabError("series: cpu and memory must be lists of the same length, with a number a step")
+    if not (
+        np.isfinite(cpu).all() and np.isfinite(memory).all() and (cpu >= 0).all() and (memory >= 0).all()
+    ):
+        raise TrimtabError("series: cpu and memory must be numbers that are not negative")
+    return Course(cpu, memory, step)
+
+
+def uploaded(courses: dict[str, Course], step: float) -> bytes:
+    """An upload's body."""
+    series = {
+        name: {"cpu": each.cpu.tolist(), "memory": each.memory.tolist()} for name, each in courses.items()
+    }
+    return json.dumps({"step": step, "series": series}).encode()

@@ -1,0 +1,53 @@
+"""What cAdvisor's counters tell of a stress pod, and a run's journal of them all."""
+
+import math
+
+import pytest
+
+from trimtab.lab.emulator.journal import Entry, Journal
+from trimtab.lab.emulator.meter import Counters, between, counters_in
+
+MIB = 2.0**20
+LABELS = 'container="burner",id="/kubepods/x",image="i",name="n",namespace="lab",pod="a-1"'
+TEXT = f"""# TYPE container_cpu_usage_seconds_total counter
+container_cpu_usage_seconds_total{{container="",cpu="total",namespace="lab",pod="a-1"}} 99 1700000000000
+container_cpu_usage_seconds_total{{cpu="total",{LABELS}}} 12.5 1700000000500
+container_cpu_usage_seconds_total{{cpu="total",{LABELS}}} 3.5 1690000000000
+container_memory_working_set_bytes{{{LABELS}}} 3.3554432e+07 1700000000400
+container_cpu_cfs_periods_total{{{LABELS}}} 200 1700000000500
+container_cpu_cfs_throttled_periods_total{{{LABELS}}} 50 1700000000500
+container_cpu_usage_seconds_total{{cpu="total",{LABELS.replace("lab", "other")}}} 7 1700000000500
+"""
+
+
+def test_the_counters_of_our_pods_are_found_among_all_others_and_the_latest_counts() -> None:
+    assert counters_in(TEXT, "lab") == {"a-1": Counters(1700000000.5, 12.5, 32 * MIB, 200.0, 50.0)}
+    assert counters_in(TEXT, "nobody") == {}
+
+
+def test_two_looks_tell_of_the_time_between() -> None:
+    before = Counters(at=100.0, cpu=10.0, memory=1.0, periods=100.0, throttled=10.0)
+    used = between(before, Counters(at=110.0, cpu=15.0, memory=2.0, periods=200.0, throttled=60.0))
+    assert used == (0.5, 2.0, 0.5)
+
+
+def test_after_a_restart_counters_begin_anew_and_tell_nothing_of_cpu_yet() -> None:
+    used = between(Counters(at=100.0, cpu=10.0), Counters(at=110.0, cpu=1.0, memory=3.0))
+    assert math.isnan(used.cpu)
+    assert used.memory == 3.0
+    assert math.isnan(between(None, None).memory)
+
+
+def test_a_journal_sums_up_what_was_wanted_used_asked_for_and_suffered() -> None:
+    def entry(period: int, *, wanted: float, used: float, killed: bool = False) -> Entry:
+        return Entry(period, "a", wanted, 10 * MIB, used, 5 * MIB, 0.5, 20 * MIB, 0.25, killed)
+
+    rows = [entry(0, wanted=0.4, used=0.4), entry(1, wanted=0.8, used=0.5, killed=True)]
+    summary = Journal([*rows, entry(2, wanted=0.1, used=math.nan)]).summary()
+    assert summary["periods"] == 3
+    assert summary["cpu_unserved"] == pytest.approx(0.3 / 1.2)
+    assert summary["cpu_slack"] == pytest.approx(0.1 / 1.0)
+    assert summary["memory_slack"] == pytest.approx(0.75)
+    assert summary["throttled"] == 0.25
+    assert summary["ooms"] == 1
+    assert math.isnan(Journal().summary()["cpu_slack"])

@@ -1,0 +1,145 @@
+"""The utilisation server over HTTP: a workload is uploaded, a pod registered, connected, and led through its periods."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import numpy as np
+import pytest
+from aiohttp import web
+
+from trimtab.lab.emulator.burner import PATH
+from trimtab.lab.emulator.course import Course, Demand
+from trimtab.lab.emulator.reach import Directly
+from trimtab.lab.emulator.server import Utilisation, serve, uploaded
+
+MIB = 2.0**20
+COURSE = Course(np.array([0.1, 0.25, 0.5]), np.array([16.0, 32.0, 8.0]) * MIB, step=300.0)
+
+
+class Pod:
+    """A stress pod's HTTP side: it keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Demand] = []
+        self.changed = asyncio.Condition()
+        self.address = ""
+
+    async def usage(self, request: web.Request) -> web.Response:
+        async with self.changed:
+            self.told.append(Demand(int(request.query["milli"]), int(request.query["mib"])))
+            self.changed.notify_all()
+        return web.Response(text="ok")
+
+
+@pytest.fixture
+async def pod() -> AsyncIterator[Pod]:
+    here, app = Pod(), web.Application()
+    app.router.add_get(f"/{PATH}", here.usage)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    here.address = f"127.0.0.1:{runner.addresses[0][1]}"
+    yield here
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def state() -> AsyncIterator[Utilisation]:
+    async with aiohttp.ClientSession() as session:
+        yield Utilisation(Directly(session))
+
+
+async def _follow(session: aiohttp.ClientSession, pod: Pod) -> None:
+    async with session.put("/workloads/shop", data=uploaded({"web": COURSE}, 300.0)) as answer:
+        assert await answer.json() == {"series": ["web"]}
+    body = {"service": pod.address, "workload": "shop", "series": "web"}
+    async with session.put("/pods/a", json=body) as answer:
+        assert answer.status == 200
+    async with session.post("/pods/a/connection") as answer:
+        assert await answer.json() == {"milli": 100, "mib": 16}
+
+
+async def test_a_pod_is_led_through_its_workload_period_by_period(state: Utilisation, pod: Pod) -> None:
+    async with serve(state) as address, aiohttp.ClientSession(address) as session:
+        await _follow(session, pod)
+        assert pod.told == [(100, 16)]
+        for _ in range(3):
+            await state.advance()
+        assert pod.told == [(100, 16), (250, 32), (500, 8), (500, 8)]  # after the end it stays
+        async with session.get("/pods/a") as answer:
+            assert await answer.json() == {"period": 3, "unheard": 0, "milli": 500, "mib": 8}
+        async with session.delete("/pods/a") as answer:
+            assert answer.status == 200
+        await state.advance()
+        assert len(pod.told) == 4
+
+
+async def test_with_a_period_the_server_goes_on_by_itself(state: Utilisation, pod: Pod) -> None:
+    async with serve(state, period=0.01) as address, aiohttp.ClientSession(address) as session:
+        await _follow(session, pod)
+        async with pod.changed, asyncio.timeout(60):
+            await pod.changed.wait_for(lambda: (500, 8) in pod.told)
+
+
+async def test_a_pod_that_does_not_hear_is_counted_and_told_again(state: Utilisation, pod: Pod) -> None:
+    state.upload("shop", {"web": COURSE})
+    state.register("a", service=pod.address, workload="shop", series="web")
+    await state.connect("a")
+    state.followers["a"].service = "127.0.0.1:1"
+    await state.advance()
+    state.followers["a"].service = pod.address
+    await state.advance()
+    assert state.followers["a"].unheard == 1
+    assert pod.told == [(100, 16), (500, 8)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "told"),
+    [
+        (
+            "PUT",
+            "/pods/a",
+            {"service": "a", "workload": "gone", "series": "x"},
+            "workload gone: was not uploaded",
+        ),
+        (
+            "PUT",
+            "/pods/a",
+            {"service": "a", "workload": "shop", "series": "x"},
+            "has no series x; there are: web",
+        ),
+        ("PUT", "/pods/a", {"workload": "shop"}, "the body is not what is asked for: KeyError('service')"),
+        ("POST", "/pods/b/connection", {}, "pod b: is not registered; there are: none"),
+        (
+            "PUT",
+            "/workloads/w",
+            {"step": 1, "series": {"a": {"cpu": [1], "memory": [1, 2]}}},
+            "of the same length",
+        ),
+        ("PUT", "/workloads/w", {"step": 1, "series": {"a": {"cpu": [-1], "memory": [1]}}}, "not negative"),
+        ("PUT", "/workloads/w", {"step": 1}, "KeyError('series')"),
+    ],
+)
+async def test_what_the_server_cannot_do_is_told_in_a_line(
+    state: Utilisation, method: str, path: str, body: dict[str, object], told: str
+) -> None:
+    state.upload("shop", {"web": COURSE})
+    async with (
+        serve(state) as address,
+        aiohttp.ClientSession(address) as session,
+        session.request(method, path, json=body) as answer,
+    ):
+        assert answer.status == 400
+        assert told in (await answer.json())["error"]
+
+
+async def test_a_pod_that_does_not_answer_cannot_be_connected(state: Utilisation) -> None:
+    state.upload("shop", {"web": COURSE})
+    state.register("a", service="127.0.0.1:1", workload="shop", series="web")
+    async with (
+        serve(state) as address,
+        aiohttp.ClientSession(address) as session,
+        session.post("/pods/a/connection") as answer,
+    ):
+        assert "does not answer" in (await answer.json())["error"]
