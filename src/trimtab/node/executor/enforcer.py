@@ -28,8 +28,9 @@ Evict = Callable[[Eviction], Awaitable[None]]
 """Sends a pod away; KubeError where that is not possible."""
 
 OFF = NodeQoSPolicySpec()
-SETTLED_SECONDS = 10.0
-"""After so long the same wishes are settled again, whatever came of them."""
+LOOK_SECONDS = 10.0
+"""For so long, while the pods are the same, what nobody wishes for is taken to be as it was, and the same wishes for
+settled."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,10 @@ class Enforcer:
         self._last: dict[str, Plan] = {}
         self._told: set[str] = set()
         self._leaving: dict[str, asyncio.Task[None]] = {}
-        self._asked: tuple[Wish, ...] = ()
+        self._world = executor.world()
         self._view: NodeView | None = None
-        self._settled_at = float("-inf")
+        self._looked = float("-inf")
+        self._asked: tuple[Wish, ...] | None = None
         self._settled = Round({}, (), (), (), Done())
 
     async def round(
@@ -114,26 +116,23 @@ class Enforcer:
         )
         plans = [self._plan(name, strategy, scene) for name, strategy in self._strategies.items()]
         asked = tuple(wish for plan in plans for wish in plan.wishes)
-        if self._is_settled(asked, view, now):
-            found = replace(self._settled, done=Done())
+        if view is not self._view or now - self._looked >= LOOK_SECONDS or self._settled.done.refused:
+            self._world, self._view, self._looked = self._executor.world(), view, now
+            self._asked = None
+        if asked != self._asked:
+            self._settled, self._asked = self._settle(asked, now), asked
+            found = self._settled
         else:
-            found = self._settle(asked, now)
-            self._asked, self._view, self._settled_at = asked, view, now
+            found = replace(self._settled, done=Done())
         for plan in plans:
             self._executor.enlist(plan.members)
         found = replace(found, evictions=tuple(each for plan in plans for each in plan.evictions))
         self._send_away(found.evictions)
         self._account(found)
-        self._settled = found
         return found
 
-    def _is_settled(self, asked: tuple[Wish, ...], view: NodeView, now: float) -> bool:
-        """Whether this is what was asked for last time, of the same node, not long ago."""
-        fresh = now - self._settled_at < SETTLED_SECONDS and not self._settled.done.refused
-        return fresh and view is self._view and asked == self._asked
-
     def _settle(self, asked: tuple[Wish, ...], now: float) -> Round:
-        world = self._executor.world()
+        world = self._world
         known = (wish for wish in asked if wish.spot.knob.file(world.version) is not None)
         decided, conflicts = consolidate(known, world.value)
         admitted, refusals = admit(decided, world)

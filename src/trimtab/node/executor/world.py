@@ -1,7 +1,7 @@
 """The node as it would be without us, looked at once: what the arbiter holds wishes to.
 
-It is for one round. What was read stays as it was read, since several wishes ask for the same, and a parent is asked
-about once a child.
+It is for a few rounds of the same pods. What was read stays as it was read, since several wishes ask for the same, and
+a parent is asked about once a child.
 """
 
 from __future__ import annotations
