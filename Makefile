@@ -8,8 +8,6 @@ export PYTHONPATH := $(CURDIR)/tests
 # Three processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
 SIDE_BY_SIDE := --numprocesses 3 --dist loadscope --no-loadscope-reorder
 
-DEMO := --strategy trimtab,vpa,krr,percentile --setting trimtab.cpu_risk=0.01,0.02,0.05
-
 .PHONY: help setup lint format test test-fast test-deps soak soak-operator bench demo docs cluster cluster-down crds lock clean
 
 help: ## Show this list
@@ -51,11 +49,8 @@ soak-operator: test-deps ## Kill the operator 100 times, and take Prometheus and
 bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer
 	@for file in $(if $(BENCH),bench/$(BENCH).py,bench/*.py); do echo "==> $$file"; python "$$file"; done
 
-demo: setup ## See what Trimtab does, in a minute: a back-test on a made-up fleet, and its picture
-	@echo "Two weeks of forty made-up containers, sized by Trimtab and by its peers. Less SLACK is cheaper, less UNDER is safer:"
-	@trimtab backtest --demo $(DEMO)
-	@trimtab backtest --demo $(DEMO) --output html > demo.html
-	@echo "The picture is demo.html. Your own recording: trimtab backtest --help. Your cluster: trimtab doctor."
+demo: setup ## See what Trimtab does, in a minute: a simulated week under the real operator, in the browser
+	@trimtab demo
 
 docs: setup ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet

@@ -14,6 +14,7 @@ from trimtab.lab.scores import REQUEST, SAMPLES, Scores
 from trimtab.sizing.proposal import told
 from trimtab.sizing.recommendation import Factor
 from trimtab.survey.findings import Survey, Surveyed, SurveyedContainer
+from trimtab.survey.prices import Prices
 from trimtab.usage.merge import merged
 from trimtab.usage.owners import Owners
 from trimtab.usage.trace import Floats, Trace
@@ -67,6 +68,14 @@ class Fared:
     strategy: str
     scores: Scores
 
+    def cost(self, prices: Prices, *, pods: float) -> float:
+        """What it would have asked for on average, of so many pods, as money a month."""
+        cpu, memory = (
+            float(sums[0, REQUEST] / sums[0, SAMPLES]) if sums[0, SAMPLES] else 0.0
+            for sums in self.scores.sums
+        )
+        return pods * (prices.of_cpu(cpu * 1000) + prices.of_memory(memory))
+
 
 @dataclass(frozen=True, slots=True)
 class Explained:
@@ -105,12 +114,7 @@ class Explanation:
 
     def cost_of(self, fared: Fared) -> float:
         """What a strategy would have asked for on average, of all pods, as money a month."""
-        prices = self.survey.prices
-        cpu, memory = (
-            float(sums[0, REQUEST] / sums[0, SAMPLES]) if sums[0, SAMPLES] else 0.0
-            for sums in fared.scores.sums
-        )
-        return self.workload.instances * (prices.of_cpu(cpu * 1000) + prices.of_memory(memory))
+        return fared.cost(self.survey.prices, pods=self.workload.instances)
 
 
 def explain(survey: Survey, past: Past) -> Explanation:
@@ -120,12 +124,12 @@ def explain(survey: Survey, past: Past) -> Explanation:
     trace = past.trace(workload.key.kind, names)
     containers = []
     for place, each in enumerate(workload.containers):
-        own = _lived(trace.only(np.array([place], np.intp)))
-        containers.append(Explained(each, own, _fared(own, survey.strategy)))
+        own = lived(trace.only(np.array([place], np.intp)))
+        containers.append(Explained(each, own, fared(own, survey.strategy)))
     return Explanation(survey, workload, tuple(containers))
 
 
-def _lived(trace: Trace) -> Trace:
+def lived(trace: Trace) -> Trace:
     """From its first sample on."""
     seen = np.flatnonzero(~(np.isnan(trace.cpu) & np.isnan(trace.memory)).all(axis=1))
     first = int(seen[0]) if len(seen) else 0
@@ -138,7 +142,8 @@ def _lived(trace: Trace) -> Trace:
     )
 
 
-def _fared(trace: Trace, strategy: str) -> tuple[Fared, ...]:
+def fared(trace: Trace, strategy: str) -> tuple[Fared, ...]:
+    """How a strategy and its peers would have done with one container, on its own past; empty where that is short."""
     schedule = Schedule()
     found = []
     for name in (*dict.fromkeys((strategy, *PEERS)), ORACLE):

@@ -1,0 +1,104 @@
+"""`trimtab demo`: a week of a made-up cluster in half a minute, in the browser or as text."""
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal
+
+import structlog
+from cyclopts import Parameter
+
+from trimtab.cli.looking import drawn, write
+from trimtab.errors import TrimtabError
+from trimtab.web.access import OwnMachine
+from trimtab.web.application import application
+from trimtab.web.board import Board
+from trimtab.web.demo.show import show
+from trimtab.web.demo.summary import Document, lines, summary
+from trimtab.web.serving import is_loopback, serving
+from trimtab.web.snapshot import SnapshotBoard, read_snapshot
+
+MOST_DAYS = 28.0
+
+
+def demo(
+    *,
+    headless: bool = False,
+    days: float = 7.0,
+    seed: int = 1,
+    snapshot: Path | None = None,
+    address: str = "127.0.0.1:8090",
+    output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
+) -> None:
+    """Show a week of a made-up cluster in half a minute: the production operator on it, and the dashboard.
+
+    In the browser, at an address that is printed; nothing is installed and no cluster is needed:
+
+        trimtab demo
+
+    The same figures without a browser, and a saved dashboard to look at again:
+
+        trimtab demo --headless --days 7 --seed 1 --output json
+        trimtab demo --snapshot trimtab-snapshot.json
+
+    Parameters
+    ----------
+    headless
+        No dashboard: run the days, print what came of them, and end.
+    days
+        How many simulated days are shown at full speed.
+    seed
+        Another number makes another cluster; the same makes the same, to the last figure.
+    snapshot
+        Show this file, saved from a dashboard, instead; nothing can be changed in it.
+    address
+        Where the dashboard is served; only this machine can reach it.
+    output
+        What --headless prints: text with a chart, or json for programs.
+    """
+    if not 0 < days <= MOST_DAYS:
+        raise TrimtabError(f"--days {days:g}: give more than 0 and at most {MOST_DAYS:g}")
+    if not is_loopback(address):
+        raise TrimtabError(
+            f"--address {address}: the demo is for this machine alone; name a loopback address, such as 127.0.0.1:8090"
+        )
+    # What is done is seen in the dashboard; a line for each of a week's changes would hide its address.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with suppress(KeyboardInterrupt):
+        if snapshot is not None:
+            asyncio.run(_look(SnapshotBoard(read_snapshot(snapshot)), address))
+        elif headless:
+            found = asyncio.run(_headless(days=days, seed=seed))
+            if output == "json":
+                print(json.dumps(found, indent=2))
+            else:
+                write(drawn(lambda width: lines(found, width=width), to_file=False), None)
+        else:
+            asyncio.run(_live(days=days, seed=seed, address=address))
+
+
+async def _headless(*, days: float, seed: int) -> Document:
+    async with show(days=days, seed=seed) as playing:
+        await playing.play()
+        return await summary(playing.board, days=days, seed=seed)
+
+
+async def _live(*, days: float, seed: int, address: str) -> None:
+    async with (
+        show(days=days, seed=seed) as playing,
+        serving(application(playing.board, OwnMachine()), address) as url,
+    ):
+        print(f"The dashboard is at {url}: {days:g} simulated days go by now. Ctrl-C ends it.", flush=True)
+        await playing.play()
+        found = await summary(playing.board, days=days, seed=seed)
+        write(drawn(lambda width: lines(found, width=width), to_file=False), None)
+        print(f"\nGo on looking at {url}; Ctrl-C ends it.", flush=True)
+        await playing.go_on()
+
+
+async def _look(board: Board, address: str) -> None:
+    async with serving(application(board, OwnMachine()), address) as url:
+        print(f"The snapshot of {board.name} is at {url}. Ctrl-C ends it.", flush=True)
+        await asyncio.Event().wait()

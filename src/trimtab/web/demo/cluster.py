@@ -1,0 +1,143 @@
+"""A believable small company's cluster: services by day, batch by night, a leak, a JVM, a crowd, a best-effort tier.
+
+Requests are as people set them: round, and far too much; some too little. All of it follows from a seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import (
+    Canary,
+    MetricsConfig,
+    Mode,
+    Namespaces,
+    OptimizationPolicySpec,
+    Selector,
+    UpdateStrategy,
+)
+from trimtab.kube.pods import Resources
+from trimtab.lab.simulator.scene import ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.lab.workloads import generate
+from trimtab.usage.trace import Trace
+
+MIB, GIB = 2**20, 2**30
+STEP = 600.0
+DAY = 86400.0
+NODES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A workload as its team wrote it, and what it really does."""
+
+    namespace: str
+    name: str
+    replicas: int
+    does: str
+    """The generator of its demand."""
+    cpu: int
+    """Requested, in millicores; 0 for nothing, as of a best-effort pod."""
+    memory: int
+    """Requested, in MiB."""
+    memory_limit: int = 0
+    cpu_limit: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    service: Service | None = None
+    kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+
+
+_WEB = Service(cpu_seconds=0.01, objective=0.25)
+
+_PARTS = (
+    _Part("shop", "storefront", 8, "diurnal_web", 2000, 2048, 3072, settings={"rate": 70}, service=_WEB),
+    _Part("shop", "checkout", 4, "diurnal_web", 1000, 1024, 2048, 1000, {"rate": 45}, _WEB),
+    _Part("shop", "cart", 4, "diurnal_web", 1000, 1024, 1536, settings={"rate": 30}, service=_WEB),
+    _Part("shop", "catalogue", 6, "diurnal_web", 1500, 4096, 4096, settings={"rate": 50, "mib": 900}),
+    _Part("shop", "sale-page", 3, "flash_crowd", 500, 512, 1024, settings={"crowds": 3}, service=_WEB),
+    _Part("shop", "recommender", 3, "jvm", 2000, 4096, 4096, settings={}),
+    _Part("payments", "api", 4, "diurnal_web", 1000, 1024, 1024, settings={"rate": 25}, service=_WEB),
+    _Part("payments", "ledger", 3, "diurnal_web", 2000, 4096, 4096, settings={"rate": 20}, kind="StatefulSet"),
+    _Part("payments", "fraud", 2, "jvm", 1000, 3072, 3072, settings={"cores": 0.3}),
+    _Part("search", "index", 4, "diurnal_web", 2000, 8192, 8192, settings={"rate": 60, "mib": 2500}, kind="StatefulSet"),
+    _Part("search", "suggest", 3, "diurnal_web", 500, 512, 1024, settings={"rate": 40}, service=_WEB),
+    _Part("data", "nightly-etl", 2, "batch", 3000, 2048, 4096, settings={"cores": 2.2, "mib": 1500}),
+    _Part("data", "reports", 2, "batch", 1000, 2048, 2048, settings={"at": 14400, "cores": 0.7, "mib": 700}),
+    _Part("data", "stream", 3, "step", 1000, 1024, 1536, settings={"cores_high": 0.6, "mib_high": 480}),
+    _Part("data", "cache", 3, "sinusoidal", 500, 6144, 6144, kind="StatefulSet"),
+    _Part("platform", "mailer", 2, "low_high", 500, 256, 384, settings={"cores_high": 0.2, "mib_high": 520, "spread": 0}),
+    _Part("platform", "gateway", 3, "diurnal_web", 1000, 512, 1024, settings={"rate": 90}, service=_WEB),
+    _Part("platform", "session-store", 2, "memory_leak", 250, 256, 384, settings={"mib_an_hour": 12, "most_mib": 900}),
+    _Part("platform", "metrics-agent", 4, "step", 250, 256, 512, settings={"cores_high": 0.15, "mib_high": 140}),
+    _Part("media", "transcode", 6, "low_high", 0, 0, settings={"cores_high": 0.9, "mib_high": 300, "high_share": 0.4}),
+)  # fmt: skip
+
+
+def cluster(*, days: float, seed: int) -> Scene:
+    """The cluster, and what is wanted of it for so many days."""
+    made = [
+        generate(part.does, seed=seed * 1000 + number, step=STEP, duration=days * DAY, **part.settings)
+        for number, part in enumerate(_PARTS)
+    ]
+    demand = Trace(
+        names=tuple(f"{part.namespace}/{part.name}" for part in _PARTS),
+        start=made[0].start,
+        step=STEP,
+        cpu=np.concatenate([each.cpu for each in made]).T.copy(),
+        memory=np.concatenate([each.memory for each in made]).T.copy(),
+    )
+    return Scene(
+        pools=(NodePool(count=NODES, cpu=16.0, memory=64.0 * GIB),),
+        workloads=tuple(_workload(part, number) for number, part in enumerate(_PARTS)),
+        demand=demand,
+    )
+
+
+def policies() -> dict[str, OptimizationPolicySpec]:
+    """Everything by itself, but for payments, where people look first."""
+    update = UpdateStrategy(
+        update_requests_only=False,
+        min_interval=Duration.parse("12h"),
+        canary=Canary(percent=25, observation=Duration.parse("20m"), patience=Duration.parse("40m")),
+    )
+    known = MetricsConfig(minimum_history=Duration.parse("12h"))
+    now_and_then = Duration.parse("2h")
+    return {
+        "everything": OptimizationPolicySpec(
+            mode=Mode.AUTO, metrics_config=known, update_strategy=update, reconciliation_interval=now_and_then
+        ),
+        "payments": OptimizationPolicySpec(
+            mode=Mode.RECOMMEND,
+            weight=200,
+            selector=Selector(namespaces=Namespaces(allow=("payments",))),
+            metrics_config=known,
+            update_strategy=update,
+            reconciliation_interval=now_and_then,
+        ),
+    }
+
+
+def _workload(part: _Part, number: int) -> WorkloadSpec:
+    return WorkloadSpec(
+        name=part.name,
+        namespace=part.namespace,
+        kind=part.kind,
+        replicas=part.replicas,
+        service=part.service,
+        containers=(
+            ContainerSpec(
+                name=part.name,
+                series=number,
+                resources=Resources(
+                    part.cpu or None,
+                    part.cpu_limit or None,
+                    part.memory * MIB or None,
+                    part.memory_limit * MIB or None,
+                ),
+            ),
+        ),
+    )

@@ -1,0 +1,62 @@
+"""The demo under way: the stage in fast time, with the dashboard's board on it.
+
+A week goes by as fast as it can; then time goes on slowly, so that what a viewer does has its effect before their eyes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Never
+
+from trimtab.lab.simulator.stage import Stage
+from trimtab.web.demo.cluster import DAY, STEP, cluster, policies
+from trimtab.web.operating import OperatorBoard
+
+HOUR = 3600.0
+POINTS_EVERY = 1800.0
+"""Simulated seconds between two points of the cluster's curves."""
+BREATH = 2.0
+"""Seconds from one step to the next when the time that was asked for is over."""
+
+
+class Show:
+    """A demo; `play` it, and then `go_on` while somebody looks."""
+
+    def __init__(self, stage: Stage, *, days: float) -> None:
+        self._stage = stage
+        self.days = days
+        self.board = OperatorBoard(
+            lambda: stage.desk, name="demo", clock=lambda: stage.world.time, every=POINTS_EVERY, fresh=HOUR
+        )
+
+    async def play(self) -> None:
+        """All days, as fast as they can be."""
+        hours = round(self.days * 24)
+        for hour in range(hours):
+            await self._stage.run(HOUR)
+            self.board.note = f"Simulated: day {hour // 24 + 1} of {self.days:g}, at full speed."
+            await self.board.look()
+        slow = STEP / BREATH
+        self.board.note = f"{self.days:g} simulated days are over; time goes on at {slow:g} times its pace."
+        await self.board.tell()
+
+    async def go_on(self) -> Never:
+        """Step after step, slowly."""
+        while True:
+            await asyncio.sleep(BREATH)
+            await self.pass_time(hours=STEP / HOUR)
+
+    async def pass_time(self, *, hours: float) -> None:
+        """Let so much simulated time pass, and look."""
+        await self._stage.run(hours * HOUR)
+        await self.board.look()
+
+
+@asynccontextmanager
+async def show(*, days: float, seed: int) -> AsyncIterator[Show]:
+    """A demo of so many days; the same for the same seed."""
+    scene = cluster(days=days, seed=seed)
+    async with Stage(scene, policies=policies(), seed=seed, keep=(days + 1) * DAY, pack=True) as stage:
+        yield Show(stage, days=days)

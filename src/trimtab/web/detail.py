@@ -1,0 +1,140 @@
+"""A workload's page as far as it is slow to make: its past, how its sizes came about, and its back-test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from trimtab.kube.pods import Container
+from trimtab.kube.workloads import Workload, WorkloadKey
+from trimtab.operator.assessment import as_they_run
+from trimtab.operator.desk import Desk
+from trimtab.sizing.recommendation import Recommendation
+from trimtab.store import HistoryEntry
+from trimtab.survey.prices import Prices
+from trimtab.usage.errors import UsageError
+from trimtab.usage.trace import Trace
+from trimtab.web.model import ContainerView, Factor, Fared, Plot
+from trimtab.web.past import Sizes, backtests, plots, read_past
+from trimtab.web.sizes import size_of
+
+log = structlog.get_logger(__name__)
+
+MOST_HISTORY = 2000
+MOST_KEPT = 100
+"""Workloads of which the past is kept for the next viewer."""
+REPLAY_LASTS = 6 * 3600.0
+"""Seconds for which a back-test is good: it is slow, and a few hours more of a week change little."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    at: float
+    containers: tuple[ContainerView, ...]
+    replayed_at: float
+    replayed: Mapping[str, tuple[Fared, ...]]
+
+
+class Details:
+    """The containers of workloads in full, kept for a while."""
+
+    def __init__(self, *, prices: Prices, fresh: float) -> None:
+        """`fresh` is for how many seconds a past is shown before it is read again."""
+        self._prices = prices
+        self._fresh = fresh
+        self._kept: dict[WorkloadKey, _Kept] = {}
+
+    async def of(self, desk: Desk, workload: Workload, *, now: float) -> tuple[ContainerView, ...]:
+        """Each of its containers; without curves where the past cannot be read."""
+        known = self._kept.pop(workload.key, None)
+        if known is None or now - known.at >= self._fresh:
+            known = await self._read(desk, workload, known, now=now)
+        self._kept[workload.key] = known
+        while len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return known.containers
+
+    def forget(self, key: WorkloadKey) -> None:
+        """What is kept of it is not so any more."""
+        if key in self._kept:
+            self._kept[key].at = float("-inf")
+
+    async def _read(self, desk: Desk, workload: Workload, before: _Kept | None, *, now: float) -> _Kept:
+        key, pods = workload.key, desk.catalog.pods_of(workload)
+        containers = [each for each in as_they_run(workload, pods) if each.role != "init"]
+        outcome, mandate = desk.statuses.outcome(key), desk.orders.of(workload)
+        wanted = {each.container: each for each in outcome.recommendations} if outcome else {}
+        stored = await desk.store.history.find(
+            cluster=desk.name, namespace=key.namespace, kind=key.kind, name=key.name, limit=MOST_HISTORY
+        )
+        names = [each.name for each in containers]
+        trace: Trace | None = None
+        try:
+            trace = await read_past(desk.learning.source, desk.catalog.owners(), key, names, now=now)
+        except UsageError as error:
+            log.warning("dashboard.no_past", workload=str(key), error=str(error))
+        if before is None or now - before.replayed_at >= REPLAY_LASTS:
+            strategy = mandate.sizing.strategy if mandate else "trimtab"
+            replayed: Mapping[str, tuple[Fared, ...]] = await self._replay(
+                trace, names, strategy=strategy, pods=len(pods)
+            )
+            at = now
+        else:
+            replayed, at = before.replayed, before.replayed_at
+        views = [
+            _view(
+                each,
+                wanted.get(each.name),
+                _curves(trace, place, each, wanted.get(each.name), stored),
+                replayed.get(each.name, ()),
+            )
+            for place, each in enumerate(containers)
+        ]
+        return _Kept(now, tuple(views), at, replayed)
+
+    async def _replay(
+        self, trace: Trace | None, names: list[str], *, strategy: str, pods: int
+    ) -> dict[str, tuple[Fared, ...]]:
+        if trace is None:
+            return {}
+        return {
+            name: await backtests(trace, place, strategy=strategy, pods=max(pods, 1), prices=self._prices)
+            for place, name in enumerate(names)
+        }
+
+
+def _curves(
+    trace: Trace | None,
+    place: int,
+    container: Container,
+    wanted: Recommendation | None,
+    stored: list[HistoryEntry],
+) -> tuple[Plot, Plot]:
+    if trace is None:
+        return Plot(unit="cores"), Plot(unit="bytes")
+    should = wanted.resources if wanted else None
+    return plots(trace, place, Sizes(container.name, stored, has=container.resources, should=should))
+
+
+def _view(
+    container: Container,
+    wanted: Recommendation | None,
+    curves: tuple[Plot, Plot],
+    replayed: tuple[Fared, ...],
+) -> ContainerView:
+    cpu, memory = curves
+    return ContainerView(
+        name=container.name,
+        has=size_of(container.resources),
+        should=size_of(wanted.resources) if wanted else None,
+        held=(wanted.held or "") if wanted else "",
+        cpu=cpu,
+        memory=memory,
+        explanation=tuple(
+            Factor(name=factor.name, detail=factor.detail, source=factor.source)
+            for factor in (wanted.explanation if wanted else ())
+        ),
+        backtest=replayed,
+    )

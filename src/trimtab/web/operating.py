@@ -1,0 +1,338 @@
+"""The board of a working operator, in a cluster or in the lab: reads its desk, and acts by writing holds.
+
+Rows are made anew in the background, a slice at a time, so that the operator's own work never waits for a viewer. What
+is to be seen only on one workload's page, its past and its back-test, is read when somebody opens it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from trimtab.kube.pods import Pod
+from trimtab.kube.workloads import Workload, WorkloadKey
+from trimtab.operator.desk import Desk
+from trimtab.store import HistoryEntry as Stored
+from trimtab.store import StateKey, StoreError
+from trimtab.survey.prices import Prices
+from trimtab.web import holding
+from trimtab.web.board import ActError
+from trimtab.web.detail import Details
+from trimtab.web.model import (
+    Act,
+    HistoryEntry,
+    IntentView,
+    Money,
+    NodeView,
+    Overview,
+    WorkloadDetail,
+    WorkloadRow,
+)
+from trimtab.web.rows import Seen, Used, by_pod, node_view, seen, states
+from trimtab.web.sizes import by_container
+from trimtab.web.told import entry_of
+from trimtab.web.trend import Totals, Trend
+
+log = structlog.get_logger(__name__)
+
+DAY = 86400.0
+SLICE = 100
+"""Workloads that are looked at before others have their turn."""
+REST = 10.0
+"""Times as long as a look at all took, nothing is looked at."""
+LEAST_REST = 2.0
+LATEST = 12
+MOST_EVENTS = 200
+SAVE_EVERY = 600.0
+STANDBY = "this replica stands by: another leads, and knows what there is to see"
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What was last seen."""
+
+    at: float = 0.0
+    rows: tuple[WorkloadRow, ...] = ()
+    kills: tuple[HistoryEntry, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    trouble: str = STANDBY
+
+
+class OperatorBoard:
+    """Shows what is on a desk; `run` it as a task, or `look` whenever there is something new."""
+
+    read_only = ""
+
+    def __init__(
+        self,
+        desk: Callable[[], Desk | None],
+        *,
+        name: str,
+        clock: Callable[[], float] = time.time,
+        prices: Prices | None = None,
+        every: float = 60.0,
+        fresh: float = 60.0,
+    ) -> None:
+        """`every` is how many seconds lie between two points of the cluster's curves, `fresh` how long a past is shown
+        before it is read again.
+        """
+        self.name = name
+        self.note = ""
+        self._desk = desk
+        self._clock = clock
+        self._prices = prices or Prices()
+        self._trend = Trend(every=every)
+        self._known_to: str | None = None
+        self._details = Details(prices=self._prices, fresh=fresh)
+        self._view = _View()
+        self._news = asyncio.Condition()
+        self.version = 1
+
+    # News
+
+    async def changed(self, after: int) -> int:
+        async with self._news:
+            await self._news.wait_for(lambda: self.version != after)
+            return self.version
+
+    async def run(self) -> None:
+        """Look again and again, as often as it is cheap."""
+        saved = time.monotonic()
+        while True:
+            began = time.monotonic()
+            await self.look()
+            if time.monotonic() - saved > SAVE_EVERY:
+                saved = time.monotonic()
+                await self._save()
+            await asyncio.sleep(max(LEAST_REST, REST * (time.monotonic() - began)))
+
+    async def look(self) -> None:
+        """Look at everything anew, and tell where something has changed."""
+        desk = self._desk()
+        if desk is None:
+            view = _View(at=self._clock())
+        else:
+            await self._remember(desk)
+            view = await self._look(desk)
+        before, self._view = self._view, view
+        if (before.rows, before.nodes, before.trouble) != (view.rows, view.nodes, view.trouble):
+            await self.tell()
+        else:
+            self._view = replace(view, rows=before.rows)  # the same object: its listing is kept
+
+    async def tell(self) -> None:
+        """There is something new to see."""
+        async with self._news:
+            self.version += 1
+            self._news.notify_all()
+
+    async def _look(self, desk: Desk) -> _View:
+        now = self._clock()
+        used = by_pod(desk.learning.present)
+        found: list[Seen] = []
+        workloads = sorted(desk.catalog.workloads(), key=lambda workload: workload.key)
+        for begin in range(0, len(workloads), SLICE):
+            async with desk.learning.lock:
+                found += [
+                    seen(desk, workload, used, prices=self._prices, now=now)
+                    for workload in workloads[begin : begin + SLICE]
+                ]
+            await asyncio.sleep(0)
+        kills = sorted((kill for each in found for kill in each.kills), key=lambda kill: -kill.at)
+        nodes = self._nodes(desk, used)
+        self._trend.add(_totals(nodes, used, now=now))
+        return _View(
+            at=now,
+            rows=tuple(each.row for each in found),
+            kills=tuple(kills),
+            nodes=nodes,
+            trouble=desk.learning.trouble,
+        )
+
+    def _nodes(self, desk: Desk, used: dict[tuple[str, str], Used]) -> tuple[NodeView, ...]:
+        on: dict[str, list[Pod]] = {}
+        for pod in desk.catalog.pods:
+            if not pod.deleting:
+                on.setdefault(pod.node, []).append(pod)
+        ordered = sorted(desk.catalog.nodes, key=lambda node: node.name)
+        return tuple(node_view(node, on.get(node.name, ()), used) for node in ordered)
+
+    # Reading
+
+    async def overview(self) -> Overview:
+        view, prices, trend = self._view, self._prices, self._trend
+        money = Money(
+            currency=prices.currency,
+            requested=_cost(prices, trend.samples[-1:], "requested"),
+            at_first=_cost(prices, trend.samples[:1], "requested"),
+            used=_cost(prices, trend.samples[-1:], "used"),
+            to_save=sum(row.saving for row in view.rows if row.saving > 0),
+        )
+        latest = await self.history(limit=LATEST)
+        today = Counter(entry.what for entry in await self._since(view.at - DAY))
+        today["killed"] = sum(kill.at > view.at - DAY for kill in view.kills)
+        return Overview(
+            at=view.at,
+            cpu=trend.plot("cpu"),
+            memory=trend.plot("memory"),
+            money=money,
+            states=states(view.rows),
+            risks=dict(Counter(risk for row in view.rows for risk in row.risks)),
+            nodes=len(view.nodes),
+            nodes_needed=_needed(view.nodes, trend.samples[-1:]),
+            nodes_at_first=_needed(view.nodes, trend.samples[:1]),
+            today=dict(today),
+            latest=tuple(latest),
+            trouble=view.trouble,
+            note=self.note,
+        )
+
+    async def workloads(self) -> Sequence[WorkloadRow]:
+        return self._view.rows
+
+    async def nodes(self) -> Sequence[NodeView]:
+        return self._view.nodes
+
+    async def intents(self) -> Sequence[IntentView]:
+        return ()
+
+    async def history(
+        self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
+    ) -> Sequence[HistoryEntry]:
+        desk = self._desk()
+        if desk is None:
+            return ()
+        older = await desk.store.history.get(before) if before is not None and before > 0 else None
+        stored = await desk.store.history.find(
+            cluster=desk.name,
+            namespace=key.namespace if key else None,
+            kind=key.kind if key else None,
+            name=key.name if key else None,
+            what=what or None,
+            older_than=older,
+            limit=limit,
+        )
+        entries = list(map(entry_of, stored))
+        if before is None and what in {"", "killed"}:
+            # Kills are learned and not stored: they stand among the first page's entries.
+            oldest = entries[-1].at if len(entries) == limit else float("-inf")
+            entries += [
+                kill for kill in self._view.kills if kill.at >= oldest and (key is None or kill.key == key)
+            ]
+        return sorted(entries, key=lambda entry: -entry.at)[:limit]
+
+    async def _since(self, moment: float) -> list[Stored]:
+        desk = self._desk()
+        return await desk.store.history.find(cluster=desk.name, since=moment, limit=10_000) if desk else []
+
+    async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
+        desk = self._desk()
+        workload = desk.catalog.get(key) if desk else None
+        if desk is None or workload is None:
+            return None
+        now = self._clock()
+        containers = await self._details.of(desk, workload, now=now)
+        used = by_pod(desk.learning.present)
+        async with desk.learning.lock:
+            row = seen(desk, workload, used, prices=self._prices, now=now).row
+        return WorkloadDetail(
+            row=row,
+            containers=containers,
+            events=tuple(await self.history(key=key, limit=MOST_EVENTS)),
+            acts=holding.offered(desk, workload),
+        )
+
+    # Acting
+
+    async def act(self, act: Act, key: WorkloadKey, *, who: str, why: str) -> str:
+        desk, workload = self._found(key)
+        told = await holding.act(desk, workload, act, who=who, why=why, now=self._clock())
+        await self._acted(key)
+        return told
+
+    async def undo(self, number: int, *, who: str, why: str) -> str:
+        desk = self._desk()
+        stored = await desk.store.history.get(number) if desk else None
+        if stored is None or not entry_of(stored).undo:
+            raise ActError(f"history entry {number}: there is nothing in it to put back")
+        key = WorkloadKey(stored.kind, stored.namespace, stored.name)
+        desk, workload = self._found(key)
+        sizes = by_container(stored.before, stored.container)
+        told = await holding.hold_at(desk, workload, sizes, who=who, why=why, now=self._clock())
+        await self._acted(key)
+        return told
+
+    def _found(self, key: WorkloadKey) -> tuple[Desk, Workload]:
+        desk = self._desk()
+        if desk is None:
+            raise ActError(STANDBY)
+        workload = desk.catalog.get(key)
+        if workload is None:
+            raise ActError(f"{key}: there is no such workload, or it is gone")
+        return desk, workload
+
+    async def _acted(self, key: WorkloadKey) -> None:
+        self._details.forget(key)
+        await self.tell()
+
+    # Remembering
+
+    async def _remember(self, desk: Desk) -> None:
+        """Go on with the curves of whoever led before, once."""
+        if self._known_to == desk.name:
+            return
+        self._known_to = desk.name
+        try:
+            if state := await desk.store.states.load(_key(desk)):
+                self._trend.restore(state.data)
+        except (StoreError, ValueError) as error:
+            log.warning("dashboard.no_trend", error=str(error))
+
+    async def _save(self) -> None:
+        desk = self._desk()
+        if desk is None:
+            return
+        try:
+            await desk.store.states.save(_key(desk), self._trend.state(), timestamp=self._clock())
+        except StoreError as error:
+            log.warning("dashboard.trend_not_kept", error=str(error))
+
+
+def _key(desk: Desk) -> StateKey:
+    return StateKey(desk.name, "dashboard", "trend")
+
+
+def _totals(nodes: Sequence[NodeView], used: dict[tuple[str, str], Used], *, now: float) -> Totals:
+    everything = sum(used.values(), Used())
+    return Totals(
+        at=now,
+        cpu_requested=sum(node.cpu_requested for node in nodes),
+        cpu_used=everything.cpu if used else None,
+        cpu_allocatable=sum(node.cpu for node in nodes),
+        memory_requested=sum(node.memory_requested for node in nodes),
+        memory_used=everything.memory if used else None,
+        memory_allocatable=sum(node.memory for node in nodes),
+    )
+
+
+def _cost(prices: Prices, samples: Sequence[Totals], what: str) -> float:
+    if not samples:
+        return 0.0
+    cpu, memory = (getattr(samples[0], f"{resource}_{what}") or 0.0 for resource in ("cpu", "memory"))
+    return prices.of_cpu(cpu * 1000) + prices.of_memory(memory)
+
+
+def _needed(nodes: Sequence[NodeView], samples: Sequence[Totals]) -> int | None:
+    """How many of the largest node would hold what was requested, if it could be packed without gaps."""
+    if not nodes or not samples:
+        return None
+    cpu, memory = max(node.cpu for node in nodes), max(node.memory for node in nodes)
+    if not (cpu and memory):
+        return None
+    return math.ceil(max(samples[0].cpu_requested / cpu, samples[0].memory_requested / memory))

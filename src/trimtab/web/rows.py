@@ -1,0 +1,152 @@
+"""A workload in a line, and a node in a card, from what a leader has on its desk."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from trimtab.actuation.hold import read_hold
+from trimtab.kube.nodes import Node
+from trimtab.kube.pods import Pod
+from trimtab.kube.workloads import Workload
+from trimtab.operator.assessment import as_they_run, runs_on
+from trimtab.operator.cohort import Learned
+from trimtab.operator.desk import Desk
+from trimtab.survey.consumption import Consumed
+from trimtab.survey.prices import Prices
+from trimtab.survey.risk import risks
+from trimtab.usage.owners import WorkloadContainer
+from trimtab.usage.usage import PodContainer, Usage
+from trimtab.web.model import HistoryEntry, NodeView, Tier, WorkloadRow
+from trimtab.web.sizes import together
+from trimtab.web.told import kills_of
+
+UNMANAGED = "Unmanaged"
+LATELY = 86400.0
+"""Seconds for which a kill is a danger: what was learned of it is in effect by then."""
+_TIERS = ("Guaranteed", "Burstable", "BestEffort")
+
+
+class Used(NamedTuple):
+    """Cores and bytes."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+
+    def __add__(self, other: Used) -> Used:  # type: ignore[override]
+        return Used(self.cpu + other.cpu, self.memory + other.memory)
+
+
+class Seen(NamedTuple):
+    """A row, and the kills behind it."""
+
+    row: WorkloadRow
+    kills: tuple[HistoryEntry, ...]
+
+
+def by_pod(usage: Usage | None) -> dict[tuple[str, str], Used]:
+    """What each pod used at the last step, by its namespace and name; those that were not seen are left out."""
+    found: dict[tuple[str, str], Used] = defaultdict(Used)
+    if usage is None or not usage.steps:
+        return found
+    for name, cpu, memory in zip(
+        usage.containers, usage.cpu[-1].tolist(), usage.memory[-1].tolist(), strict=True
+    ):
+        if not (math.isnan(cpu) and math.isnan(memory)):
+            found[_pod(name)] += Used(0.0 if math.isnan(cpu) else cpu, 0.0 if math.isnan(memory) else memory)
+    return found
+
+
+def _pod(name: PodContainer) -> tuple[str, str]:
+    return name.namespace, name.pod
+
+
+def seen(
+    desk: Desk, workload: Workload, used: Mapping[tuple[str, str], Used], *, prices: Prices, now: float
+) -> Seen:
+    """One workload; whoever asks holds the lock of `desk.learning`."""
+    key = workload.key
+    mandate, outcome = desk.orders.of(workload), desk.statuses.outcome(key)
+    pods = [pod for pod in desk.catalog.pods_of(workload) if not pod.deleting]
+    containers = [each for each in as_they_run(workload, pods) if each.role != "init"]
+    should = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
+    dangers: dict[str, None] = {}
+    kills: list[HistoryEntry] = []
+    for each in containers:
+        name = WorkloadContainer.of(key, each.name)
+        known: Learned | None = None
+        if mandate:
+            known = desk.learning.learned(name, mandate.sizing, now=now, runs_on=runs_on(workload))
+        if known is None:
+            continue
+        evidence = known.evidence
+        recent = tuple(kill for kill in evidence.kills if kill.at > now - LATELY)
+        peak = Consumed(memory_peak=evidence.memory_peak or 0.0)
+        kills += kills_of(key, each.name, evidence.kills)
+        lately = type(evidence)(kills=recent, throttled=evidence.throttled)
+        dangers |= dict.fromkeys(risks(each.resources, lately, peak))
+    cost = sum(prices.of(each.resources) for each in containers) * len(pods)
+    wanted = [should.get(each.name, each.resources) for each in containers]
+    hold = read_hold(workload.annotations)
+    seen_pods = [used[pod.namespace, pod.name] for pod in pods if (pod.namespace, pod.name) in used]
+    row = WorkloadRow(
+        kind=key.kind,
+        namespace=key.namespace,
+        name=key.name,
+        policy=mandate.name if mandate else "",
+        mode=mandate.spec.mode.value if mandate else "",
+        state=outcome.state.value if outcome else "Pending" if mandate else UNMANAGED,
+        reason=outcome.reason if outcome else "",
+        pods=len(pods),
+        has=together(each.resources for each in containers),
+        should=together(wanted) if should else None,
+        used_cpu=max((each.cpu for each in seen_pods), default=None),
+        used_memory=max((each.memory for each in seen_pods), default=None),
+        cost=cost,
+        saving=cost - sum(map(prices.of, wanted)) * len(pods) if should else 0.0,
+        risks=tuple(dangers),
+        changed=outcome.applied_at if outcome else None,
+        pinned=str(hold) if hold else "",
+    )
+    return Seen(row, tuple(kills))
+
+
+def node_view(node: Node, pods: Iterable[Pod], used: Mapping[tuple[str, str], Used]) -> NodeView:
+    """A node with the pods that are on it."""
+    own = list(pods)
+    asked = {
+        pod.uid: together(each.resources for each in pod.containers if each.role != "init") for pod in own
+    }
+    tiers: dict[str, list[Pod]] = defaultdict(list)
+    for pod in own:
+        tiers[pod.qos or "BestEffort"].append(pod)
+    known = [used[pod.namespace, pod.name] for pod in own if (pod.namespace, pod.name) in used]
+    all_used = sum(known, Used())
+    return NodeView(
+        name=node.name,
+        ready=node.ready,
+        schedulable=not node.unschedulable,
+        cpu=node.allocatable.cpu / 1000,
+        memory=float(node.allocatable.memory),
+        cpu_requested=sum(size.cpu or 0.0 for size in asked.values()),
+        memory_requested=sum(size.memory or 0.0 for size in asked.values()),
+        cpu_used=all_used.cpu if used else None,
+        memory_used=all_used.memory if used else None,
+        pods=len(own),
+        tiers=tuple(
+            Tier(
+                name=tier,
+                pods=len(tiers[tier]),
+                cpu_requested=sum(asked[pod.uid].cpu or 0.0 for pod in tiers[tier]),
+                memory_requested=sum(asked[pod.uid].memory or 0.0 for pod in tiers[tier]),
+            )
+            for tier in _TIERS
+            if tiers[tier]
+        ),
+    )
+
+
+def states(rows: Iterable[WorkloadRow]) -> dict[str, int]:
+    return dict(Counter(row.state for row in rows).most_common())

@@ -1,0 +1,53 @@
+"""The store's history as the pages show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trimtab.actuation.sizes import said
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.sizing.evidence import Kill
+from trimtab.store import HistoryEntry as Stored
+from trimtab.survey.amounts import memory_text
+from trimtab.web.model import HistoryEntry
+from trimtab.web.sizes import by_container
+
+
+def entry_of(stored: Stored) -> HistoryEntry:
+    return HistoryEntry(
+        id=stored.id,
+        at=stored.timestamp,
+        kind=stored.kind,
+        namespace=stored.namespace,
+        name=stored.name,
+        container=stored.container,
+        what=stored.what,
+        before=_said(stored.before, stored.container),
+        after=_said(stored.after, stored.container),
+        who=stored.who,
+        why=stored.why.splitlines()[0] if stored.what == "recommended" and stored.why else stored.why,
+        undo=stored.what == "applied" and bool(stored.before),
+    )
+
+
+def kills_of(key: WorkloadKey, container: str, kills: Iterable[Kill]) -> list[HistoryEntry]:
+    """Kills for memory, which the store's history has not: they are learned, not done."""
+    return [
+        HistoryEntry(
+            id=-int(kill.at),
+            at=kill.at,
+            kind=key.kind,
+            namespace=key.namespace,
+            name=key.name,
+            container=container,
+            what="killed",
+            who="the kernel",
+            why=f"out of memory, with {memory_text(kill.memory)}",
+        )
+        for kill in kills
+    ]
+
+
+def _said(side: Mapping[str, Any] | None, container: str) -> str:
+    return said(by_container(side, container))

@@ -1,0 +1,77 @@
+"""What a cluster requested, used and had over time: sampled while the dashboard runs, and kept in the store.
+
+So much is kept as a chart can show. When it is full, every other sample goes and the next ones come half as often: a
+year takes no more room than a day.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from trimtab.web.model import Curve, Plot, Role
+
+MOST = 2000
+
+
+class Totals(NamedTuple):
+    """Of a whole cluster at one time: cores and bytes; None where usage is not known."""
+
+    at: float
+    cpu_requested: float
+    cpu_used: float | None
+    cpu_allocatable: float
+    memory_requested: float
+    memory_used: float | None
+    memory_allocatable: float
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    every: float
+    samples: list[Totals]
+
+
+class Trend:
+    def __init__(self, *, every: float) -> None:
+        """`every` is how many seconds lie between two samples at least."""
+        self.every = every
+        self.samples: list[Totals] = []
+
+    def add(self, totals: Totals) -> bool:
+        """Take it in, unless the last one was a moment ago; whether it was."""
+        if self.samples and totals.at < self.samples[-1].at + self.every:
+            return False
+        self.samples.append(totals)
+        if len(self.samples) > MOST:
+            self.samples = [self.samples[0], *self.samples[2::2]]
+            self.every *= 2
+        return True
+
+    def plot(self, resource: str) -> Plot:
+        """cpu or memory."""
+
+        def curve(role: Role) -> Curve:
+            return Curve(
+                role=role,
+                name=role.value,
+                values=tuple(getattr(each, f"{resource}_{role}") for each in self.samples),
+            )
+
+        return Plot(
+            unit="cores" if resource == "cpu" else "bytes",
+            times=tuple(each.at for each in self.samples),
+            curves=(curve(Role.ALLOCATABLE), curve(Role.REQUESTED), curve(Role.USED)),
+        )
+
+    def state(self) -> bytes:
+        return msgspec.msgpack.encode(_Kept(1, self.every, self.samples))
+
+    def restore(self, state: bytes) -> None:
+        """Go on from what was kept; what cannot be read is left, for it costs a chart and nothing else."""
+        try:
+            kept = msgspec.msgpack.decode(state, type=_Kept)
+        except msgspec.MsgspecError:
+            return
+        self.every, self.samples = kept.every, kept.samples

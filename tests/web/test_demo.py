@@ -1,0 +1,120 @@
+"""The demo: two days of it, with all that it is to show; and that a seed is a cluster."""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from trimtab.cli import run
+from trimtab.web.demo.cluster import cluster
+from trimtab.web.demo.show import Show, show
+from trimtab.web.demo.summary import Document, lines, summary
+from trimtab.web.model import Act
+from trimtab.web.snapshot import SnapshotBoard, take
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DAYS = 2.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def played() -> AsyncIterator[Show]:
+    async with show(days=DAYS, seed=1) as found:
+        await found.play()
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def found(played: Show) -> Document:
+    return await summary(played.board, days=DAYS, seed=1)
+
+
+async def test_requests_shrink_onto_usage_and_nodes_and_money_are_freed(found: Document) -> None:
+    for resource in ("cpuCores", "memoryBytes"):
+        each = found[resource]
+        assert each["usedMean"] < each["requestedNow"] < 0.7 * each["requestedAtFirst"]
+    assert found["moneyMonth"]["saved"] > 0.3 * found["moneyMonth"]["atFirst"]
+    assert found["nodes"]["neededNow"] < found["nodes"]["neededAtFirst"]
+
+
+async def test_a_kill_is_caught_and_a_canary_taken_back(found: Document) -> None:
+    assert any(kill["workload"] == "platform/mailer" for kill in found["kills"])
+    assert any("throttled" in entry["why"] for entry in found["reverted"])
+    assert found["changes"]["applied"] > 20
+
+
+async def test_the_figures_are_json_and_text(found: Document) -> None:
+    assert json.loads(json.dumps(found)) == found
+    text = "\n".join(str(line) for line in lines(found, width=80))
+    assert "requested at first" in text
+    assert "taken back" in text
+
+
+async def test_what_people_decide_on_is_applied_held_and_released_by_them(played: Show) -> None:
+    board = played.board
+    row = next(row for row in await board.workloads() if row.name == "ledger")
+    assert row.mode == "Recommend"
+    told = await board.act(Act.APPLY, row.key, who="ann", why="looks right")
+    assert "until it is released" in told
+    await played.pass_time(hours=3)
+    after = await board.workload(row.key)
+    assert after
+    assert (after.row.has.cpu or 0) < (row.has.cpu or 0)
+    assert "held at a size of their choice by ann: looks right" in after.row.pinned
+    applied = next(entry for entry in after.events if entry.what == "applied")
+    assert (applied.who, applied.why) == ("ann", "looks right")
+
+    await board.undo(applied.id, who="ann", why="rather not")
+    await played.pass_time(hours=3)
+    back = await board.workload(row.key)
+    assert back
+    assert back.row.has == row.has
+    await board.act(Act.RELEASE, row.key, who="ann", why="")
+    await played.pass_time(hours=1)
+    free = await board.workload(row.key)
+    assert free
+    assert not free.row.pinned
+
+
+async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(played: Show) -> None:
+    row = next(row for row in await played.board.workloads() if row.name == "storefront")
+    found = await played.board.workload(row.key)
+    assert found
+    (container,) = found.containers
+    names = [curve.name for curve in container.cpu.curves]
+    assert names[:3] == ["used", "request", "recommended"]
+    requested = [each for each in container.cpu.curves[1].values if each is not None]
+    assert requested[0] == 2.0 > requested[-1] == row.has.cpu
+    assert any(factor.source for factor in container.explanation)
+    assert {each.strategy for each in container.backtest} >= {"trimtab", "vpa", "krr"}
+
+
+async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: Show) -> None:
+    board = SnapshotBoard(await take(played.board))
+    assert await board.workloads() == tuple(await played.board.workloads())
+    assert (await board.overview()).money == (await played.board.overview()).money
+    row = (await board.workloads())[0]
+    detail = await board.workload(row.key)
+    assert detail
+    assert detail.acts == {}
+
+
+async def test_a_seed_is_a_cluster() -> None:
+    async def figures() -> Document:
+        async with show(days=0.6, seed=3) as playing:
+            await playing.play()
+            return await summary(playing.board, days=0.6, seed=3)
+
+    assert await figures() == await figures()
+    assert (cluster(days=1, seed=3).demand.cpu != cluster(days=1, seed=4).demand.cpu).any()
+
+
+async def test_wrong_wishes_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--days", "99"]) == 2
+    assert run(["demo", "--address", "0.0.0.0:80"]) == 2
+    assert run(["demo", "--snapshot", "/nowhere.json"]) == 2
+    days, address, snapshot = capsys.readouterr().err.splitlines()
+    assert "--days 99: give more than 0 and at most 28" in days
+    assert "name a loopback address" in address
+    assert "--snapshot /nowhere.json: cannot be read: No such file or directory" in snapshot
