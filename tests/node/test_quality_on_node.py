@@ -1,0 +1,106 @@
+"""The whole agent on the real node, with real pods: best-effort pods give way, and get back what they gave."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.agent import AgentProcess
+from harness.busyboxes import size, template
+from harness.cluster import Cluster
+from harness.process import wait_for
+from trimtab.node.arbiter import Spot
+from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
+from trimtab.node.cgroups.knobs import CPU_QUOTA
+from trimtab.node.executor import Surface
+
+CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+SPIN = "while :; do :; done"
+WAITING = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
+"""Idle until it is told to want as much CPU as it can get."""
+
+
+@pytest.fixture
+def policy(node_cluster: Cluster) -> Iterator[str]:
+    """A policy that squeezes best-effort pods by quota; its path."""
+    node_cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    kind = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
+    wait_for(lambda: node_cluster.has(kind), what="the CRDs")
+    suppress = {"enable": True, "policy": "cfsQuota", "thresholdPercent": 90}
+    body = {
+        "apiVersion": "trimtab.io/v1alpha1",
+        "kind": "NodeQoSPolicy",
+        "metadata": {"name": "squeeze"},
+        "spec": {"cpuSuppress": suppress},
+    }
+    node_cluster.call("POST", kind, body)
+    yield f"{kind}/squeeze"
+    if node_cluster.has(f"{kind}/squeeze"):
+        node_cluster.call("DELETE", f"{kind}/squeeze")
+
+
+@pytest.fixture
+def agent(node_cluster: Cluster, tmp_path: Path) -> Iterator[AgentProcess]:
+    """One to whom the machine outside its pods stands still: other tests run on it, and would leave pods nothing."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    for name in ("meminfo", "pressure", "sys"):
+        (proc / name).symlink_to(f"/proc/{name}")
+    (proc / "stat").write_bytes(Path("/proc/stat").read_bytes())
+    made = AgentProcess(node_cluster, tmp_path, "--proc", str(proc))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def run(node_cluster: Cluster, namespace: str) -> Callable[..., None]:
+    """Run a script in a pod."""
+
+    def start(name: str, script: str, resources: dict[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        pod = template(script, app=name, size=resources)
+        pod["metadata"]["name"] = name
+        node_cluster.call("POST", path, pod)
+        running = "Running"
+        wait_for(
+            lambda: node_cluster.call("GET", f"{path}/{name}")["status"]["phase"] == running,
+            what=f"pod {name}",
+        )
+
+    return start
+
+
+def test_a_burner_is_squeezed_while_others_want_cpu_and_nothing_is_left_of_it(
+    node_cluster: Cluster, namespace: str, policy: str, agent: AgentProcess, run: Callable[..., None]
+) -> None:
+    run("burner", f"{SPIN} & {SPIN}", {})
+    run("service", f"({WAITING}) & {WAITING}", size("500m", "16Mi"))
+    surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
+    tier = Layout.detect(surface.hierarchy).tier(QosClass.BEST_EFFORT)
+
+    def quota() -> int:
+        found = surface.read(Spot(tier, CPU_QUOTA))
+        assert isinstance(found, int)
+        return found
+
+    def tell(*command: str) -> None:
+        node_cluster.kubectl("exec", "service", f"--namespace={namespace}", "--", *command)
+
+    whole = 100_000 * (os.cpu_count() or 1)
+    idle, busy = 0.85 * whole, 0.9 * whole - 20_000  # of 90 %, next to nothing or a fifth of a core is in use
+    assert quota() == UNLIMITED
+    agent.start()
+    agent.wait_until(lambda: quota() > idle, timeout=180)
+
+    tell("touch", "/go")
+    wait_for(lambda: 0 < quota() < busy, what="the burner to be squeezed", timeout=180)
+    tell("rm", "/go")
+    wait_for(lambda: quota() > idle, what="the burner to be let go", timeout=180)
+
+    agent.kill()
+    assert quota() > 0  # nobody could restore it
+    agent.start()
+    node_cluster.call("DELETE", policy)
+    agent.wait_until(lambda: quota() == UNLIMITED, timeout=180)
