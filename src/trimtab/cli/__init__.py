@@ -18,6 +18,7 @@ from trimtab import __version__
 from trimtab.errors import TrimtabError
 
 COMMANDS = {
+    "agent": "Run the node agent: sees what each pod uses and suffers, and keeps latency-sensitive ones fast.",
     "backtest": "Replay recorded usage through strategies, and compare what they would have cost and harmed.",
     "completion": "Print what makes a shell complete our commands and options.",
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
@@ -28,7 +29,11 @@ COMMANDS = {
     "import": "Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.",
     "operator": "Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.",
     "patch": "Write recommended resources as commands, patches or edits of your own files, or apply them.",
+    "plan": "Show what would be done for an intent, the alternatives and what each should bring, without doing it.",
     "scan": "Show what a cluster wastes and risks: requests against usage, in money, with what to change first.",
+    "simulate": "Simulate a cluster under one policy and another: nodes, slack, kills, throttling, objectives missed, money.",
+    "stress": "Let real pods follow a workload on a cluster while a strategy sizes them in place, and tell how both fared.",
+    "train": "Let a recommender learn from generated workloads and recordings; go on where a former run was ended.",
     "workload": "Make workloads by settings and a seed, keep them under an id, look at them, hand them on.",
 }
 

@@ -42,7 +42,7 @@ def page(title: str, outcomes: Sequence[Outcome], rows: Sequence[Sequence[str]])
         f"<h1>{escape(title)}</h1>"
         "<p>Left is cheaper, down is safer: the lower left wins. A line joins the settings of one strategy.</p>"
         f"{chart(outcomes, 'cpu_under', 'time under-provisioned')}{chart(outcomes, 'cpu_deficit', 'CPU unserved')}"
-        f"<h2>Scores</h2>{_table(rows)}{''.join(_worst(outcome) for outcome in outcomes)}"
+        f"<h2>Scores</h2>{table(rows)}{''.join(_worst(outcome) for outcome in outcomes)}"
     )
 
 
@@ -104,7 +104,7 @@ def _axes(low: float, high: float, name: str) -> str:
     return "".join(lines)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def table(rows: Sequence[Sequence[str]]) -> str:
     head, *body = rows
     drawn = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
@@ -130,4 +130,4 @@ def _worst(outcome: Outcome) -> str:
         )
         for index in order
     ]
-    return f"<details><summary>The worst of {escape(outcome.label)}</summary>{_table(rows)}</details>"
+    return f"<details><summary>The worst of {escape(outcome.label)}</summary>{table(rows)}</details>"

@@ -294,3 +294,14 @@ def _adds_up(world: World) -> None:
         settled = len(sim.pods) == sim.replicas
         rolling = bool(sim.old)
         assert settled or (rolling and len(sim.pods) <= math.ceil(sim.replicas * 1.25))
+
+
+async def test_a_pod_that_is_resized_while_it_starts_becomes_ready_all_the_same() -> None:
+    world = World(scene([workload("web", sized(200, GIB))], flat((0.1, GIB / 2))))
+    cluster = SimulatedCluster(world)
+    (pod,) = await pods_of(cluster)
+    await cluster.resize(pod, {"main": sized(400, GIB)})
+    world.step(STEP)
+    (ready,) = await pods_of(cluster)
+    assert ready.ready
+    assert ready.states[0].applied == sized(400, GIB)

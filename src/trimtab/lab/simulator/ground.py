@@ -28,6 +28,9 @@ class Ground:
         self.cpu_left = self.allocatable_cpu.copy()
         self.memory_left = self.allocatable_memory.copy()
         self.pods_left: Counts = np.array([pool.pods for pool in everyone], np.int64)
+        self.open = np.ones(len(everyone), np.bool_)
+        """Whether a node is there: one that is not has no room for pods."""
+        self._most_pods = self.pods_left.copy()
         self._pack = pack
 
     def place(self, cpu: int, memory: int) -> int:
@@ -48,6 +51,16 @@ class Ground:
             self.pods_left[node] -= 1
             self.book(node, cpu, memory)
         return node
+
+    def start(self, node: int) -> None:
+        """A node that was away is there again."""
+        self.open[node] = True
+        self.pods_left[node] = self._most_pods[node]
+
+    def stop(self, node: int) -> None:
+        """It takes no more pods; those that it has are to be deleted."""
+        self.open[node] = False
+        self.pods_left[node] = -self._most_pods[node]
 
     def leave(self, node: int, cpu: int, memory: int) -> None:
         self.pods_left[node] += 1

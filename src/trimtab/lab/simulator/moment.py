@@ -65,12 +65,12 @@ def moment(world: World, *, needed: int) -> Moment:
     used = float(sums[USED])
     return Moment(
         at=world.now,
-        cpu_allocatable=float(world.ground.allocatable_cpu.sum()) / 1000,
+        cpu_allocatable=float(world.ground.allocatable_cpu[world.ground.open].sum()) / 1000,
         cpu_requested=float(sums[REQUESTED]),
         cpu_used=used,
         cpu_slack=float(sums[SLACK]),
         cpu_starved=float(sums[STARVED]),
-        memory_allocatable=float(world.ground.allocatable_memory.sum()),
+        memory_allocatable=float(world.ground.allocatable_memory[world.ground.open].sum()),
         memory_requested=float(sums[MEMORY_REQUESTED]),
         memory_used=float(sums[MEMORY_USED]),
         memory_slack=float(sums[MEMORY_SLACK]),
@@ -78,7 +78,7 @@ def moment(world: World, *, needed: int) -> Moment:
         pods=len(world.pods),
         pending=len(world.pending),
         kills=world.kills,
-        nodes=len(world.ground.names),
+        nodes=int(world.ground.open.sum()),
         nodes_needed=needed,
         services=int(answers.sum()),
         slow=int((world.times[answers, -1] > objectives[answers]).sum()),

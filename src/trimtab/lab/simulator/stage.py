@@ -29,6 +29,7 @@ from trimtab.kube.policies import Policy
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.schedule import Schedule
 from trimtab.kube.workloads import Workload, WorkloadKey
+from trimtab.lab.simulator.autoscaler import Autoscaler
 from trimtab.lab.simulator.members import uid_of
 from trimtab.lab.simulator.moment import Moment, moment, needed_by
 from trimtab.lab.simulator.observing import SimulatedUsage
@@ -73,16 +74,22 @@ class Stage:
         past: float = 0.0,
         keep: float = SAMPLES_KEPT,
         pack: bool = False,
+        autoscale: bool = False,
         config: OperatorConfig | None = None,
     ) -> None:
         """`step` is that of demand when not given; `past` is for how long usage is known when the operator begins, and
         `keep` for how long it is remembered at least.
+
+        `pack` has the scheduler fill nodes instead of spreading pods, `autoscale` has nodes come and go as needed.
         """
         self.step = step or scene.demand.step
         self.world = World(scene, seed=seed, pack=pack)
         self.config = config or OperatorConfig()
+        self._autoscaler = Autoscaler(self.world) if autoscale else None
         self._policies = _records(policies or {}, home=self.config.namespace)
         self._past = past
+        # Usage stays as it is within a step: who only waits for it need not look every few seconds.
+        self._patience = min(60.0, self.step / 2)
         self._observers: list[Observer] = []
         self._looks: Schedule[WorkloadKey] = Schedule()
         self._needed, self._counted_at = 0, float("-inf")
@@ -150,6 +157,8 @@ class Stage:
     def _advance(self) -> None:
         self.world.step(self.step)
         self.usage.take()
+        if self._autoscaler:
+            self._autoscaler.look()
         self._following.refresh()
         if self.now - self._counted_at >= COUNT_EVERY:
             self._needed, self._counted_at = needed_by(self.world), self.now
@@ -167,7 +176,7 @@ class Stage:
                 again = await self._loop.look(key, self.world.time)
                 self._following.refresh()
                 if again is not None:
-                    self._looks.put(key, self.world.time + max(again, 1.0))
+                    self._looks.put(key, self.world.time + max(again, self._patience))
 
     def _next(self) -> float | None:
         times = (self._looks.next_time, self.world.due.next_time)

@@ -42,8 +42,8 @@ def town(
     days: float = 7.0,
     step: float = 300.0,
     seed: int = 0,
-    node_cpu: float = 16.0,
-    node_memory: float = 64 * GIB,
+    node_cpu: float = 8.0,
+    node_memory: float = 32 * GIB,
 ) -> Scene:
     """A cluster with so many workloads; the same for the same seed."""
     drawn: list[tuple[str, Workload]] = []
@@ -76,8 +76,8 @@ def settled(
     serves: Sequence[bool] | None = None,
     replicas: int | None = None,
     seed: int = 0,
-    node_cpu: float = 16.0,
-    node_memory: float = 64 * GIB,
+    node_cpu: float = 8.0,
+    node_memory: float = 32 * GIB,
 ) -> Scene:
     """A cluster whose workloads want this, one a series; each has `replicas`, or some number that fits its kind."""
     chance = np.random.default_rng([seed, 20])
@@ -96,6 +96,8 @@ def settled(
                 service=_service(demand.cpu[:, series]) if service else None,
             )
         )
+    # The largest were there first, or they would never have found a place.
+    found.sort(key=lambda each: -(each.containers[0].resources.cpu_request or 0))
     sizes = np.array(
         [
             (each.containers[0].resources.cpu_request, each.containers[0].resources.memory_request)
@@ -133,7 +135,9 @@ def _guess(
 
 
 def _round(amount: float, steps: Sequence[int], *, most: float) -> int:
-    return next((step for step in steps if step >= min(amount, most)), steps[-1])
+    """The next round number, if that is no more than the most."""
+    possible = [step for step in steps if step <= most] or steps[:1]
+    return next((step for step in possible if step >= amount), possible[-1])
 
 
 def _service(cpu: Floats) -> Service:

@@ -166,12 +166,19 @@ class World:
     def _look_at(self, pod: SimulatedPod, now: float) -> None:
         if pod.resize is not None and pod.decides <= now:
             kubelet.decide(self, pod, now)
-        resumes = max((float(self.rows.containers.resumes[row]) for row in pod.rows), default=-np.inf)
-        ready = pod.node != NOWHERE and max(resumes, pod.started + pod.workload.spec.starts_in) <= now
-        if ready != pod.ready:
-            pod.ready = ready
+        if pod.node == NOWHERE:
+            return
+        resumes = max(float(self.rows.containers.resumes[row]) for row in pod.rows)
+        ready_at = max(resumes, pod.started + pod.workload.spec.starts_in)
+        if pod.ready != (ready_at <= now):
+            pod.ready = not pod.ready
             self.note(pod)
             self.look_at(pod.workload)
+        # A pod has one time at which it is due: what is later is put down again.
+        if ready_at > now:
+            self.due.put(pod.uid, ready_at)
+        if pod.resize is not None and pod.decides > now:
+            self.due.put(pod.uid, pod.decides)
 
     def _note_kills(self) -> None:
         containers = self.rows.containers
@@ -251,6 +258,11 @@ class World:
         workload.replicas = replicas
         workload.generation += 1
         self.look_at(workload)
+
+    def retry(self) -> None:
+        """There may be room for pods that wait."""
+        self._room_changed = True
+        self.settle(self.time)
 
     def look_at(self, workload: SimulatedWorkload) -> None:
         """Something about it or its pods has changed: its controller is to look, and load goes where it can."""

@@ -1,0 +1,108 @@
+"""One policy against another on the same simulated cluster, and `trimtab simulate`."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.scenes import GIB, STEP, flat, scene, sized, workload
+from trimtab.cli import run
+from trimtab.errors import TrimtabError
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.lab.simulator.autoscaler import Autoscaler
+from trimtab.lab.simulator.contest import policies_of
+from trimtab.lab.simulator.town import settled, town
+from trimtab.lab.simulator.world import World
+from trimtab.usage.trace import Trace
+
+SHORT = ("--days", "0.25", "--warm-up", "0.1", "--workloads", "4", "--seed", "3")
+
+
+def test_a_town_is_the_same_for_the_same_seed_and_everyone_has_a_place() -> None:
+    one, same, other = (town(workloads=20, days=1, seed=seed) for seed in (3, 3, 4))
+    assert one.workloads == same.workloads != other.workloads
+    assert np.array_equal(one.demand.cpu, same.demand.cpu)
+    assert len(one.workloads) == 20
+    assert {spec.namespace for spec in one.workloads} == {"shop", "platform", "data"}
+    assert not World(one).pending
+
+
+def test_a_recording_becomes_a_cluster_with_a_workload_a_series() -> None:
+    steps = np.linspace(0.1, 0.5, 24)[:, None]
+    demand = Trace(("Web App/1", "db"), 0.0, STEP, np.hstack([steps, steps]), np.full((24, 2), 1e8))
+    found = settled(demand, replicas=2)
+    assert {(spec.name, spec.replicas) for spec in found.workloads} == {("web-app-1", 2), ("db-1", 2)}
+
+
+def test_nodes_go_when_half_of_them_is_not_asked_for_and_come_back_when_pods_wait() -> None:
+    web = WorkloadKey("Deployment", "default", "web")
+    world = World(scene([workload("web", sized(1800, GIB), replicas=8)], flat((0.1, GIB / 2)), nodes=4))
+    autoscaler = Autoscaler(world)
+
+    def pass_by(steps: int) -> int:
+        for _ in range(steps):
+            world.step(STEP)
+            autoscaler.look()
+        return int(world.ground.open.sum())
+
+    assert pass_by(6) == 4
+    world.scale(web, 3)
+    assert pass_by(12) == 2
+    assert len(world.pods) == 3
+    assert not world.pending
+    assert Counter(each.reason for each in world.happenings)["Drained"] >= 1
+    world.scale(web, 7)
+    assert pass_by(3) == 4
+    assert not world.pending
+
+
+def test_simulate_tells_of_each_policy_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "none", "percentile", *SHORT, "--output", "json"]) == 0
+    none, percentile = json.loads(capsys.readouterr().out)
+    assert (none["policy"], percentile["policy"]) == ("none", "percentile")
+    assert none["changes_day"] == 0
+    assert none["nodes"] > 0
+    assert 0 < none["cpu_slack"] < 1
+
+
+def test_simulate_tells_it_as_a_table_and_as_a_page_with_plots(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["simulate", "none", *SHORT]) == 0
+    assert "SLACK" in capsys.readouterr().out
+    policy = tmp_path / "mine.yaml"
+    policy.write_text("kind: OptimizationPolicy\nspec: {mode: Recommend}\n")
+    assert run(["simulate", str(policy), *SHORT, "--output", "html"]) == 0
+    page = capsys.readouterr().out
+    assert page.count("<svg") == 6
+    assert "mine.yaml" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nobody"], "strategy 'nobody' is not known"),
+        (["gone.yaml"], "gone.yaml: cannot be read"),
+        (["none", "--days", "1", "--warm-up", "2"], "--days 1: must be more than --warm-up, 2"),
+        (["none", "--workloads", "0"], "--workloads 0: must be at least 1"),
+    ],
+)
+def test_simulate_refuses_in_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *arguments]) == 2
+    refusal = capsys.readouterr().err
+    assert says in refusal
+    assert refusal.count("\n") == 1
+
+
+def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
+    assert policies_of("none") == {}
+    (spec,) = policies_of("vpa").values()
+    assert spec.strategy.name == "vpa"
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("spec: [")
+    with pytest.raises(TrimtabError, match=r"broken\.yaml: is no YAML"):
+        policies_of(str(broken))
