@@ -84,7 +84,7 @@ class Looking:
         rate = RateLimit(per_second=100, burst=200)
         async with (
             Client(connection, rate=rate, retry=RetryRule(attempts=2), timeout=30) as client,
-            _plainly_refused(connection),
+            plainly_refused(connection),
             open_source(client, name=self.source, settings=settings) as found,
         ):
             with shown_progress(connection.context) as told:
@@ -121,7 +121,7 @@ class Looking:
 
 
 @asynccontextmanager
-async def _plainly_refused(connection: Connection) -> AsyncIterator[None]:
+async def plainly_refused(connection: Connection) -> AsyncIterator[None]:
     """The two refusals that everybody meets, with what to do about them."""
     try:
         yield

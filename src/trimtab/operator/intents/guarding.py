@@ -78,6 +78,8 @@ def _freeze(workload: Workload, config: OperatorConfig) -> str:  # noqa: PLR0911
         return marks.why
     if marks.change is not None:
         return "a change of size is under way"
+    if workload.replicas == 0:
+        return "it is scaled to zero, as autoscalers are told by that to leave it alone"
     if workload.paused:
         return "it is paused"
     return "a rollout is under way" if workload.rolling else ""

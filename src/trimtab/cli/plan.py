@@ -1,0 +1,154 @@
+"""`trimtab plan`: what would be done for an intent, why, and what else was looked at; nothing is done."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import yaml
+from cyclopts import Parameter
+
+from trimtab.api import Intent, KPIProfile
+from trimtab.cli.looking import drawn, plainly_refused, write
+from trimtab.cli.planned import document, renderables
+from trimtab.errors import TrimtabError
+from trimtab.intents.kpi.measure import measure
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.state import State
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.kube.kpiprofiles import profile_key
+from trimtab.operator.config import LogFormat, Logs, OperatorConfig
+from trimtab.operator.intents.preview import Preview, preview, previewed
+from trimtab.operator.layers import configuration
+from trimtab.operator.logs import configure
+
+
+def plan(
+    intent: str | None = None,
+    /,
+    *,
+    file: Annotated[Path | None, Parameter(name=["--file", "-f"])] = None,
+    state: Path | None = None,
+    config: Path | None = None,
+    prometheus: str | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
+    output_file: Path | None = None,
+) -> None:
+    """Show what would be done for an intent, the alternatives and what each should bring, without doing it.
+
+    What would the operator do for the Intent web of the namespace shop?
+
+        trimtab plan shop/web
+
+    And without a cluster, for a state that you write down:
+
+        trimtab plan -f examples/intent.yaml --state examples/state.json
+
+    Parameters
+    ----------
+    intent
+        The intent as NAMESPACE/NAME.
+    file
+        A manifest with an Intent, and the KPIProfiles that it is measured by; needs --state.
+    state
+        A file with the state to plan from, as JSON: objectives, replicas, sizes, load, cpu_used.
+    config
+        The operator's configuration file: its planner, actuators and guardrails.
+    prometheus
+        The address of the Prometheus to ask instead of the configuration's.
+    context
+        The kubeconfig context to use instead of the current one.
+    kubeconfig
+        The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
+    output
+        A table for people, json for programs.
+    output_file
+        Write to this file instead; it is written whole or not at all.
+    """
+    if (intent is None) == (file is None):
+        raise TrimtabError("name an intent as NAMESPACE/NAME, or give one by --file and --state")
+    if (file is None) != (state is None):
+        raise TrimtabError("--file and --state go together: what is wanted, and what is")
+    text = config.read_text() if config else ""
+    flags = [f"metricsSource.settings.url={prometheus}"] if prometheus else []
+    told = configuration(text=text, origin=str(config or ""), environment={}, flags=flags)
+    if file and state:
+        found = _offline(file, state, told)
+    else:
+        assert intent is not None
+        found = asyncio.run(_online(intent, told, context=context, kubeconfig=kubeconfig))
+    if output == "json":
+        rendered = json.dumps(document(found), indent=2) + "\n"
+    else:
+        rendered = drawn(lambda width: renderables(found, width=width), to_file=output_file is not None)
+    write(rendered, output_file)
+
+
+async def _online(
+    intent: str, told: OperatorConfig, *, context: str | None, kubeconfig: str | None
+) -> Preview:
+    namespace, slash, name = intent.partition("/")
+    if not slash or not namespace or not name or "/" in name:
+        raise TrimtabError(f"{intent}: write it as NAMESPACE/NAME, like shop/web")
+    configure(
+        Logs(format=LogFormat.CONSOLE, level="error")
+    )  # that a watch broke and came back is nobody's news here
+    connection = load_connection(kubeconfig=kubeconfig, context=context)
+    async with Client(connection) as client, plainly_refused(connection):
+        return await preview(client, told, (namespace, name), now=time.time())
+
+
+def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
+    found, profiles = _manifests(file)
+    namespace = found.metadata.namespace or "default"
+    objectives = []
+    for each in found.spec.objectives:
+        profile = profiles.get(profile_key(each.measured_by, namespace)[1])
+        if profile is None:
+            raise TrimtabError(f"{file}: there is no KPIProfile {each.measured_by}; put it beside the Intent")
+        how = measure(profile.spec, told.intents.queries)
+        objectives.append(
+            Objective(
+                name=each.name,
+                value=each.value,
+                kind=how.type,
+                less_is_better=how.less_is_better,
+                tolerance=each.tolerance,
+                measured_by=each.measured_by,
+            )
+        )
+    goal = Goal(
+        intent=f"{namespace}/{found.metadata.name}",
+        objectives=tuple(objectives),
+        priority=found.spec.priority,
+    )
+    return previewed(
+        _state(state), goal, settings=told.intents, limits=Limits(), now=time.time(), clock=time.perf_counter
+    )
+
+
+def _manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
+    try:
+        manifests = [each for each in yaml.safe_load_all(file.read_text()) if each]
+    except (OSError, yaml.YAMLError) as error:
+        raise TrimtabError(f"{file}: {error}") from None
+    intents = [Intent.read(each, origin=str(file)) for each in manifests if each.get("kind") == "Intent"]
+    if len(intents) != 1:
+        raise TrimtabError(f"{file}: must have one Intent, and has {len(intents)}")
+    profiles = [
+        KPIProfile.read(each, origin=str(file)) for each in manifests if each.get("kind") == "KPIProfile"
+    ]
+    return intents[0], {each.metadata.name or "": each for each in profiles}
+
+
+def _state(file: Path) -> State:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=State)
+    except (OSError, msgspec.DecodeError) as error:
+        raise TrimtabError(f"{file}: {error}") from None

@@ -1,0 +1,148 @@
+"""What the operator would plan for one intent now, with all that it would look at, and nothing done.
+
+The same parts as the loop's, asked once. Room is not shared out among intents: the preview is of an intent alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from trimtab.errors import TrimtabError
+from trimtab.intents.actuator import actuator
+from trimtab.intents.effects.learning import complete, recalled
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal
+from trimtab.intents.plan import Plan
+from trimtab.intents.planner import PLANNERS, Budget, planner
+from trimtab.intents.state import State
+from trimtab.kube.client import Client
+from trimtab.kube.features import resizes_in_place
+from trimtab.kube.following import Following
+from trimtab.kube.intents import IntentKey
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.intents.endpoints import Endpoints
+from trimtab.operator.intents.guarding import Others, limits_of
+from trimtab.operator.intents.observing import Observation, Observer
+from trimtab.operator.intents.planning import BUILT_IN
+from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.room import room_of
+from trimtab.operator.intents.settings import IntentSettings
+from trimtab.store import Store
+from trimtab.usage.prometheus.source import Prometheus
+from trimtab.usage.source import source
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A plan, and what it was made of."""
+
+    goal: Goal
+    state: State
+    limits: Limits
+    plan: Plan
+    took: float
+    """Seconds."""
+    unknown: tuple[str, ...] = ()
+    """Why objectives are unknown."""
+    remarks: tuple[str, ...] = ()
+
+
+def previewed(
+    state: State,
+    goal: Goal,
+    *,
+    settings: IntentSettings,
+    limits: Limits,
+    effects: Effects | None = None,
+    now: float,
+    clock: Callable[[], float],
+    remarks: tuple[str, ...] = (),
+    unknown: tuple[str, ...] = (),
+) -> Preview:
+    """The plan for a state and a goal, by the planner and the actuators of these settings that are built in."""
+    name = settings.planner_of(goal.namespace)
+    chosen = planner(name if name in PLANNERS.names() else BUILT_IN)
+    started = clock()
+    plan = chosen.plan(
+        state,
+        goal,
+        actuators=[actuator(name, **given) for name, given in settings.actuators.items()],
+        effects=complete(effects or Effects(), goal, state),
+        limits=limits,
+        now=now,
+        budget=Budget(states=settings.states),
+    )
+    return Preview(goal, state, limits, plan, clock() - started, unknown, remarks)
+
+
+async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now: float) -> Preview:
+    """Of an intent of a cluster, by what Prometheus and the store know now."""
+    async with AsyncExitStack() as stack:
+        following = Following(client)
+        catalog = Catalog(following, home=config.namespace, look_again=lambda _: None)
+        roll = Roll(following)
+        running = asyncio.create_task(catalog.run())
+        stack.callback(running.cancel)
+        await catalog.ready(timeout=PATIENCE)
+        intent = roll.intent(key)
+        if intent is None or intent.spec is None:
+            why = intent.problem if intent else "there is no such Intent"
+            raise TrimtabError(f"{'/'.join(key)}: {why}")
+        usage = await stack.enter_async_context(
+            source(config.metrics_source.provider, client=client, **config.metrics_source.settings)
+        )
+        settings = config.intents
+        endpoints = await stack.enter_async_context(
+            Endpoints(
+                usage if isinstance(usage, Prometheus) else None,
+                stale=settings.stale.seconds,
+                patience=settings.timeout.seconds,
+            )
+        )
+        observer = Observer(catalog, roll, endpoints, settings=lambda: settings)
+        (observation,) = await observer.look([intent], now=now)
+        if observation.state is None or observation.workload is None:
+            raise TrimtabError(f"{'/'.join(key)}: {observation.trouble}")
+        workload = observation.workload
+        others = Others(
+            workload,
+            hpas=[hpa.name for hpa in catalog.hpas_of(workload)],
+            vpa="",
+            resizes_in_place=await resizes_in_place(client),
+        )
+        own = limits_of(observation, config=config, others=others, rests_until=0.0)
+        room = room_of(
+            nodes=catalog.nodes,
+            pods=catalog.pods,
+            quotas=catalog.quotas,
+            targets={intent.namespace: [observation.state]},
+            settings=settings,
+        )
+        return previewed(
+            observation.state,
+            observation.goal,
+            settings=settings,
+            limits=room.narrowed(own, observation.state, intent.namespace),
+            effects=await _remembered(config, observation, stack),
+            now=now,
+            clock=time.perf_counter,
+            remarks=tuple(others.said()),
+            unknown=tuple(f"{name}: {each.why}" for name, each in observation.readings.items() if each.why),
+        )
+
+
+async def _remembered(config: OperatorConfig, observation: Observation, stack: AsyncExitStack) -> Effects:
+    """What the store knows, where it is one that can be reached from here: a database, not the operator's own file."""
+    if "://" not in config.store.url:
+        return Effects()
+    store = await stack.enter_async_context(Store.open(config.store.url))
+    kept = await store.effects.find(name=observation.goal.intent)
+    return recalled(observation.goal, kept)[0]

@@ -1,0 +1,118 @@
+"""`trimtab plan`: what would be done for an intent, on a terminal and as data, without a cluster and with one."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness import UnavailableError
+from harness.cluster import Cluster
+from harness.prometheus import Recorded
+from trimtab.cli import run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+AVAILABILITY = {
+    "apiVersion": "trimtab.io/v1alpha1",
+    "kind": "KPIProfile",
+    "metadata": {"name": "availability"},
+    "spec": {"type": "availability"},
+}
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    file = tmp_path / "intent.yaml"
+    parts = [(EXAMPLES / name).read_text() for name in ("intent.yaml", "kpiprofile.yaml")]
+    file.write_text("\n---\n".join([*parts, yaml.safe_dump(AVAILABILITY)]))
+    return file
+
+
+def test_it_shows_the_plan_why_it_and_the_alternatives(
+    manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["plan", "-f", str(manifest), "--state", str(EXAMPLES / "state.json")]) == 0
+    out = capsys.readouterr().out
+    for words in ("to meet what is missed", "p99-latency is 25, wanted 20", "Alternatives", "looked at"):
+        assert words in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_programs_get_the_whole_search(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "-f", str(manifest), "--state", str(EXAMPLES / "state.json"), "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["plan"]["purpose"] == "Reach"
+    assert {each["verdict"] for each in found["plan"]["outcomes"]} == {"Met"}
+    assert found["plan"]["alternatives"]
+
+
+def test_what_is_unknown_is_left_alone(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = json.loads((EXAMPLES / "state.json").read_text())
+    state["objectives"]["p99-latency"] = None
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    assert run(["plan", "-f", str(manifest), "--state", str(tmp_path / "state.json")]) == 0
+    assert "unknown: p99-latency" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "NAMESPACE/NAME"),
+        (["web"], "NAMESPACE/NAME, like shop/web"),
+        (["-f", "x.yaml"], "--file and --state go together"),
+        (["-f", "x.yaml", "--state", "x.json"], "x.yaml"),
+        (["-f", str(EXAMPLES / "intent.yaml"), "--state", str(EXAMPLES / "state.json")], "no KPIProfile"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
+
+
+def test_of_a_cluster_it_shows_what_the_operator_would_do(
+    cluster: Cluster, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", str(EXAMPLES.parent / "deploy" / "crds"))
+    cluster.kubectl(
+        "wait", "--for=condition=Established", "crd/intents.trimtab.io", "crd/kpiprofiles.trimtab.io"
+    )
+    container = {"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+    labels = {"app": "web"}
+    spec = {
+        "replicas": 0,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+    }
+    cluster.call(
+        "POST",
+        f"/apis/apps/v1/namespaces/{namespace}/deployments",
+        {"metadata": {"name": "web"}, "spec": spec},
+    )
+    ours = f"/apis/trimtab.io/v1alpha1/namespaces/{namespace}"
+    objective = {"name": "availability", "value": 0.9, "measuredBy": "availability"}
+    intent = {"targetRef": {"name": "web"}, "objectives": [objective]}
+    for plural, kind, name, said in (
+        ("kpiprofiles", "KPIProfile", "availability", {"type": "availability"}),
+        ("intents", "Intent", "web", intent),
+    ):
+        body = {"apiVersion": "trimtab.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": said}
+        cluster.call("POST", f"{ours}/{plural}", body)
+    try:
+        prometheus = Recorded(tmp_path, "")
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with prometheus:
+        cluster_options = ["--kubeconfig", str(cluster.kubeconfig), "--prometheus", prometheus.url]
+        assert run(["plan", f"{namespace}/web", *cluster_options, "-o", "json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["state"]["objectives"] == {"availability": 0.0}
+        assert "scaled to zero" in found["plan"]["why"][0]
+        assert run(["plan", f"{namespace}/nobody", *cluster_options]) == 2
+        assert "there is no such Intent" in capsys.readouterr().err
