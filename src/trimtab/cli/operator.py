@@ -8,11 +8,12 @@ from typing import Annotated
 import uvloop
 from cyclopts import Parameter
 
+from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.logs import configure
 from trimtab.operator.memory import keep_small
-from trimtab.operator.process import Operator
+from trimtab.operator.process import Companion, Operator
 
 
 def operator(
@@ -20,6 +21,9 @@ def operator(
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
     dry_run: bool = False,
+    dashboard: str | None = None,
+    dashboard_certificate: Path | None = None,
+    dashboard_key: Path | None = None,
     context: str | None = None,
     kubeconfig: str | None = None,
 ) -> None:
@@ -28,6 +32,10 @@ def operator(
     Beside a cluster, with your kubeconfig, changing nothing:
 
         trimtab operator --dry-run --set metricsSource.provider=metrics-server --set webhook.enabled=false
+
+    With the dashboard beside it:
+
+        trimtab operator --dashboard 127.0.0.1:8090
 
     In a cluster: kubectl apply -k deploy
 
@@ -39,6 +47,13 @@ def operator(
         A setting over the file and the environment, such as pace.cluster.atOnce=3; may be given again.
     dry_run
         Change nothing, whatever policies say; the same as --set dryRun=true.
+    dashboard
+        Serve the dashboard at this address, such as 127.0.0.1:8090. In a pod, and at an address that others can reach,
+        viewers show a Kubernetes token, and RBAC says what they may; the latter needs a certificate too.
+    dashboard_certificate
+        The dashboard's certificate, PEM.
+    dashboard_key
+        Its key, PEM.
     context
         The kubeconfig context to use instead of the current one.
     kubeconfig
@@ -50,5 +65,19 @@ def operator(
     configure(live.current.logs)
     live.subscribe(lambda now: configure(now.logs))
     connection = load_connection(kubeconfig=kubeconfig, context=context)
+    companions = []
+    if dashboard is not None:
+        companions.append(_beside(dashboard, dashboard_certificate, dashboard_key))
     gc.freeze()  # what is there now stays: no need to look through it again and again
-    uvloop.run(Operator(connection, live).run())
+    uvloop.run(Operator(connection, live, companions=companions).run())
+
+
+def _beside(address: str, certificate: Path | None, key: Path | None) -> Companion:
+    # Only here: an operator without a dashboard is the smaller for it.
+    from trimtab.web.beside import dashboard
+    from trimtab.web.serving import Certificate
+
+    if (certificate is None) != (key is None):
+        raise TrimtabError("--dashboard-certificate and --dashboard-key: give both, or neither")
+    files = Certificate(certificate, key) if certificate and key else None
+    return dashboard(address, certificate=files, in_pod="KUBERNETES_SERVICE_HOST" in os.environ)

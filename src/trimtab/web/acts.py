@@ -11,6 +11,7 @@ from starlette.responses import Response
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.web.access import Access, Viewer
 from trimtab.web.board import ActError, Board
+from trimtab.web.forms import said
 from trimtab.web.model import Act
 from trimtab.web.rendering import Rendering
 
@@ -55,12 +56,11 @@ class Acts:
 
     async def _told(self, request: Request, deed: Deed) -> Response:
         try:
-            said = await deed()
+            told = await deed()
         except ActError as error:
             raise HTTPException(409, str(error)) from None
-        return self._rendering.page("told.html", request, said=said)
+        return self._rendering.page("told.html", request, told=told)
 
 
 async def _reason(request: Request) -> str:
-    form = await request.form()
-    return " ".join(str(form.get("why", "")).split())[:LONGEST_REASON]
+    return " ".join((await said(request)).get("why", "").split())[:LONGEST_REASON]

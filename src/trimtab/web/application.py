@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trimtab.web.access import Access, Refused
 from trimtab.web.acts import Acts
 from trimtab.web.board import Board
+from trimtab.web.forms import said
 from trimtab.web.pages import Pages
 from trimtab.web.rendering import Rendering
 from trimtab.web.sessions import Session, Sessions, is_ours
@@ -146,8 +147,8 @@ class _Door:
             return self._rendering.login("")
         if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise HTTPException(403, "this did not come from a page of ours: load the page again")
-        form = await request.form()
-        entered = await self._access.enter(str(form.get("token", "")).strip())
+        form = await said(request)
+        entered = await self._access.enter(form.get("token", "").strip())
         if isinstance(entered, Refused):
             return self._rendering.login(entered.why)
         response = RedirectResponse("/", 303)

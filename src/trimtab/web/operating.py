@@ -106,7 +106,10 @@ class OperatorBoard:
         saved = time.monotonic()
         while True:
             began = time.monotonic()
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # a page that is not up to date must not end the operator beside it
+                log.exception("dashboard.not_looked")
             if time.monotonic() - saved > SAVE_EVERY:
                 saved = time.monotonic()
                 await self._save()

@@ -1,0 +1,53 @@
+"""The dashboard beside an operator, in its process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.client import Client
+from trimtab.operator.desk import Desk
+from trimtab.operator.process import Companion
+from trimtab.web.access import Access, ClusterAccess, OwnMachine
+from trimtab.web.application import LOOPBACK_HOSTS, application
+from trimtab.web.operating import OperatorBoard
+from trimtab.web.serving import Certificate, is_loopback, serving
+
+log = structlog.get_logger(__name__)
+
+
+def dashboard(address: str, *, certificate: Certificate | None = None, in_pod: bool = False) -> Companion:
+    """The dashboard of whoever leads, at this address; what would be unsafe is refused at once.
+
+    On the loopback of somebody's own machine whoever looks is that somebody. The loopback of a pod is anybody's who may
+    forward a port to it, so that viewers are asked for a token there, as at every other address.
+    """
+    here = is_loopback(address)
+    if not here and certificate is None:
+        raise TrimtabError(
+            f"--dashboard {address}: others can reach it, so it needs TLS: give --dashboard-certificate and "
+            "--dashboard-key, or a loopback address to which you forward a port"
+        )
+
+    @asynccontextmanager
+    async def beside(client: Client, desk: Callable[[], Desk | None]) -> AsyncIterator[None]:
+        board = OperatorBoard(desk, name=client.connection.context)
+        access: Access = OwnMachine() if here and not in_pod else ClusterAccess(client)
+        hosts = LOOPBACK_HOSTS if here else ("*",)
+        pages = application(board, access, hosts=hosts, secure=certificate is not None)
+        async with serving(pages, address, certificate=certificate) as url:
+            log.info("dashboard.listening", url=url)
+            looking = asyncio.create_task(board.run())
+            try:
+                yield
+            finally:
+                looking.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await looking
+
+    return beside

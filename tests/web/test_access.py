@@ -1,0 +1,205 @@
+"""Who may look and who may act, by the word of a real API server; on a simulated operator's board."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from harness.cluster import Cluster
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.web.access import ClusterAccess, OwnMachine, Refused, Viewer
+from trimtab.web.application import application
+from trimtab.web.board import Board
+from trimtab.web.serving import serving
+from trimtab.web.snapshot import SnapshotBoard
+from web.scene import scene
+
+SCENE = scene(60)
+ROW = next(row for row in SCENE.workloads if row.kind == "Deployment")
+ACT = f"/workloads/{ROW.namespace}/{ROW.kind}/{ROW.name}/hold"
+
+
+class Willing(SnapshotBoard):
+    """One that would let anybody act, and tells who did."""
+
+    def __init__(self) -> None:
+        super().__init__(SCENE)
+        self.read_only = ""
+        self.acts: list[str] = []
+
+    async def act(self, act: object, key: object, *, who: str, why: str) -> str:
+        self.acts.append(f"{act} {key} {who} {why}")
+        return "done"
+
+
+@pytest.fixture
+def board() -> Willing:
+    return Willing()
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as found:
+        yield found
+
+
+async def csrf(session: aiohttp.ClientSession, url: str) -> str:
+    async with session.get(url) as answer:
+        found = re.search(r'"X-CSRF-Token": "([^"]+)"', (await answer.text()).replace("&#34;", '"'))
+    assert found
+    return found[1]
+
+
+async def test_an_act_needs_the_session_and_its_secret(
+    board: Willing, session: aiohttp.ClientSession
+) -> None:
+    async with serving(application(board, OwnMachine()), "127.0.0.1:0") as url:
+        async with session.post(url + ACT) as answer:
+            assert answer.status == 401
+        secret = await csrf(session, url)
+        for headers in (
+            {},
+            {"X-CSRF-Token": "guessed"},
+            {"X-CSRF-Token": secret, "Sec-Fetch-Site": "cross-site"},
+        ):
+            async with session.post(url + ACT, headers=headers) as answer:
+                assert answer.status == 403
+                assert "load the page again" in await answer.text()
+        assert board.acts == []
+        async with session.post(
+            url + ACT, headers={"X-CSRF-Token": secret}, data={"why": "the sale"}
+        ) as answer:
+            assert answer.status == 200
+        assert board.acts == [f"hold {ROW.key} the local user the sale"]
+
+
+async def test_every_answer_promises_to_keep_to_itself(session: aiohttp.ClientSession) -> None:
+    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+        for path in ("/", "/static/trimtab.js", "/nowhere", "/snapshot.json"):
+            async with session.get(url + path) as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'; script-src 'self'" in policy
+                assert "unsafe" not in policy
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        async with session.get(url) as answer:
+            assert "no-store" in answer.headers["Cache-Control"]
+        async with aiohttp.ClientSession() as newcomer, newcomer.get(url) as answer:
+            cookie = answer.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie
+            assert "SameSite=strict" in cookie
+
+
+async def test_a_name_that_points_here_is_not_ours(session: aiohttp.ClientSession) -> None:
+    async with (
+        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url,
+        session.get(url, headers={"Host": "evil.example"}) as answer,
+    ):
+        assert answer.status == 400
+
+
+async def test_a_snapshot_lets_nobody_act(session: aiohttp.ClientSession) -> None:
+    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+        secret = await csrf(session, url)
+        async with session.post(url + ACT, headers={"X-CSRF-Token": secret}) as answer:
+            assert answer.status == 403
+            assert "nothing can be changed" in await answer.text()
+
+
+async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSession) -> None:
+    async with (
+        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url,
+        session.get(f"{url}/workloads/shop/Deployment/gone") as answer,
+    ):
+        assert answer.status == 404
+        assert await answer.text() == "Deployment shop/gone: there is no such workload, or it is gone"
+
+
+# By a real API server
+
+
+@pytest.fixture
+async def admin(cluster: Cluster) -> AsyncIterator[Client]:
+    async with Client(load_connection(kubeconfig=cluster.kubeconfig)) as client:
+        yield client
+
+
+def account(cluster: Cluster, namespace: str, name: str, *roles: str) -> str:
+    """A service account with cluster roles, and a token of its own."""
+    cluster.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+    for role in roles:
+        cluster.call(
+            "POST",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {
+                "metadata": {"name": f"{namespace}-{name}-{role}"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            },
+        )
+    asked = {"spec": {"expirationSeconds": 3600}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    token: str = cluster.call("POST", path, asked)["status"]["token"]
+    return token
+
+
+@pytest.fixture(scope="module")
+def roles(cluster: Cluster) -> None:
+    rules = {
+        "dashboard-look": [
+            {"apiGroups": ["trimtab.io"], "resources": ["optimizationpolicies"], "verbs": ["get"]}
+        ],
+        "dashboard-act": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]}],
+    }
+    for name, said in rules.items():
+        body = {"metadata": {"name": name}, "rules": said}
+        cluster.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", body)
+
+
+async def test_rbac_says_who_may_look_and_who_may_act(
+    cluster: Cluster, namespace: str, roles: None, admin: Client, board: Willing
+) -> None:
+    nobody = account(cluster, namespace, "nobody")
+    viewer = account(cluster, namespace, "viewer", "dashboard-look")
+    actor = account(cluster, namespace, "actor", "dashboard-look", "dashboard-act")
+    access = ClusterAccess(admin)
+    unknown, stranger = await access.enter("made.up.token"), await access.enter(nobody)
+    assert isinstance(unknown, Refused)
+    assert "does not know this token" in unknown.why
+    assert isinstance(stranger, Refused)
+    assert "may not get optimizationpolicies" in stranger.why
+    for token, may in ((viewer, False), (actor, True)):
+        entered = await access.enter(token)
+        assert isinstance(entered, Viewer)
+        assert await access.may_act(entered, ROW.key) is may
+        await _try(board, access, token, may=may)
+    assert [act.split()[-1] for act in board.acts] == [f"system:serviceaccount:{namespace}:actor"]
+
+
+async def _try(board: Board, access: ClusterAccess, token: str, *, may: bool) -> None:
+    async with (
+        serving(application(board, access), "127.0.0.1:0") as url,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+    ):
+        async with session.get(url) as answer:
+            assert answer.url.path == "/login"
+        async with session.post(f"{url}/login", data={"token": "nonsense"}) as answer:
+            assert answer.status == 403
+        async with session.post(f"{url}/login", data={"token": token}) as answer:
+            assert answer.url.path == "/"
+        headers = {"X-CSRF-Token": await csrf(session, url)}
+        async with session.post(url + ACT, headers=headers) as answer:
+            assert answer.status == (200 if may else 403)
+            assert may or "looking is all that RBAC grants" in await answer.text()
+
+
+async def test_a_server_that_does_not_answer_lets_nobody_in(cluster: Cluster, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    away.write_text(cluster.kubeconfig.read_text().replace(str(cluster.server.rpartition(":")[2]), "1"))
+    async with Client(load_connection(kubeconfig=away)) as client:
+        found = await ClusterAccess(client).enter("token")
+    assert isinstance(found, Refused)
