@@ -92,10 +92,19 @@ def settle(claim: Claim, *, room: Room, make: MakePlan, now: float) -> Ruling:
                 break
     if plan.deeds:
         room.take(claim.state, plan.deeds[-1].after, namespace)
-    if plan.purpose is Purpose.REACH or not missed(claim) or limits == claim.limits:
+    if plan.purpose is Purpose.REACH or not missed(claim) or not _lacks_room(claim, plan, make):
         return Ruling(plan, None)
     since = claim.waiting_since if claim.waiting_since is not None else now
     return Ruling(replace(plan, why=(*plan.why, "it waits for room on its nodes or in its quota")), since)
+
+
+def _lacks_room(claim: Claim, plan: Plan, make: MakePlan) -> bool:
+    """Whether it would take more if there were more: what is out of reach anyhow is not worth waiting for."""
+    wish = make(claim, claim.limits)
+    if not wish.deeds:
+        return False
+    had = taken(claim.state, plan.deeds[-1].after)[0] if plan.deeds else 0.0
+    return taken(claim.state, wish.deeds[-1].after)[0] > had
 
 
 def give_way(
