@@ -7,6 +7,7 @@ tasks then fall back to the root class by themselves.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Surface:
         if path is None or file is None:
             return None
         try:
-            value: Value = file.decode(path.read_text())
+            value: Value = file.decode(_read(path))
         except OSError as error:
             if error.errno in _VANISHED:
                 return None
@@ -66,8 +67,7 @@ class Surface:
             value = self._whole(spot, value)
         try:
             for line in spot.knob.encode(value, self.version):
-                with path.open("r+") as file:  # never made: what is not there is gone
-                    file.write(f"{line}\n")
+                _write(path, line)
         except OSError as error:
             if error.errno in _VANISHED:
                 raise Vanished(str(spot)) from None
@@ -95,8 +95,8 @@ class Surface:
         """Put processes into a class; one that ended meanwhile needs none."""
         tasks = self.resctrl / name / "tasks"
         for process in sorted(processes - frozenset(map(int, tasks.read_text().split()))):
-            with suppress(ProcessLookupError), tasks.open("r+") as file:
-                file.write(f"{process}\n")
+            with suppress(ProcessLookupError):
+                _write(tasks, str(process))
 
     def _is_class(self, spot: Spot) -> bool:
         file = spot.knob.file(self.version)
@@ -107,3 +107,21 @@ class Surface:
         now = self.read(spot)
         gone = now.keys() - value.keys() if isinstance(now, Mapping) and not self._is_class(spot) else ()
         return {**dict.fromkeys(gone, UNLIMITED), **value}
+
+
+def _read(path: Path) -> str:
+    """Without buffers: these files are small, and many are read a second."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(handle, 1 << 16).decode()
+    finally:
+        os.close(handle)
+
+
+def _write(path: Path, line: str) -> None:
+    """In one piece, as the kernel wants it. A file is never made: what is not there is gone."""
+    handle = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    try:
+        os.write(handle, f"{line}\n".encode())
+    finally:
+        os.close(handle)

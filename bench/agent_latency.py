@@ -1,0 +1,241 @@
+"""How long a latency-sensitive pod takes to answer beside a best-effort burner, with and without the agent.
+
+    make bench BENCH=agent_latency                     three turns of each, 15 s a turn
+    .venv/bin/python bench/agent_latency.py --picture docs/pictures/agent_latency.png
+
+On the real node a service is asked something every 20 ms by each of two threads and needs 4 ms of CPU to answer; it asks
+for half a core, as a pod of class Burstable does. Beside it a pod of class BestEffort spins on as many threads as there
+are CPUs, and one more. Three conditions take turns, so that whatever else the machine does falls on all of them: the
+service alone, with the burner, and with the burner and `trimtab agent` under a policy that squeezes best-effort pods by
+quota. Then another latency-sensitive pod wants all CPU for a while: what the burner has before, meanwhile and after is
+read from the cgroups.
+"""
+
+import os
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from harness import build, node, probe
+from harness.agent import AgentProcess
+from harness.busyboxes import size, template
+from harness.cluster import Cluster
+from harness.process import wait_for
+from trimtab.node.arbiter import Spot
+from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
+from trimtab.node.cgroups.knobs import CPU_QUOTA, CPU_USAGE
+from trimtab.node.executor import Surface
+
+CONDITIONS = ("alone", "burner", "burner and agent")
+PERCENTILES = (50, 90, 99, 99.9, 100)
+SETTLE = 8.0
+"""Seconds until a condition is in full effect: a quota rises by a tenth of the node a second."""
+ON_DEMAND = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
+CRDS = Path(__file__).parents[1] / "deploy" / "crds"
+
+console = Console(stderr=True)
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass
+class Moment:
+    """What the tiers had at one moment, in cores."""
+
+    at: float
+    best_effort: float
+    latency_sensitive: float
+    allowed: float
+
+
+@dataclass
+class Readings:
+    """All that was measured."""
+
+    windows: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    burnt: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    step: list[Moment] = field(default_factory=list)
+    wanted: tuple[float, float] = (0.0, 0.0)
+
+
+class Bench:
+    """The pods and cgroups of one run."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self._cluster = cluster
+        self._agent = AgentProcess(cluster, folder, node=node.NAME)
+        self._surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
+        layout = Layout.detect(self._surface.hierarchy)
+        self._best_effort = layout.tier(QosClass.BEST_EFFORT)
+        self._burstable = layout.tier(QosClass.BURSTABLE)
+        self.readings = Readings()
+
+    def prepare(self) -> None:
+        cluster = self._cluster
+        cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+        kind = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
+        wait_for(lambda: cluster.has(kind), what="the CRDs")
+        suppress = {"enable": True, "policy": "cfsQuota", "thresholdPercent": 65}
+        names = {"apiVersion": "trimtab.io/v1alpha1", "kind": "NodeQoSPolicy", "metadata": {"name": "bench"}}
+        cluster.call("POST", kind, {**names, "spec": {"cpuSuppress": suppress}})
+        threads = (os.cpu_count() or 1) + 1
+        self._run(
+            "burner", template(" & ".join([f"({ON_DEMAND})"] * threads) + "; wait", app="burner", size={})
+        )
+        self._run("other", template(f"({ON_DEMAND}) & {ON_DEMAND}", app="other", size=size("500m", "16Mi")))
+        service = template("", app="service", size=size("500m", "16Mi"))
+        service["spec"]["containers"][0] |= {"image": probe.TAG, "args": ["2", "20000", "4000"]}
+        self._run("service", service)
+
+    def turn(self, condition: str, seconds: float) -> None:
+        """One window of one condition."""
+        with self._going("burner", so=condition != "alone"), self._watched(so=condition.endswith("agent")):
+            time.sleep(SETTLE)
+            began, burnt = time.time(), self._cpu(self._best_effort)
+            time.sleep(seconds)
+            ended = time.time()
+            self.readings.windows[condition].append((began, ended))
+            self.readings.burnt[condition].append((self._cpu(self._best_effort) - burnt) / (ended - began))
+
+    def step(self, seconds: float) -> None:
+        """Another pod wants all CPU for a while."""
+        began = time.time()
+        with self._going("burner"), self._watched():
+            self._sample(began, SETTLE + seconds)
+            with self._going("other"):
+                start = time.time() - began
+                self._sample(began, seconds)
+            self.readings.wanted = (start, time.time() - began)
+            self._sample(began, seconds)
+
+    def latencies(self) -> dict[str, Numbers]:
+        """Milliseconds an answer took, by condition."""
+        lines = self._cluster.kubectl("logs", "service").splitlines()
+        asked, took = np.array([line.split() for line in lines if line.count(" ") == 1], float).T
+        return {
+            condition: np.concatenate(
+                [took[(asked >= begin * 1e6) & (asked < end * 1e6)] / 1000 for begin, end in windows]
+            )
+            for condition, windows in self.readings.windows.items()
+        }
+
+    def _run(self, name: str, pod: dict[str, Any]) -> None:
+        pod["metadata"]["name"] = name
+        path = "/api/v1/namespaces/default/pods"
+        self._cluster.call("POST", path, pod)
+        wait_for(
+            lambda: self._cluster.call("GET", f"{path}/{name}")["status"]["phase"] == "Running", what=name
+        )
+
+    @contextmanager
+    def _going(self, pod: str, *, so: bool = True) -> Iterator[None]:
+        if so:
+            self._cluster.kubectl("exec", pod, "--", "touch", "/go")
+        yield
+        if so:
+            self._cluster.kubectl("exec", pod, "--", "rm", "/go")
+
+    @contextmanager
+    def _watched(self, *, so: bool = True) -> Iterator[None]:
+        if so:
+            self._agent.start()
+            self._agent.wait_until(lambda: self._allowed() < float("inf"), timeout=120)
+        yield
+        if so:
+            self._agent.stop()
+            assert self._allowed() == float("inf"), "the agent has left a trace"
+
+    def _sample(self, began: float, seconds: float) -> None:
+        paths = (self._best_effort, self._burstable)
+        deadline = time.time() + seconds
+        last, at = [self._cpu(path) for path in paths], time.time()
+        while time.time() < deadline:
+            time.sleep(0.5)
+            now, used = time.time(), [self._cpu(path) for path in paths]
+            rates = [(new - old) / (now - at) for new, old in zip(used, last, strict=True)]
+            self.readings.step.append(Moment(now - began, rates[0], rates[1], self._allowed()))
+            last, at = used, now
+
+    def _cpu(self, path: str) -> float:
+        """Seconds of CPU that a cgroup has used."""
+        return self._surface.hierarchy.cgroup(path).read(CPU_USAGE) / 1e9
+
+    def _allowed(self) -> float:
+        quota = self._surface.read(Spot(self._best_effort, CPU_QUOTA))
+        assert isinstance(quota, int)
+        return float("inf") if quota == UNLIMITED else quota / 100_000
+
+
+def show(latencies: dict[str, Numbers], readings: Readings) -> None:
+    """The table that docs/node-qos.md has."""
+    table = Table(title="milliseconds until the service has answered; 4 of them it computes")
+    for heading in ("", "answers", *(f"p{each:g}" for each in PERCENTILES), "burner's cores"):
+        table.add_column(heading, justify="right")
+    for condition, took in latencies.items():
+        tail = (f"{value:.1f}" for value in np.percentile(took, PERCENTILES))
+        table.add_row(condition, str(len(took)), *tail, f"{np.mean(readings.burnt[condition]):.2f}")
+    Console().print(table)
+
+
+def draw(latencies: dict[str, Numbers], readings: Readings, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    tail, step = figure.subplots(1, 2)
+    share = np.linspace(0, 99.95, 400)
+    for condition, took in latencies.items():
+        tail.plot(1 / (1 - share / 100), np.percentile(took, share), label=condition)
+    tail.set(xscale="log", yscale="log", xlabel="percentile", ylabel="milliseconds until answered")
+    tail.set_xticks([1 / (1 - each / 100) for each in (50, 90, 99, 99.9)], ["50", "90", "99", "99.9"])
+    tail.set_title("A service beside a best-effort burner")
+    tail.legend()
+    at = [moment.at for moment in readings.step]
+    step.axvspan(*readings.wanted, alpha=0.15, label="another pod wants CPU")
+    step.plot(at, [moment.latency_sensitive for moment in readings.step], label="latency-sensitive pods use")
+    step.plot(at, [moment.best_effort for moment in readings.step], label="best-effort pods use")
+    step.plot(at, [moment.allowed for moment in readings.step], "--", label="best-effort pods may use")
+    step.set(xlabel="seconds", ylabel="cores", ylim=(0, None))
+    step.set_title("Squeezed, and released")
+    step.legend()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn")
+    parser.add_argument("--picture", type=Path)
+    arguments: Namespace = parser.parse_args()
+    node.prepare()
+    build.KUBE.built()
+    with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as scratch:
+        folder = Path(scratch)
+        with Cluster.start(folder / "cluster", node=True) as cluster:
+            assert cluster.node is not None
+            cluster.node.load(probe.image(folder))
+            bench = Bench(cluster, folder)
+            bench.prepare()
+            for number in range(arguments.turns):
+                for condition in CONDITIONS:
+                    console.print(f"turn {number + 1} of {arguments.turns}: {condition}")
+                    bench.turn(condition, arguments.seconds)
+            console.print("a step: another pod wants all CPU")
+            bench.step(arguments.seconds)
+            latencies = bench.latencies()
+    show(latencies, bench.readings)
+    if arguments.picture:
+        draw(latencies, bench.readings, arguments.picture)
+
+
+if __name__ == "__main__":
+    main()
