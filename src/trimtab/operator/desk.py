@@ -9,10 +9,22 @@ from dataclasses import dataclass
 
 from trimtab.kube.objects import Objects
 from trimtab.operator.catalog import Catalog
+from trimtab.operator.intents.lessons import Lessons
+from trimtab.operator.intents.observing import Observer
+from trimtab.operator.intents.roll import Roll
 from trimtab.operator.learning import Learning
 from trimtab.operator.orders import Orders
 from trimtab.operator.statuses import Statuses
 from trimtab.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentDesk:
+    """What intents want, how that is measured, and what they have taught."""
+
+    roll: Roll
+    observer: Observer
+    lessons: Lessons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +39,5 @@ class Desk:
     learning: Learning
     statuses: Statuses
     store: Store
+    intents: IntentDesk | None = None
+    """None where intents are not looked after."""

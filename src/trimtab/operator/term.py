@@ -95,15 +95,6 @@ class Term:
             events=events,
             tally=self._tally,
         )
-        self.desk = Desk(
-            name=name,
-            objects=client,
-            catalog=catalog,
-            orders=orders,
-            learning=self._learning,
-            statuses=self._statuses,
-            store=store,
-        )
         self._vpas = DropIn(client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run)
         self._turns = Turns(
             catalog=catalog,
@@ -154,6 +145,16 @@ class Term:
                 resizes_in_place=lambda: self._resizes,
                 applied_by_vpa=lambda workload: self._vpas.applied_by(workload.key),
             )
+        )
+        self.desk = Desk(
+            name=name,
+            objects=client,
+            catalog=catalog,
+            orders=orders,
+            learning=self._learning,
+            statuses=self._statuses,
+            store=store,
+            intents=self._intents.desk if self._intents else None,
         )
         self._workloads: WorkQueue[WorkloadKey] = WorkQueue(
             "workloads", lambda key: self._loop.look(key, time.time()), workers=WORKERS

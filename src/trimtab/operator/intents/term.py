@@ -15,6 +15,7 @@ from trimtab.intents.plugins.registry import CHECK, Registry
 from trimtab.kube.objects import Objects
 from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
+from trimtab.operator.desk import IntentDesk
 from trimtab.operator.intents.endpoints import Endpoints
 from trimtab.operator.intents.lessons import Lessons
 from trimtab.operator.intents.loop import IntentLoop
@@ -65,10 +66,15 @@ class IntentTerm:
             stale=settings().stale.seconds,
             patience=settings().timeout.seconds,
         )
+        self.desk = IntentDesk(
+            roll=roll,
+            observer=Observer(catalog, roll, self._endpoints, settings=settings),
+            lessons=Lessons(store, settings=settings),
+        )
         self.loop = IntentLoop(
             catalog=catalog,
             roll=roll,
-            observer=Observer(catalog, roll, self._endpoints, settings=settings),
+            observer=self.desk.observer,
             planning=Planning(registry, settings=settings, metrics=metrics),
             performer=Performer(
                 cluster,
@@ -77,7 +83,7 @@ class IntentTerm:
                 resizes_in_place=resizes_in_place,
                 watched=lambda: settings().cool_down.seconds / 2,
             ),
-            lessons=Lessons(store, settings=settings),
+            lessons=self.desk.lessons,
             telling=Telling(client, events, may_write=may_write),
             config=lambda: config.current,
             applied_by_vpa=applied_by_vpa,
