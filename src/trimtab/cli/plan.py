@@ -112,7 +112,7 @@ def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
         profile = profiles.get(profile_key(each.measured_by, namespace)[1])
         if profile is None:
             raise TrimtabError(f"{file}: there is no KPIProfile {each.measured_by}; put it beside the Intent")
-        how = measure(profile.spec, told.intents.queries)
+        how = measure(profile.spec, told.intents.usual_queries)
         objectives.append(
             Objective(
                 name=each.name,

@@ -90,7 +90,7 @@ class IntentLoop:
             await self._recall(intent, now)
         self._lessons.forget_all_but({str(intent) for intent in intents})
         self._telling.forget_all_but({intent.key for intent in intents})
-        await self._telling.profiles(self._roll.profiles, self._config().intents.queries)
+        await self._telling.profiles(self._roll.profiles, self._config().intents.usual_queries)
         for intent in intents:
             if intent.spec is None:
                 await self._telling.invalid(intent, now=now)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trimtab.actuation.sizes import commonest, sizes_of
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.kpi.availability import PodHistory, Uptime, together
@@ -17,20 +16,19 @@ from trimtab.intents.kpi.measure import Measure, measure
 from trimtab.intents.kpi.query import QueryError, Question, question
 from trimtab.intents.kpi.reading import Reading, unknown
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import State
 from trimtab.kube.intents import Intent
 from trimtab.kube.kpiprofiles import profile_key
-from trimtab.kube.pods import Container, Pod, Resources
+from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.intents.endpoints import OWN, Endpoints
 from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.seen import CPU, LOAD, MEMORY, live, main_container, state_of
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.usage.prometheus.promql import equals, span
 
 SHORTEST_WINDOW = 15.0
-LOAD = "load"
-"""The property of a profile that holds a query for the load on the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class Observer:
             )
         if profile.spec is None:
             return Measure(KPIType.CUSTOM, less_is_better=True, problem=profile.problem)
-        return measure(profile.spec, self._settings().queries)
+        return measure(profile.spec, self._settings().usual_queries)
 
     def _questions(self, intent: Intent) -> _Questions:
         assert intent.spec is not None
@@ -161,14 +159,14 @@ class Observer:
             profile = self._roll.profile(profile_key(objective.measured_by, intent.namespace))
             if profile and profile.spec and LOAD in profile.spec.props:
                 found[LOAD] = profile.spec.endpoint or OWN, profile.spec.props[LOAD]
-        if LOAD not in found and (usual := self._settings().queries.get(KPIType.THROUGHPUT)):
+        if LOAD not in found and (usual := self._settings().usual_queries.get(KPIType.THROUGHPUT)):
             found[LOAD] = OWN, usual
         workload = self._catalog.get(intent.target) if intent.target else None
         if workload is not None and (main := main_container(workload.containers)):
             window = span(max(SHORTEST_WINDOW, 4 * self._settings().interval.seconds))
             matchers = f'namespace="$namespace",pod=~"$pods",{equals("container", main)}'
-            found["cpu"] = OWN, f"sum(rate(container_cpu_usage_seconds_total{{{matchers}}}[{window}]))"
-            found["memory"] = (
+            found[CPU] = OWN, f"sum(rate(container_cpu_usage_seconds_total{{{matchers}}}[{window}]))"
+            found[MEMORY] = (
                 OWN,
                 f"max(max_over_time(container_memory_working_set_bytes{{{matchers}}}[1h]))",
             )
@@ -207,7 +205,7 @@ class Observer:
                 found[name] = readings[asked] if isinstance(asked, tuple) else asked
         more = {name: readings[asked].value for name, asked in questions.more.items()}
         main = main_container(workload.containers)
-        state = _state(workload, pods, history, found, more, main=main)
+        state = state_of(workload, pods, history, found, more, main=main)
         return Observation(intent, spec, goal, found, workload, pods, state, main)
 
     def goal(self, intent: Intent, spec: IntentSpec) -> Goal:
@@ -229,67 +227,3 @@ class Observer:
             )
         most = min((each.max_priority for each in settings.guardrails_of(intent.namespace)), default=1.0)
         return Goal(intent=str(intent), objectives=tuple(objectives), priority=min(spec.priority, most))
-
-
-def live(pods: Iterable[Pod]) -> list[Pod]:
-    """Those that are meant to serve."""
-    return [pod for pod in pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
-
-
-def main_container(containers: Sequence[Container]) -> str:
-    """The container that does the work: of those that are no sidecars the one that asks for most CPU."""
-    mains = [each for each in containers if each.role == "main"]
-    return max(mains, key=lambda each: each.resources.cpu_request or 0).name if mains else ""
-
-
-def _state(
-    workload: Workload,
-    pods: Sequence[Pod],
-    history: PodHistory,
-    readings: Mapping[str, Reading],
-    more: Mapping[str, float | None],
-    *,
-    main: str,
-) -> State:
-    sizes = commonest(pods) if pods else sizes_of(workload.containers)
-    past = history.whole
-    return State(
-        objectives={name: reading.value for name, reading in readings.items()},
-        pods=tuple(
-            PodState(
-                name=pod.name,
-                node=pod.node,
-                state="Running" if pod.ready else _why_not(pod),
-                qos=pod.qos,
-                availability=history.availability(pod.uid),
-            )
-            for pod in sorted(pods, key=lambda pod: pod.name)
-        ),
-        replicas=workload.replicas,
-        sizes=tuple(_size(name, resources) for name, resources in sizes.items()),
-        main=list(sizes).index(main) if main in sizes else len(sizes),
-        load=more.get(LOAD),
-        cpu_used=more.get("cpu"),
-        memory_used=more.get("memory"),
-        data={"history": {"up": past.up, "down": past.down}},
-    )
-
-
-def _why_not(pod: Pod) -> str:
-    return next((state.waiting for state in pod.states if state.waiting), "") or "NotReady"
-
-
-def _size(container: str, resources: Resources) -> Size:
-    def cores(amount: int | None) -> float | None:
-        return None if amount is None else amount / 1000
-
-    def size(amount: int | None) -> float | None:
-        return None if amount is None else float(amount)
-
-    return Size(
-        container=container,
-        cpu_request=cores(resources.cpu_request),
-        cpu_limit=cores(resources.cpu_limit),
-        memory_request=size(resources.memory_request),
-        memory_limit=size(resources.memory_limit),
-    )

@@ -143,11 +143,9 @@ class IntentSettings(Model):
     timeout: Annotated[Duration, Within("100ms", "5m")] = Duration.parse("10s")
     """How long a Prometheus may take for an answer."""
 
-    queries: dict[KPIType, Annotated[str, Field(max_length=8192)]] = Field(
-        default_factory=lambda: dict(LINKERD)
-    )
-    """PromQL by the type of a KPIProfile that has no query of its own; Linkerd's for latency and throughput. In it
-    $namespace, $kind and $name stand for the target, and $pods for a pattern of its pods' names."""
+    queries: dict[KPIType, Annotated[str, Field(max_length=8192)]] = Field(default_factory=dict)
+    """PromQL by the type of a KPIProfile that has no query of its own; Linkerd's for latency and throughput when left
+    out. In it $namespace, $kind and $name stand for the target, and $pods for a pattern of its pods' names."""
 
     utilities: dict[KPIType, Annotated[Number, Field(gt=0)]] = Field(default_factory=dict)
     """How much objectives of a type count where not all can be met; 1 when left out."""
@@ -197,6 +195,11 @@ class IntentSettings(Model):
             if name not in PLANNERS.names() and name not in plugins and not self.plugins.address:
                 raise problem(f'"{name}" is not known; there are: {", ".join(PLANNERS.names())}', field=field)
         return self
+
+    @property
+    def usual_queries(self) -> dict[KPIType, str]:
+        """The query for each type that has one."""
+        return {**LINKERD, **self.queries}
 
     def planner_of(self, namespace: str) -> str:
         return self.planners.get(namespace, self.planner)

@@ -1,0 +1,80 @@
+"""A workload and its pods as the planner sees them: one state, from what the cluster and Prometheus tell. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from trimtab.actuation.sizes import commonest, sizes_of
+from trimtab.intents.kpi.availability import PodHistory
+from trimtab.intents.kpi.reading import Reading
+from trimtab.intents.state import PodState, Size, State
+from trimtab.kube.pods import Container, Pod, Resources
+from trimtab.kube.workloads import Workload
+
+LOAD, CPU, MEMORY = "load", "cpu", "memory"
+"""What is known of a workload besides its objectives."""
+
+
+def live(pods: Iterable[Pod]) -> list[Pod]:
+    """Those that are meant to serve."""
+    return [pod for pod in pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
+
+
+def main_container(containers: Sequence[Container]) -> str:
+    """The container that does the work: of those that are no sidecars the one that asks for most CPU."""
+    mains = [each for each in containers if each.role == "main"]
+    return max(mains, key=lambda each: each.resources.cpu_request or 0).name if mains else ""
+
+
+def state_of(
+    workload: Workload,
+    pods: Sequence[Pod],
+    history: PodHistory,
+    readings: Mapping[str, Reading],
+    more: Mapping[str, float | None],
+    *,
+    main: str,
+) -> State:
+    """The state of a workload, given how its objectives fare and what else is known of it."""
+    sizes = commonest(pods) if pods else sizes_of(workload.containers)
+    past = history.whole
+    return State(
+        objectives={name: reading.value for name, reading in readings.items()},
+        pods=tuple(
+            PodState(
+                name=pod.name,
+                node=pod.node,
+                state="Running" if pod.ready else _why_not(pod),
+                qos=pod.qos,
+                availability=history.availability(pod.uid),
+            )
+            for pod in sorted(pods, key=lambda pod: pod.name)
+        ),
+        replicas=workload.replicas,
+        sizes=tuple(_size(name, resources) for name, resources in sizes.items()),
+        main=list(sizes).index(main) if main in sizes else len(sizes),
+        load=more.get(LOAD),
+        cpu_used=more.get(CPU),
+        memory_used=more.get(MEMORY),
+        data={"history": {"up": past.up, "down": past.down}},
+    )
+
+
+def _why_not(pod: Pod) -> str:
+    return next((state.waiting for state in pod.states if state.waiting), "") or "NotReady"
+
+
+def _size(container: str, resources: Resources) -> Size:
+    def cores(amount: int | None) -> float | None:
+        return None if amount is None else amount / 1000
+
+    def size(amount: int | None) -> float | None:
+        return None if amount is None else float(amount)
+
+    return Size(
+        container=container,
+        cpu_request=cores(resources.cpu_request),
+        cpu_limit=cores(resources.cpu_limit),
+        memory_request=size(resources.memory_request),
+        memory_limit=size(resources.memory_limit),
+    )

@@ -1,0 +1,77 @@
+"""What intents have taught: it is kept, learned from, and not missed too much when the store is away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.state import Size, State
+from trimtab.operator.intents.lessons import Lessons
+from trimtab.operator.intents.settings import IntentSettings
+from trimtab.store import Store, UnavailableError
+
+GOAL = Goal(intent="shop/web", objectives=(Objective(name="p99", value=0.1, kind=KPIType.LATENCY),))
+SETTINGS = IntentSettings()
+
+
+def state(cpu: float, latency: float) -> State:
+    size = Size(container="web", cpu_request=cpu, cpu_limit=cpu)
+    return State(objectives={"p99": latency}, replicas=2, sizes=(size,), load=20.0, cpu_used=0.5)
+
+
+class Away:
+    """A store that is away."""
+
+    def __getattr__(self, _: str) -> Any:
+        return self
+
+    async def find(self, **_: Any) -> Any:
+        raise UnavailableError("the store is away")
+
+    async def append(self, _: Any) -> Any:
+        raise UnavailableError("the store is away")
+
+
+async def taught(lessons: Lessons) -> float:
+    """What is expected of twice the CPU, before and after it was seen to help a lot: the ratio."""
+    await lessons.recall(GOAL, now=0.0)
+
+    def expected() -> float:
+        now, then = state(0.5, 0.4), state(1.0, 0.4)
+        (after,) = lessons.effects(GOAL, now).after(now, [then], group="vertical_scaling")
+        return after.objectives["p99"] or 0.0
+
+    before = expected()
+    for number in range(24):
+        cpu, latency = ((0.5, 0.4), (0.75, 0.1), (1.0, 0.02))[number % 3]
+        await lessons.record(GOAL, state(cpu, latency), None, now=100.0 * number)
+    assert await lessons.refit(GOAL, now=10_000.0)
+    return expected() / before
+
+
+async def test_what_was_seen_changes_what_is_expected_and_outlives_the_process(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        assert await taught(Lessons(store, settings=lambda: SETTINGS)) < 0.8
+        assert len(await store.events.find(name=GOAL.intent)) == 24
+        again = Lessons(store, settings=lambda: SETTINGS)
+        await again.recall(GOAL, now=10_000.0)
+        assert (
+            again.effects(GOAL, state(0.5, 0.4)).learned["p99"].data()
+            == (await store.effects.find(name=GOAL.intent))[0].data
+        )
+
+
+async def test_without_a_store_it_is_learned_for_as_long_as_the_process_lives() -> None:
+    lessons = Lessons(Away(), settings=lambda: SETTINGS)  # type: ignore[arg-type]
+    assert await taught(lessons) < 0.8
+    assert "away" in lessons.trouble
+
+
+async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        lessons = Lessons(store, settings=lambda: SETTINGS)
+        for number in range(10):
+            await lessons.record(GOAL, state(0.5, 0.4 + number / 100), None, now=5.0 * number)
+        assert len(await store.events.find(name=GOAL.intent)) == 1

@@ -1,0 +1,129 @@
+"""Who has the say over a workload: an intent, a policy, an autoscaler, a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trimtab.actuation.hold import HOLD
+from trimtab.api.intent import IntentSpec, Objective, TargetRef
+from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
+from trimtab.kube.intents import Intent
+from trimtab.kube.pods import Container, Resources
+from trimtab.kube.resources import DEPLOYMENTS
+from trimtab.kube.workloads import Workload
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.intents.guarding import RESIZING, SCALING, Others, limits_of
+from trimtab.operator.intents.observing import Observation
+from trimtab.operator.intents.roll import Roll
+from trimtab.operator.mandate import Mandates
+
+
+class Nobody:
+    """Follows nothing: what is in the caches, a test has put there."""
+
+    def follow(self, resource: Any, shape: Any, **options: Any) -> Any:
+        from trimtab.kube.cache import Cache
+
+        return Cache(options.get("indexes"))
+
+
+def workload(**changed: Any) -> Workload:
+    said = {
+        "resource": DEPLOYMENTS,
+        "namespace": "shop",
+        "name": "web",
+        "uid": "u",
+        "version": 1,
+        "generation": 1,
+        "created": 0,
+        "deleting": False,
+        "owner": None,
+        "labels": (),
+        "annotations": (),
+        "containers": (Container("web", "main", Resources(100, 100, 1 << 26, 1 << 26)),),
+        "selector": "app=web",
+        "replicas": 1,
+        "updated": 1,
+        "ready": 1,
+        "update": "",
+        "observed": True,
+        "rolling": False,
+        "paused": False,
+        "finished": False,
+        "heaps": (),
+    }
+    return Workload(**{**said, **changed})
+
+
+def intent(name: str, *, priority: float = 0.5, active: bool = True, created: int = 0) -> Intent:
+    spec = IntentSpec(
+        target_ref=TargetRef(name="web"),
+        priority=priority,
+        active=active,
+        objectives=(Objective(name="p99", value=1.0, measured_by="p99"),),
+    )
+    return Intent("shop", name, f"uid-{name}", 1, 1, created, spec, "", b"{}")
+
+
+def owner(*intents: Intent) -> str:
+    roll = Roll(Nobody())  # type: ignore[arg-type]
+    for each in intents:
+        roll.intents.put(each)
+    found = roll.owner(workload().key)
+    return found.name if found else ""
+
+
+def test_the_highest_priority_has_the_say_then_the_oldest() -> None:
+    assert owner(intent("low", priority=0.1), intent("high", priority=0.9)) == "high"
+    assert owner(intent("young", created=5), intent("old", created=3)) == "old"
+
+
+def test_one_that_is_not_active_has_no_say() -> None:
+    assert owner(intent("idle", priority=1.0, active=False), intent("low", priority=0.1)) == "low"
+    assert owner(intent("idle", active=False)) == ""
+
+
+def test_a_policy_yields_to_an_intent_and_says_so() -> None:
+    config = OperatorConfig(default_policy=OptimizationPolicySpec(mode=Mode.AUTO))
+    mandate = Mandates(config).of(workload(), (), namespace=())
+    assert mandate is not None
+    assert mandate.withheld(workload(), config) == ""
+    assert "Intent shop/web has the say" in mandate.withheld(workload(), config, intent="shop/web")
+
+
+@pytest.mark.parametrize(
+    ("who", "forbidden"),
+    [
+        ({"hpas": ["web"], "vpa": "", "resizes_in_place": True}, SCALING),
+        ({"hpas": [], "vpa": "web", "resizes_in_place": True}, RESIZING),
+        ({"hpas": [], "vpa": "", "resizes_in_place": False}, RESIZING),
+        ({"hpas": [], "vpa": "", "resizes_in_place": True}, frozenset()),
+    ],
+)
+def test_what_an_autoscaler_has_is_left_to_it(who: Any, forbidden: frozenset[str]) -> None:
+    others = Others(workload(), **who)
+    assert others.forbidden() == forbidden
+    assert bool(others.said()) is bool(forbidden)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"annotations": ((HOLD, "until the sale is over"),)}, "until the sale is over"),
+        ({"rolling": True}, "rollout"),
+        ({"paused": True}, "paused"),
+        ({"replicas": 0}, "scaled to zero"),
+        ({"namespace": "kube-system"}, "never touched"),
+        ({}, ""),
+    ],
+)
+def test_what_others_are_at_is_left_alone(changed: dict[str, Any], words: str) -> None:
+    found = workload(**changed)
+    observation = Observation.__new__(Observation)
+    object.__setattr__(observation, "workload", found)
+    others = Others(found, hpas=[], vpa="", resizes_in_place=True)
+    limits = limits_of(observation, config=OperatorConfig(), others=others, rests_until=0.0)
+    assert words in limits.freeze
+    assert bool(limits.freeze) is bool(words)
