@@ -30,6 +30,7 @@ from trimtab.node.cgroups import Knob, QosClass
 from trimtab.node.cgroups.knobs import (
     CPU_PERIOD,
     CPU_QUOTA,
+    CPUSET_CPUS,
     CPUSET_EFFECTIVE,
     IO_READ_BPS,
     IO_WEIGHT,
@@ -195,6 +196,15 @@ def test_cpus_fall_at_once_and_rise_one_by_one() -> None:
     strategy, settings = _new("cpusuppress"), CPUSuppress(enable=True)
     values = [_suppressed(strategy, settings, used=each) for each in (2.0, 6.0, 2.0, 2.0, 2.0)]
     assert [len(value) for value in values if isinstance(value, frozenset)] == [4, 2, 3, 4, 4]
+
+
+def test_cpus_that_a_reserved_pod_has_for_itself_are_not_given() -> None:
+    reserved = _pod("lsr", Tier.LSR)
+    samples = {(SYSTEM, Metric.CPU): 0.0, (pod_subject("lsr"), Metric.CPU): 0.0}
+    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppress(enable=True, threshold_percent=100))
+    held = {("kubepods/burstable/podlsr/c", CPUSET_CPUS): frozenset({2, 3})}
+    plan = _new("cpusuppress").plan(_scene(_node(reserved, cpus=4), policy, samples, held=held))
+    assert plan.wishes[0].value == frozenset({0, 1})
 
 
 @given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2, 64)))

@@ -4,7 +4,7 @@
 
 By quota: no less than 2 ms a period; a change under 1 % of the node is none; growth is at most 10 % of the node a
 round. By cpuset: no less than 2 CPUs, growth at most 10 % of the CPUs a round, spread over NUMA nodes with threads of a
-core together. It shrinks at once. Pods that Kubernetes calls BestEffort have a cgroup together; a best-effort pod by
+core together, and none that a reserved pod has for itself. It shrinks at once. Pods that Kubernetes calls BestEffort have a cgroup together; a best-effort pod by
 label that lies elsewhere is held to the same value by itself.
 """
 
@@ -17,7 +17,7 @@ from typing import ClassVar
 from trimtab.api.nodeqospolicy import CPUSuppress, CPUSuppressPolicy
 from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
-from trimtab.node.picture import SYSTEM, Metric, NodeView, Tier, Windows, pod_subject
+from trimtab.node.picture import SYSTEM, Cpu, Metric, NodeView, Tier, Windows, pod_subject
 from trimtab.node.strategies.cpuset import by_turns
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
@@ -104,7 +104,7 @@ class CpuSuppress:
     def _wishes(self, scene: Scene, amount: int) -> tuple[Wish, ...]:
         view, by_cpuset = scene.view, self._policy is CPUSuppressPolicy.CPUSET
         knob = CPUSET_CPUS if by_cpuset else CPU_QUOTA
-        value: Value = frozenset(by_turns(view.cpus)[:amount]) if by_cpuset else amount
+        value: Value = frozenset(by_turns(_shared(scene))[:amount]) if by_cpuset else amount
         elsewhere = [
             pod.cgroup
             for pod in view.of_tier(Tier.BE)
@@ -121,6 +121,20 @@ class CpuSuppress:
             )
             for path in (view.best_effort_cgroup, *elsewhere)
         )
+
+
+def _shared(scene: Scene) -> list[Cpu]:
+    """The CPUs that no reserved pod has for itself; all of them where too few are left."""
+    view = scene.view
+    every = frozenset(cpu.id for cpu in view.cpus)
+    sets = [
+        scene.held_as(frozenset, container.cgroup, CPUSET_CPUS) or every
+        for pod in view.of_tier(Tier.LSR)
+        for container in pod.containers
+    ]
+    reserved = frozenset[int]().union(*(own for own in sets if own < every))
+    left = [cpu for cpu in view.cpus if cpu.id not in reserved]
+    return left if len(left) >= LEAST_CPUS else list(view.cpus)
 
 
 def _period(scene: Scene) -> int:
