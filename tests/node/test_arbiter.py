@@ -235,7 +235,9 @@ def test_the_outcome_is_what_the_kernel_takes(wishes: list[Wish], tree: Tree) ->
 
 def _fresh(spot: Spot) -> Value:
     """What the kernel starts with."""
-    return {CPUSET_CPUS: frozenset(range(6)), CPU_QUOTA: UNLIMITED}.get(spot.knob, 0)
+    if spot.knob == CPUSET_CPUS:
+        return frozenset(range(6))
+    return UNLIMITED if spot.knob == CPU_QUOTA else 0
 
 
 @given(wishes=st.lists(some_wish(), max_size=8))
