@@ -98,7 +98,8 @@ class Stage:
         """What the operator counts of itself."""
         self.usage = SimulatedUsage(self.world, keep=max(past, keep, SAMPLES_KEPT) + self.step)
         self.cluster = SimulatedCluster(self.world)
-        self._following = SimulatedFollowing(self.world)
+        self.following = SimulatedFollowing(self.world)
+        """What the catalog follows; who puts an object of another kind in there has it followed too."""
         self._objects = SimulatedObjects(self.world)
 
     # Watching
@@ -131,9 +132,9 @@ class Stage:
         self._assemble()
         picture = asyncio.create_task(self.catalog.run())
         self._leaving.push_async_callback(_ended, picture)
-        self._following.begin()
+        self.following.begin()
         for policy in self._policies:
-            self._following.put(OPTIMIZATION_POLICIES, policy)
+            self.following.put(OPTIMIZATION_POLICIES, policy)
         await self.catalog.ready()
         return self
 
@@ -159,7 +160,7 @@ class Stage:
         self.usage.take()
         if self._autoscaler:
             self._autoscaler.look()
-        self._following.refresh()
+        self.following.refresh()
         if self.now - self._counted_at >= COUNT_EVERY:
             self._needed, self._counted_at = needed_by(self.world), self.now
         found = moment(self.world, needed=self._needed)
@@ -170,11 +171,11 @@ class Stage:
         """All looks whose time comes before the next step is over, each at its own time."""
         while (at := self._next()) is not None and at < end:
             self.world.settle(max(at, self.world.time))
-            self._following.refresh()
+            self.following.refresh()
             # In order of their names, for who asked first may depend on how a process hashes.
             for key in sorted(self._looks.pop_due(self.world.time)):
                 again = await self._loop.look(key, self.world.time)
-                self._following.refresh()
+                self.following.refresh()
                 if again is not None:
                     self._looks.put(key, self.world.time + max(again, self._patience))
 
@@ -189,7 +190,7 @@ class Stage:
 
     def _assemble(self) -> None:
         name = "simulation"
-        self.catalog = Catalog(self._following, home=self.config.namespace, look_again=self._look_again)
+        self.catalog = Catalog(self.following, home=self.config.namespace, look_again=self._look_again)
         orders = Orders(self.catalog, lambda: self.config)
         learning = Learning(self.usage, self.store, cluster=name, pace=self._pace(), metrics=self.metrics)
         self._statuses = Statuses(
