@@ -75,3 +75,11 @@ async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path)
         for number in range(10):
             await lessons.record(GOAL, state(0.5, 0.4 + number / 100), None, now=5.0 * number)
         assert len(await store.events.find(name=GOAL.intent)) == 1
+
+
+async def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        lessons = Lessons(store, settings=lambda: SETTINGS)
+        await lessons.record(GOAL, state(0.5, 0.4), None, now=0.0)
+        await lessons.tidy(now=365 * 86400.0)
+        assert await store.events.find(name=GOAL.intent) == []

@@ -20,12 +20,13 @@ from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
 from trimtab.intents.state import State
 from trimtab.operator.intents.settings import IntentSettings
-from trimtab.store import PlannerEvent, Store, StoreError
+from trimtab.store import PlannerEvent, Retention, Store, StoreError
 
 log = structlog.get_logger(__name__)
 
 MOST_EVENTS = 500
 """Events that one intent is learned from, the newest."""
+TIDY_EVERY = 3600.0
 RECORD_EVERY = 60.0
 """Seconds after which a state is recorded though nothing has changed."""
 
@@ -50,6 +51,7 @@ class Lessons:
         self._store = store
         self._settings = settings
         self._pupils: dict[str, _Pupil] = {}
+        self._tidied_at = 0.0
         self.trouble = ""
         """Why the store did not take or give the last time; empty when it did."""
 
@@ -124,6 +126,16 @@ class Lessons:
         except StoreError as error:
             self._noted(error)
         return True
+
+    async def tidy(self, *, now: float) -> None:
+        """Let the store forget what is older or more than is kept, every now and then."""
+        if now - self._tidied_at < TIDY_EVERY:
+            return
+        self._tidied_at = now
+        try:
+            await self._store.prune(Retention(), now=now)
+        except StoreError as error:
+            self._noted(error)
 
     def _pupil(self, goal: Goal) -> _Pupil:
         return self._pupils.setdefault(goal.intent, _Pupil())

@@ -88,6 +88,7 @@ class IntentLoop:
         intents = list(self._roll.intents)
         for intent in intents:
             await self._recall(intent, now)
+        await self._lessons.tidy(now=now)
         self._lessons.forget_all_but({str(intent) for intent in intents})
         self._telling.forget_all_but({intent.key for intent in intents})
         await self._telling.profiles(self._roll.profiles, self._config().intents.usual_queries)
