@@ -1,0 +1,231 @@
+"""`trimtab train`: let a recommender learn from generated workloads and from recordings."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from trimtab.cli.backtest import Asked
+from trimtab.errors import TrimtabError
+from trimtab.lab.ray_cluster import HERE
+from trimtab.usage.files import read
+from trimtab.usage.trace import Trace
+
+UPDATES = {"forecaster": 100, "ppo": 250, "sac": 160}
+WEIGHTS, CARD = "weights.npz", "weights.json"
+USED_BY = {"forecaster": "forecaster", "ppo": "learned", "sac": "learned"}
+
+
+def train(
+    *paths: Path,
+    learner: Literal["forecaster", "ppo", "sac"] = "forecaster",
+    folder: Path = Path("trained"),
+    updates: int | None = None,
+    seed: int = 0,
+    containers: int = 256,
+    hours: int = 72,
+    only_recorded: bool = False,
+    every: int = 5,
+    form: Annotated[str | None, Parameter(name="--format")] = None,
+    engine: Literal["here", "ray"] = "here",
+    ray_address: str = HERE,
+    prometheus: str | None = None,
+    found: bool = False,
+    source_setting: tuple[str, ...] = (),
+    days: float = 14.0,
+    step: str | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    namespace: Annotated[tuple[str, ...], Parameter(name=["--namespace", "-n"])] = (),
+    output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
+) -> int:
+    """Let a recommender learn from generated workloads and recordings; go on where a former run was ended.
+
+    A forecaster on generated workloads and your own recording, then compared with others on another one:
+
+        trimtab train usage.parquet --learner forecaster --folder mine
+        trimtab backtest other.parquet --strategy trimtab,forecaster --setting forecaster.weights=mine/weights.npz
+
+    An agent, its episodes on a Ray cluster; and one that learns only what your own cluster did:
+
+        trimtab train --learner ppo --folder agent --engine ray --ray-address auto
+        trimtab train --learner sac --folder ours --found --only-recorded
+
+    Parameters
+    ----------
+    paths
+        Recordings to learn from beside the generators, as for `trimtab backtest`.
+    learner
+        forecaster learns the quantiles of the next hour; ppo and sac learn to size by reward alone.
+    folder
+        Where the run is kept: checkpoint, figures, TensorBoard's logs, and in the end weights.npz with its card. A
+        run that is already there is gone on with.
+    updates
+        How many updates it takes in all; by the learner when not given.
+    seed
+        What chance begins with: the same seed and data give the same weights, to the last bit, on the same kind of
+        machine.
+    containers
+        Containers that are generated: of each family for a forecaster, of each shard for an agent.
+    hours
+        Hours of an agent's episodes.
+    only_recorded
+        Leave the generators out and learn from the recordings alone.
+    every
+        Updates from one checkpoint to the next.
+    form
+        The format of the recordings, where their columns do not tell.
+    engine
+        Where episodes are lived through and examples are gathered: in this process, or on a Ray cluster.
+    ray_address
+        The Ray cluster: auto, host:6379 or ray://host:10001; local starts a Ray on this machine.
+    prometheus
+        Learn from what the Prometheus, Thanos, Mimir or VictoriaMetrics at this address has of the cluster.
+    found
+        Learn from what the Prometheus that is found in the cluster has of it.
+    source_setting
+        A setting of that source, as name=value, like tenant=team-a; may be given several times.
+    days
+        How many days of usage to read from it.
+    step
+        The time from one sample to the next, like 5m; by the size of the cluster when not given.
+    context
+        The kubeconfig context of the cluster whose workloads the usage is of, instead of the current one.
+    kubeconfig
+        The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
+    namespace
+        Only workloads in this namespace; may be given several times.
+    output
+        A line for people, json for programs.
+    """
+    asked = Asked(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
+    if only_recorded and not (paths or asked.anything):
+        raise TrimtabError("--only-recorded: name recordings to learn from, or --prometheus or --found")
+    total = UPDATES[learner] if updates is None else updates
+    if total < 1 or containers < 1 or hours < 1 or every < 1:
+        raise TrimtabError("--updates, --containers, --hours and --every: must each be at least 1")
+    _refuse_without_jax()
+    from trimtab.lab.learners import card, training
+
+    console = Console(file=sys.stderr)
+    with _shown(console) as progress, _workers(engine, ray_address) as workers:
+        traces = {str(path): read(path, form=form) for path in paths}
+        if asked.anything:
+            traces |= asyncio.run(asked.read(progress))
+        task = progress.add_task(f"{learner}: gathering", total=total)
+        made = _learner(
+            learner,
+            list(traces.values()),
+            seed=seed,
+            updates=total,
+            containers=containers,
+            hours=hours,
+            generated=not only_recorded,
+            workers=workers,
+        )
+
+        def told(done: int, figures: dict[str, float]) -> None:
+            worth = f"{learner}: {made.objective} {figures[made.objective]:.4f}"
+            progress.update(task, completed=done, description=worth)
+
+        figures = training.train(made, folder, updates=total, every=every, told=told)
+    training.ship(made, folder / WEIGHTS)
+    families = [] if only_recorded else ["generators: " + ", ".join(_trained())]
+    data = [*families, *(Path(name).name for name in traces)]
+    command = f"trimtab train --learner {learner} --updates {total} --seed {seed} --containers {containers}"
+    card.write(folder / CARD, made, command=command, data=data, figures=figures)
+    _tell(learner, folder, made, figures, output)
+    return 0
+
+
+def _trained() -> Sequence[str]:
+    from trimtab.lab.learners.sources import TRAINED
+
+    return TRAINED
+
+
+def _refuse_without_jax() -> None:
+    try:
+        import jax  # noqa: F401 - only to see that it is there
+        import optax  # noqa: F401
+        import tensorboardX  # noqa: F401
+    except ImportError:
+        raise TrimtabError("train: JAX is not installed: pip install 'trimtab[train]'") from None
+
+
+@contextmanager
+def _shown(console: Console) -> Iterator[Progress]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield progress
+
+
+@contextmanager
+def _workers(engine: str, address: str) -> Iterator[Any]:
+    from trimtab.lab.learners.learner import here
+    from trimtab.lab.learners.workers import on_ray
+
+    if engine == "here":
+        yield here
+        return
+    with on_ray(address) as workers:
+        yield workers
+
+
+def _learner(
+    name: str,
+    traces: list[Trace],
+    *,
+    seed: int,
+    updates: int,
+    containers: int,
+    hours: int,
+    generated: bool,
+    workers: Any,
+) -> Any:
+    from trimtab.lab.environments import Course
+    from trimtab.lab.learners import sources
+    from trimtab.lab.learners.agent import Stage
+
+    if name == "forecaster":
+        from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan
+
+        made = sources.recordings(traces, seed=seed, containers=containers, generated=generated)
+        return ForecasterLearner(made, seed=seed, plan=ForecasterPlan(updates=updates), workers=workers)
+    longest = hours + max(Stage().warm_ups)
+    demand = sources.demand(traces, hours=longest, generated=generated)
+    stage = Stage(course=Course(demand=demand, hours=hours), containers=containers)
+    if name == "ppo":
+        from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
+
+        return PpoLearner(seed=seed, plan=PpoPlan(stage=stage, updates=updates), workers=workers)
+    from trimtab.lab.learners.sac import SacLearner, SacPlan
+
+    return SacLearner(seed=seed, plan=SacPlan(stage=stage), workers=workers)
+
+
+def _tell(learner: str, folder: Path, made: Any, figures: Sequence[dict[str, float]], output: str) -> None:
+    weights, objective = folder / WEIGHTS, made.objective
+    first, last = figures[0][objective], figures[-1][objective]
+    if output == "json":
+        told = {
+            "learner": learner,
+            "updates": made.done,
+            "objective": objective,
+            "first": first,
+            "last": last,
+        }
+        print(json.dumps({**told, "weights": str(weights)}, indent=2))
+        return
+    print(
+        f"{learner}: {made.done} updates, {objective} {first:.4f} at first, {last:.4f} now; written to {weights}"
+    )
+    name = USED_BY[learner]
+    print(f"try it: trimtab backtest --demo --strategy trimtab,{name} --setting {name}.weights={weights}")

@@ -1,0 +1,146 @@
+"""Learners get better at what they are asked for, and a run that was ended goes on as if it had not been."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.environments import Course, Generated
+from trimtab.lab.learners import layers, training
+from trimtab.lab.learners.agent import Stage
+from trimtab.lab.learners.agent import network as for_workers
+from trimtab.lab.learners.examples import SAMPLES, examples
+from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan, quantiles
+from trimtab.lab.learners.learner import Learner
+from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
+from trimtab.lab.learners.sac import SacLearner, SacPlan
+from trimtab.lab.learners.sources import HELD_OUT, TRAINED, demand, recordings
+from trimtab.lab.sample import sample
+from trimtab.lab.workloads import GENERATORS
+from trimtab.sizing import strategy
+from trimtab.sizing.learned_network import outputs
+
+STAGE = Stage(
+    course=Course(demand=Generated(types=("sinusoidal",)), hours=6), containers=64, warm_ups=(2, 12)
+)
+
+
+def forecaster() -> ForecasterLearner:
+    plan = ForecasterPlan(hidden=8, batch=256, steps=8, examples=2000, updates=6)
+    return ForecasterLearner([sample(8)], seed=1, plan=plan)
+
+
+def ppo() -> PpoLearner:
+    return PpoLearner(seed=1, plan=PpoPlan(stage=STAGE, hidden=8, batch=128, rate=5e-3, updates=10))
+
+
+def sac() -> SacLearner:
+    return SacLearner(seed=1, plan=SacPlan(stage=STAGE, hidden=8, steps=20, batch=128, rate=5e-3))
+
+
+@pytest.mark.parametrize(("make", "updates"), [(ppo, 8), (sac, 6)], ids=["ppo", "sac"])
+def test_a_short_training_gets_better_and_goes_on_where_it_was_ended(
+    make: Callable[[], Learner], updates: int, tmp_path: Path
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    steady = make()
+    figures = training.train(steady, whole, updates=updates, every=2)
+    objective = [row[steady.objective] for row in figures]
+    better = -1.0 if steady.lower_is_better else 1.0
+    assert better * np.mean(objective[-2:]) > better * np.mean(objective[:2])
+
+    ended = make()
+    training.train(ended, parts, updates=2)
+    again = make()
+    assert training.train(again, parts, updates=updates, every=2) == figures
+    assert list(again.arrays()) == list(steady.arrays())
+    for one, other in zip(steady.arrays().values(), again.arrays().values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    told = list(csv.DictReader((parts / training.FIGURES).read_text().splitlines()))
+    assert [float(row["update"]) for row in told] == list(range(1, updates + 1))
+    assert list(whole.glob("events.out.tfevents.*"))
+
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    from lab.learners.test_learners import forecaster
+    from trimtab.lab.learners import training
+
+    def told(done, figures):
+        if done == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    training.train(forecaster(), Path(sys.argv[1]), updates=6, every=2, told=told)
+"""
+
+
+def test_a_run_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "killed")],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    again, steady = forecaster(), forecaster()
+    figures = training.train(again, tmp_path / "killed", updates=6)
+    assert training.train(steady, tmp_path / "whole", updates=6) == figures
+    assert figures[-1][steady.objective] < figures[0][steady.objective]
+    for one, other in zip(steady.weights().values(), again.weights().values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_checkpoint_of_another_learner_is_refused(tmp_path: Path) -> None:
+    training.train(forecaster(), tmp_path, updates=1)
+    with pytest.raises(TrimtabError, match=r"checkpoint\.npz: cannot be gone on from"):
+        training.train(ppo(), tmp_path, updates=1)
+    (tmp_path / training.CHECKPOINT).write_bytes(b"no")
+    with pytest.raises(TrimtabError, match="name another folder"):
+        training.train(forecaster(), tmp_path, updates=1)
+
+
+def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
+    parameters = layers.new(np.random.default_rng(0), inputs=5, hidden=8, outputs=3, last_scale=1.0)
+    inputs = np.random.default_rng(0).normal(size=(7, 5))
+    parameters = layers.scaled_to(parameters, inputs)
+    np.testing.assert_allclose(
+        outputs(for_workers(parameters), inputs), layers.apply(parameters, inputs), rtol=1e-4, atol=1e-5
+    )
+    training.ship(forecaster(), tmp_path / "weights.npz")
+    assert strategy("forecaster", 2, weights=str(tmp_path / "weights.npz")).containers == 2
+    with pytest.raises(TrimtabError, match="it is of another learner"):
+        strategy("learned", 2, weights=str(tmp_path / "weights.npz"))
+    with pytest.raises(TrimtabError, match="weights: none: cannot be read"):
+        strategy("learned", 2, weights="none")
+
+
+def test_quantiles_are_always_in_order() -> None:
+    learner = forecaster()
+    shown = np.random.default_rng(0).normal(size=(50, learner._learned["cpu"].shown.shape[1])) * 10
+    found = np.asarray(quantiles(learner.tree["networks"]["cpu"], shown))
+    assert (np.diff(found, axis=1) >= 0).all()
+
+
+def test_an_example_is_the_next_hour_and_of_memory_its_peak() -> None:
+    cpu, memory = examples(sample(4), seed=0, most=100)
+    assert len(cpu.shown) == len(memory.shown) == 100
+    assert np.isfinite(cpu.came).all()
+    assert (np.isfinite(memory.came).sum(axis=1) == 1).all()
+    assert cpu.came.shape[1] == SAMPLES
+
+
+def test_what_is_trained_on_is_not_what_is_tested_on() -> None:
+    assert not set(TRAINED) & set(HELD_OUT)
+    assert set(TRAINED) | set(HELD_OUT) <= set(GENERATORS.names())
+    short = sample(2)
+    assert recordings([short], seed=0, containers=2, generated=False) == [short]
+    with pytest.raises(TrimtabError, match="no recording is as long"):
+        demand([short], hours=24 * 15, generated=False)
