@@ -62,7 +62,7 @@ class Estate:
                 cluster,
                 folder,
                 {**settings, "address": f"127.0.0.1:{free_port()}"},
-                kubeconfig=self._kubeconfig(),
+                kubeconfig=operator_kubeconfig(cluster, folder),
                 name=f"operator-{number}",
             )
             for number in range(2)
@@ -70,7 +70,7 @@ class Estate:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._install()
+            install(self.cluster, self.namespace)
             stack.enter_context(self.prometheus)
             stack.enter_context(self.liar)
             for operator in self.operators:
@@ -155,26 +155,31 @@ class Estate:
     def _path(self, kind: str) -> str:
         return "/" + PLURALS[kind].format(f"namespaces/{self.namespace}")
 
-    # Setting up
 
-    def _kubeconfig(self) -> Path:
-        """By which one is the operator, with its rights and no others."""
-        kubeconfig = yaml.safe_load(self.cluster.kubeconfig.read_text())
-        kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-operator"
-        path = self.folder / "kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig))
-        return path
+# Setting up
 
-    def _install(self) -> None:
-        kubectl = self.cluster.kubectl
-        kubectl("delete", "--ignore-not-found", "namespace", HOME)  # another test's, on its way out
-        for part in ("crds", "operator/namespace.yaml", "operator/account.yaml"):
-            kubectl("apply", "--server-side", "-f", str(DEPLOY / part))
-        kubectl("wait", "--for=condition=Established", "crd/optimizationpolicies.trimtab.io")
-        self.cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
-        with suppress(HTTPError):  # its controller may have been first
-            account = {"metadata": {"name": "default"}}
-            self.cluster.call("POST", f"/api/v1/namespaces/{self.namespace}/serviceaccounts", account)
+
+def operator_kubeconfig(cluster: Cluster, folder: Path) -> Path:
+    """By which one is the operator, with its rights and no others."""
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-operator"
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig))
+    return path
+
+
+def install(cluster: Cluster, namespace: str) -> None:
+    """Our kinds and the operator's account, and a namespace in which pods can be made."""
+    kubectl = cluster.kubectl
+    kubectl("delete", "--ignore-not-found", "namespace", HOME)  # another test's, on its way out
+    for part in ("crds", "operator/namespace.yaml", "operator/account.yaml"):
+        kubectl("apply", "--server-side", "-f", str(DEPLOY / part))
+    for plural in ("optimizationpolicies", "intents", "kpiprofiles"):
+        kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    with suppress(HTTPError):  # its controller may have been first
+        account = {"metadata": {"name": "default"}}
+        cluster.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
 
 
 def millicores(container: Manifest) -> int:

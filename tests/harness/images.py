@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import packages
+from harness import build, packages
 
 BUSYBOX = "busybox:1"
 PAUSE = "localhost/pause:1"
+SERVICE = "localhost/service:1"
 
 Content = bytes | str | Path
 
@@ -92,3 +93,9 @@ def pause(scratch: Path) -> Image:
     compiler = ["gcc", "-static", "-O2", "-x", "c", "-", "-o", str(program)]
     subprocess.run(compiler, input=source, text=True, check=True)
     return Image(tag=PAUSE, files={"pause": program.read_bytes()}, entrypoint=("/pause",))
+
+
+def service() -> Image:
+    """A small service that works for its answers: see harness/go/service."""
+    program = build.SERVICE.built() / "service"
+    return Image(tag=SERVICE, files={"service": program.read_bytes()}, entrypoint=("/service",))

@@ -82,7 +82,8 @@ class Prometheus(Server):
     """It scrapes what the kubelet of our node knows of its containers."""
 
     def __init__(self, cluster: Cluster, folder: Path, *, every: str = "2s") -> None:
-        super().__init__(folder, settings=_scrape(cluster, every))
+        settings = {"global": {"scrape_interval": every}, "scrape_configs": [scrape_kubelet(cluster)]}
+        super().__init__(folder, settings=settings)
 
 
 class Recorded(Server):
@@ -115,10 +116,11 @@ class Recorded(Server):
         super().__init__(folder, settings={"scrape_configs": []}, web=web, flags=[keep, *flags])
 
 
-def _scrape(cluster: Cluster, every: str) -> dict[str, Any]:
+def scrape_kubelet(cluster: Cluster) -> dict[str, Any]:
+    """How what the kubelet of our node knows of its containers is scraped."""
     node = cluster.add_node()
     place = {"targets": [f"127.0.0.1:{node.kubelet_port}"], "labels": {"node": NAME}}
-    kubelet = {
+    return {
         "job_name": "kubelet",
         "scheme": "https",
         "metrics_path": "/metrics/cadvisor",
@@ -126,4 +128,3 @@ def _scrape(cluster: Cluster, every: str) -> dict[str, Any]:
         "tls_config": {"ca_file": str(cluster.ca)},
         "static_configs": [place],
     }
-    return {"global": {"scrape_interval": every}, "scrape_configs": [kubelet]}

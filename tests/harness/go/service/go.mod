@@ -1,0 +1,3 @@
+module trimtab.io/harness/service
+
+go 1.24
