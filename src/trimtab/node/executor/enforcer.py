@@ -94,6 +94,7 @@ class Enforcer:
         self._evict = evict
         self._tally = tally or Tally(CollectorRegistry())
         self._last: dict[str, Plan] = {}
+        self._failing: dict[str, str] = {}
         self._told: set[str] = set()
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._world = executor.world()
@@ -152,10 +153,13 @@ class Enforcer:
     def _plan(self, name: str, strategy: NodeStrategy, scene: Scene) -> Plan:
         try:
             plan = strategy.plan(scene)
-        except Exception:
-            log.exception("node.strategy_failed", strategy=name)
+        except Exception as error:
+            if self._failing.get(name) != repr(error):
+                log.exception("node.strategy_failed", strategy=name)
+            self._failing[name] = repr(error)
             self._tally.failures.labels(name).inc()
             return Plan(self._last.get(name, NOTHING).wishes)
+        self._failing.pop(name, None)
         self._last[name] = plan
         return plan
 
