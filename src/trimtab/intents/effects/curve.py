@@ -1,10 +1,10 @@
 """The curve of latency against replicas, CPU, memory and load: queueing-shaped, so that few points are enough.
 
     latency = e^level · (share + (1 - share) · cpu^-speed · queue(busy)) · max(1, need / memory)^knee · e^option
-    busy    = load · demand / (replicas · cpu)
+    busy    = load · demand / (replicas^scaling · cpu)
     queue   = 1 / (1 - busy), and from busy = 0.8 on its power law, which never ends
 
-`share` is what no resource makes faster. One compiled formula with its derivatives serves fitting (many points) and
+`share` is what no resource makes faster; `scaling` is 1 where pods share nothing, less where they wait for the same. One compiled formula with its derivatives serves fitting (many points) and
 planning (a few steps, a thousand times).
 """
 
@@ -19,7 +19,7 @@ from numba import njit
 
 Floats = npt.NDArray[np.float64]
 
-LEVEL, SHARE, SPEED, DEMAND, NEED, KNEE, OPTIONS = range(7)
+LEVEL, SHARE, SPEED, DEMAND, SCALING, NEED, KNEE, OPTIONS = range(8)
 """Where parameters stand: share as a logit, all others as logarithms; options from there on, one a name."""
 BUSIEST = 0.8
 DOUBT = 0.1
@@ -30,8 +30,8 @@ DOUBT = 0.1
 def height(theta: Floats, at: Floats, cache: int, power: int, slope: Floats) -> Any:
     """The logarithm of latency at (replicas, cpu, memory, load); its derivatives go into `slope`."""
     share = 1.0 / (1.0 + exp(-theta[SHARE]))
-    speed, demand = exp(theta[SPEED]), exp(theta[DEMAND])
-    busy = at[3] * demand / (at[0] * at[1])
+    speed, demand, scaling = exp(theta[SPEED]), exp(theta[DEMAND]), exp(theta[SCALING])
+    busy = at[3] * demand / (at[0] ** scaling * at[1])
     if busy < BUSIEST:
         queue, steep = 1.0 / (1.0 - busy), busy / (1.0 - busy)
     else:
@@ -44,6 +44,7 @@ def height(theta: Floats, at: Floats, cache: int, power: int, slope: Floats) -> 
     slope[SHARE] = (share * (1.0 - share) - work * share) / all_
     slope[SPEED] = -speed * log(at[1]) * work / all_
     slope[DEMAND] = steep * work / all_
+    slope[SCALING] = -slope[DEMAND] * scaling * log(at[0])
     high = theta[LEVEL] + log(all_)
     need, knee = exp(theta[NEED]), exp(theta[KNEE])
     if need > at[2]:

@@ -1,7 +1,7 @@
 """Service: what moves a latency: the curve, with parameters that are guessed first and learned from events.
 
 Guessed: of a service of which one measurement is known, 30 % of the latency is what no resource makes faster, and it
-is as busy as its CPU usage tells, or 60 % when that is not known.
+is as busy as its CPU usage tells, or 40 % when that is not known.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.effects import curve
@@ -35,9 +36,13 @@ FASTER = {
 }
 """How options are thought to move the logarithm of a latency, before anything is known."""
 FIXED_SHARE = 0.3
-USUALLY_BUSY = 0.6
-_PARAMETERS = ("level", "share", "speed", "demand", "need", "knee")
-_SPREADS = (1.5, 0.7, 0.25, 0.35, 0.4, 0.3)
+USUALLY_BUSY = 0.4
+BUSY_UNSEEN = 0.2
+"""How busy it is thought to have been where neither load nor use was recorded: little that one could learn from."""
+OPENNESS = 2.0
+"""How many times as far from the guess parameters may lie once there are events."""
+_PARAMETERS = ("level", "share", "speed", "demand", "scaling", "need", "knee")
+_SPREADS = (1.5, 0.7, 0.25, 0.5, 0.6, 0.4, 0.3)
 _SPREAD_OF_KNOWN_DEMAND = 0.15
 _SPREAD_OF_OPTION = 0.10
 HALF_LIFE = 14 * 86400.0
@@ -100,6 +105,7 @@ class Service:
             log(FIXED_SHARE / work),
             0.0,
             log(busy_now * at.replicas * at.cpu / load),
+            0.0,
             log((seen.memory_used or memory / 2) * 1.1),
             log(2.0),
             *FASTER.values(),
@@ -119,14 +125,17 @@ class Service:
     @classmethod
     def learn(cls, seen: Sequence[Sample], *, now: float) -> Self:
         """What is thought after these events: guessed at the busiest of them, where most can be told, then fitted."""
-        prior = cls.guess(max(seen, key=_fullness))
+        fullest = max(seen, key=_fullness)
+        if isnan(fullest.knobs.load) and fullest.busy is None:
+            fullest = replace(fullest, busy=BUSY_UNSEEN)
+        prior = cls.guess(fullest)
         options = sorted(
             {*FASTER, *(name for each in seen for name in each.knobs[4:6] if name)}, key=_first_known
         )
         place = {"": -1, **{name: curve.OPTIONS + at for at, name in enumerate(options)}}
         theta = np.array([*prior.theta[: curve.OPTIONS], *(FASTER.get(name, 0.0) for name in options)])
         spreads = np.full(theta.size, _SPREAD_OF_OPTION)
-        spreads[: curve.OPTIONS] = np.sqrt(np.diag(prior.covariance))[: curve.OPTIONS]
+        spreads[: curve.OPTIONS] = OPENNESS * np.sqrt(np.diag(prior.covariance))[: curve.OPTIONS]
         at = np.array([each.knobs[:4] for each in seen])
         at[np.isnan(at[:, 3]), 3] = prior.usual_load
         caches = np.array([place[each.knobs.cache] for each in seen])
@@ -139,7 +148,7 @@ class Service:
         found = fit(
             shape,
             np.log([each.value for each in seen]),
-            0.5 ** (np.array([max(0.0, now - each.at) for each in seen]) / HALF_LIFE),
+            _weights(seen, at[:, 3], now),
             prior=theta,
             spread=spreads,
         )
@@ -201,6 +210,12 @@ class _Stored(msgspec.Struct, rename="camel"):
 def _first_known(name: str) -> tuple[int, str]:
     """Options that are known beforehand come first, so that parameters keep their place."""
     return (list(FASTER).index(name) if name in FASTER else len(FASTER), name)
+
+
+def _weights(seen: Sequence[Sample], load: Floats, now: float) -> Floats:
+    """What is old counts less, and so does a percentile of few requests."""
+    age = np.array([max(0.0, now - each.at) for each in seen])
+    return np.asarray(0.5 ** (age / HALF_LIFE) * np.minimum(1.0, load / np.median(load)))
 
 
 def _fullness(sample: Sample) -> float:

@@ -1,0 +1,153 @@
+"""Recordings: events and effects out of an Intent Driven Orchestration knowledge base, in our units and meaning.
+
+There, CPU is in thousandths of a core and memory in thousandths of a byte, an unknown objective is -1, times are
+exported in three ways, and which container does the work is not said: it is the one whose size changes, else the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trimtab.api.kpiprofile import KPIType
+from trimtab.errors import TrimtabError
+from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.state import PodState, Size, State
+from trimtab.store.effects import Effect
+
+_THOUSANDTHS = 1000.0
+_CACHE_ANNOTATION = "rdt.resources.beta.kubernetes.io/pod"
+_POWER = "power.intel.com/"
+_FIELDS = {
+    "cpu_requests": "cpu_request",
+    "cpu_limits": "cpu_limit",
+    "memory_requests": "memory_request",
+    "memory_limits": "memory_limit",
+}
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One event: what was, what was wanted, and what the original planner made of it."""
+
+    at: float
+    state: State
+    goal: Goal
+    plan: tuple[Mapping[str, Any], ...]
+
+
+def read_events(path: Path) -> list[Recorded]:
+    """The events of a file, in the order of the file."""
+    events = _read(path)
+    main = _main(events)
+    return [_event(event, main, at) for at, event in enumerate(events)]
+
+
+def read_effects(path: Path) -> list[Effect]:
+    """The effects of a file, the newest first, as the store gives them."""
+    found = [
+        Effect(
+            name=effect["name"],
+            group=effect["group"],
+            profile_name=effect["profileName"],
+            data=effect["data"],
+            static=bool(effect.get("static", False)),
+            timestamp=_seconds(effect["timestamp"]),
+        )
+        for effect in _read(path)
+    ]
+    return sorted(found, key=lambda effect: -effect.timestamp)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise TrimtabError(f"{path} cannot be read as a list of records: {error}") from None
+
+
+def _event(event: Mapping[str, Any], main: str, place: int) -> Recorded:
+    current = {
+        name: None if value < 0 else float(value) for name, value in event["current_objectives"].items()
+    }
+    sizes = _sizes(event["resources"])
+    names = sorted(sizes)
+    pods = tuple(
+        PodState(
+            name=name,
+            node=pod.get("nodename", ""),
+            state=pod.get("state", "Running"),
+            qos=pod.get("qosclass", ""),
+            availability=float(pod.get("availability", 1.0)),
+        )
+        for name, pod in event["pods"].items()
+    )
+    load = next((value for name, value in current.items() if _kind(name) is KPIType.THROUGHPUT), None)
+    state = State(
+        objectives=current,
+        pods=pods,
+        replicas=max(1, len(pods)),
+        sizes=tuple(Size(container=name, **sizes[name]) for name in names),
+        main=names.index(main) if main in names else 0,
+        load=load,
+        cache_class=event["annotations"].get(_CACHE_ANNOTATION),
+        power_profile=_power(event["resources"]),
+    )
+    objectives = tuple(
+        Objective(
+            name=name,
+            value=float(value),
+            kind=_kind(name),
+            less_is_better=_kind(name) is KPIType.LATENCY,
+            measured_by=name,
+        )
+        for name, value in sorted(event["desired_objectives"].items())
+    )
+    return Recorded(
+        _seconds(event["timestamp"]) or float(place),
+        state,
+        Goal(intent=event["name"], objectives=objectives),
+        tuple(event["plan"] or ()),
+    )
+
+
+def _sizes(resources: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for key, value in resources.items():
+        container, _, field = key.partition("_")
+        if field in _FIELDS:
+            found.setdefault(container, {})[_FIELDS[field]] = value / _THOUSANDTHS
+    return found
+
+
+def _main(events: Sequence[Mapping[str, Any]]) -> str:
+    seen: dict[str, set[float]] = {}
+    for event in events:
+        for container, size in _sizes(event["resources"]).items():
+            seen.setdefault(container, set()).add(size.get("cpu_limit", 0.0))
+    return max(seen, key=lambda container: (len(seen[container]), container), default="0")
+
+
+def _power(resources: Mapping[str, float]) -> str | None:
+    for key in resources:
+        if _POWER in key:
+            return key.partition("_")[2].rpartition("_")[0]
+    return None
+
+
+def _kind(name: str) -> KPIType:
+    return next((kind for kind in KPIType if kind.value in name), KPIType.CUSTOM)
+
+
+def _seconds(moment: Any) -> float:
+    if isinstance(moment, Mapping):
+        moment = moment["$date"]
+    text = str(moment)
+    try:
+        return float(text)
+    except ValueError:
+        parsed = datetime.fromisoformat(text)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
