@@ -4,6 +4,8 @@ import random
 import shutil
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 from trimtab.api.nodeqospolicy import (
     CPUBurst,
     CPUBurstPolicy,
@@ -16,6 +18,7 @@ from trimtab.kube.pods import Resources
 from trimtab.node.cgroups import Hierarchy, QosClass, Version
 from trimtab.node.executor import Executor, Surface
 from trimtab.node.executor.enforcer import Enforcer, installed
+from trimtab.node.executor.tally import Tally
 from trimtab.node.journal import Journal
 from trimtab.node.picture import ContainerView, Cpu, Metric, NodeView, PodView, Spread, Tier
 from trimtab.node.strategies import Eviction
@@ -87,7 +90,10 @@ async def test_a_day_of_churn_leaves_nothing(tmp_path: Path) -> None:
     async def evict(eviction: Eviction) -> None:
         leaving.add(eviction.pod.uid)
 
-    enforcer, windows = Enforcer(executor, installed(), evict=evict), Guesses(rng)
+    enforcer, windows = (
+        Enforcer(executor, installed(), evict=evict, tally=Tally(CollectorRegistry())),
+        Guesses(rng),
+    )
     pods: list[PodView] = []
     policy = POLICIES[1]
     descriptors = _descriptors()

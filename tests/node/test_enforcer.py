@@ -12,7 +12,8 @@ from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
 from trimtab.node.cgroups import UNLIMITED, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 from trimtab.node.executor import Executor, Surface
-from trimtab.node.executor.enforcer import Enforcer, Tally
+from trimtab.node.executor.enforcer import Enforcer
+from trimtab.node.executor.tally import Tally
 from trimtab.node.journal import Journal
 from trimtab.node.picture import Metric, NodeView, PodView, Spread, Tier
 from trimtab.node.strategies import Eviction, Plan, Scene

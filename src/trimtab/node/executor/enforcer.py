@@ -1,31 +1,26 @@
 """A whole round of keeping quality of service: ask every strategy, settle between them, write, evict, and count.
 
 A strategy that fails keeps what it last asked for, so that an error in one of them neither stops the others nor lets
-go of what it held. Evictions go on beside the rounds: an API server that is slow must not hold up the next second.
+go of what it held.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
 
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
-from trimtab.kube.client import Client
-from trimtab.kube.errors import KubeError, describe
 from trimtab.node.arbiter import Conflict, Refusal, Spot, Value, Wish, admit, consolidate
+from trimtab.node.executor.departures import Departures, Evict
 from trimtab.node.executor.devices import numbers
 from trimtab.node.executor.executor import Done, Executor
+from trimtab.node.executor.tally import Tally
 from trimtab.node.picture import NodeView, Windows
 from trimtab.node.strategies import NOTHING, STRATEGIES, Eviction, NodeStrategy, Plan, Scene
 
 log = structlog.get_logger(__name__)
-
-Evict = Callable[[Eviction], Awaitable[None]]
-"""Sends a pod away; KubeError where that is not possible."""
 
 OFF = NodeQoSPolicySpec()
 LOOK_SECONDS = 10.0
@@ -49,35 +44,6 @@ def installed() -> dict[str, NodeStrategy]:
     return {name: STRATEGIES.type_of(name)() for name in STRATEGIES.names()}
 
 
-def by_eviction_api(client: Client, *, dry_run: bool = False) -> Evict:
-    """Evict as a drain does, so that disruption budgets hold."""
-
-    async def evict(eviction: Eviction) -> None:
-        pod = eviction.pod
-        await client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=dry_run)
-
-    return evict
-
-
-class Tally:
-    """What the enforcer counts."""
-
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        def counter(name: str, what: str, *labels: str) -> Counter:
-            return Counter(f"trimtab_node_{name}", what, labels, registry=registry)
-
-        self.overruled = counter(
-            "wishes_overruled_total", "Wishes that yielded to a stronger one", "strategy"
-        )
-        self.refused = counter("writes_refused_total", "Values that arbiter or kernel did not take", "knob")
-        self.written = counter("writes_total", "Values written", "knob")
-        self.restored = counter("restored_total", "Knobs that hold again what they held before us", "knob")
-        self.evictions = counter(
-            "evictions_total", "Pods sent away, by strategy and outcome", "strategy", "result"
-        )
-        self.failures = counter("strategy_failures_total", "Rounds that a strategy failed in", "strategy")
-
-
 class Enforcer:
     """Joins strategies, arbiter and executor."""
 
@@ -87,16 +53,15 @@ class Enforcer:
         strategies: Mapping[str, NodeStrategy],
         *,
         evict: Evict,
-        tally: Tally | None = None,
+        tally: Tally,
     ) -> None:
         self._executor = executor
         self._strategies = strategies
-        self._evict = evict
-        self._tally = tally or Tally(CollectorRegistry())
+        self._tally = tally
+        self._departures = Departures(evict, tally)
         self._last: dict[str, Plan] = {}
         self._failing: dict[str, str] = {}
         self._told: set[str] = set()
-        self._leaving: dict[str, asyncio.Task[None]] = {}
         self._world = executor.world()
         self._view: NodeView | None = None
         self._looked = float("-inf")
@@ -128,7 +93,7 @@ class Enforcer:
         for plan in plans:
             self._executor.enlist(plan.members)
         found = replace(found, evictions=tuple(each for plan in plans for each in plan.evictions))
-        self._send_away(found.evictions)
+        self._departures.begin(found.evictions)
         self._account(found)
         return found
 
@@ -148,7 +113,7 @@ class Enforcer:
 
     async def settled(self) -> None:
         """Once no eviction is under way."""
-        await asyncio.gather(*self._leaving.values())
+        await self._departures.over()
 
     def _plan(self, name: str, strategy: NodeStrategy, scene: Scene) -> Plan:
         try:
@@ -162,24 +127,6 @@ class Enforcer:
         self._failing.pop(name, None)
         self._last[name] = plan
         return plan
-
-    def _send_away(self, evictions: tuple[Eviction, ...]) -> None:
-        for eviction in evictions:
-            if eviction.pod.uid not in self._leaving:
-                self._leaving[eviction.pod.uid] = asyncio.create_task(self._send(eviction))
-
-    async def _send(self, eviction: Eviction) -> None:
-        pod = f"{eviction.pod.namespace}/{eviction.pod.name}"
-        try:
-            await self._evict(eviction)
-            result = "evicted"
-            log.info("node.evicted", pod=pod, strategy=eviction.strategy, why=eviction.why)
-        except KubeError as error:
-            result = "refused"
-            log.warning("node.eviction_refused", pod=pod, strategy=eviction.strategy, why=describe(error))
-        finally:
-            self._leaving.pop(eviction.pod.uid)
-        self._tally.evictions.labels(eviction.strategy, result).inc()
 
     def _account(self, found: Round) -> None:
         """Count all; tell each trouble once, and again when it has come back."""
