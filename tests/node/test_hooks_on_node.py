@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import grpc
 import pytest
 
 from harness.busyboxes import size, template
@@ -22,6 +23,9 @@ from trimtab.node.hooks.cri import CriProxy
 from trimtab.node.hooks.nri import NriPlugin
 
 ROOT = Path("/sys/fs/cgroup")
+RUNTIME = "/runtime.v1.RuntimeService"
+Events: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
+Ask: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
 LONG = "x" * 8192
 """More than fits into a frame of NRI's mux."""
 
@@ -101,6 +105,15 @@ async def plug(containerd: Containerd) -> AsyncIterator[Callable[[Decide], Any]]
             await task
 
 
+def _asking(socket: Path) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(f"unix://{socket}", options=[("grpc.default_authority", "localhost")])
+
+
+async def _collect(stream: AsyncIterator[bytes], seen: list[bytes]) -> None:
+    async for event in stream:
+        seen.append(event)  # noqa: PERF401 - to be looked at while it goes on
+
+
 def _for(namespace: str, wanted: Adjustment) -> Decide:
     async def decide(subject: Subject) -> Adjustment:
         return wanted if subject.namespace == namespace else NOTHING
@@ -171,7 +184,7 @@ async def test_a_plugin_that_never_answers_keeps_no_pod_from_running(
 async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
     node_cluster: Cluster, containerd: Containerd, pods: Pods, namespace: str, tmp_path: Path
 ) -> None:
-    """And adjusts it, passes on its logs and its resize, and lets pods run when the decision fails."""
+    """And adjusts it, at its creation and resize; passes on streams and refusals; lets pods run when the decision fails."""
     assert node_cluster.node is not None
     wanted = Adjustment(cpus="0", quota=30_000, env={"OURS": "here"})
 
@@ -196,7 +209,20 @@ async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
                 what="our quota instead of the kubelet's",
             )
 
-            other = await asyncio.to_thread(pods.run, "hopeless", cpu_limit="500m")
+            async with _asking(tmp_path / "cri.sock") as channel:
+                events: Events = channel.unary_stream(f"{RUNTIME}/GetContainerEvents")
+                seen: list[bytes] = []
+                collecting = asyncio.create_task(_collect(aiter(events(b"")), seen))
+                other = await asyncio.to_thread(pods.run, "hopeless", cpu_limit="500m")
+                started = container_of(other).encode()
+                await asyncio.to_thread(
+                    wait_for, lambda: any(started in event for event in seen), what="the event of its start"
+                )
+                collecting.cancel()
+                unknown: Ask = channel.unary_unary(f"{RUNTIME}/NoSuchCall")
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await unknown(b"")
+                assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED  # by containerd itself
             assert pods.held(other, CPU_QUOTA) == 50_000
             assert proxy.outcomes["failed"] == 1
         finally:

@@ -26,8 +26,8 @@ async def _connected(handlers: dict[str, ttrpc.Handler]) -> AsyncIterator[ttrpc.
         for each in (near.run(), far.run(), client.run(), ttrpc.serve(ttrpc.Channel(far, 2), handlers))
     ]
     yield client
-    near.close()
-    far.close()
+    await near.close()
+    await far.close()
     await asyncio.gather(*tasks)
 
 
@@ -99,7 +99,7 @@ async def test_whoever_waits_is_told_when_the_other_side_hangs_up() -> None:
     theirs.close()
     with pytest.raises((ttrpc.TtrpcError, OSError)):
         await call
-    near.close()
+    await near.close()
     await asyncio.gather(*running)
 
 

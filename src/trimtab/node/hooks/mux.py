@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 
 FRAME = struct.Struct(">II")
 LONGEST_WRITTEN = 4096
@@ -58,5 +59,7 @@ class Mux:
             raise ConnectionError(f"a frame of {length} bytes is no frame")
         return connection, await self._reader.readexactly(length)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()

@@ -10,7 +10,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -65,11 +64,11 @@ class NriPlugin:
         self._backoff = backoff or Backoff(first=0.2, ceiling=10.0)
         self._rng = random.Random()  # noqa: S311 - jitter
         self._runtime: ttrpc.Client | None = None
-        self._known: list[tuple[pb.PodSandbox, pb.Container]] = []
+        self._forget()
 
     async def run(self) -> None:
         """Until cancelled."""
-        failures = 0
+        failures, told = 0, ""
         while True:
             registered = self.outcomes["registered"]
             try:
@@ -79,7 +78,9 @@ class NriPlugin:
                 why = str(error) or type(error).__name__
             failures = 1 if self.outcomes["registered"] > registered else failures + 1
             delay = self._backoff.delay(failures, rng=self._rng)
-            log.info("nri.away", socket=str(self._socket), why=why, again_in=round(delay, 1))
+            if why != told:
+                log.info("nri.away", socket=str(self._socket), why=why)
+            told = why
             await asyncio.sleep(delay)
 
     async def update(self, changes: Mapping[str, Adjustment]) -> None:
@@ -114,12 +115,16 @@ class NriPlugin:
         finally:
             self._runtime = None
             self.synchronized.clear()
-            self._known.clear()
-            mux.close()
+            self._forget()
             for loop in loops:
                 loop.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(*loops, return_exceptions=True)
+            await asyncio.gather(*loops, return_exceptions=True)
+            await mux.close()
+
+    def _forget(self) -> None:
+        """What the runtime has told of so far, while it has not told all."""
+        self._pods: dict[str, pb.PodSandbox] = {}
+        self._containers: list[pb.Container] = []
 
     def _handlers(self) -> dict[str, ttrpc.Handler]:
         return {
@@ -135,19 +140,17 @@ class NriPlugin:
         return pb.ConfigureResponse(events=sum(1 << (event - 1) for event in EVENTS))
 
     async def _synchronize(self, request: pb.SynchronizeRequest) -> pb.SynchronizeResponse:
-        pods = {pod.id: pod for pod in request.pods}
-        self._known += [
-            (pods[container.pod_sandbox_id], container)
-            for container in request.containers
-            if container.pod_sandbox_id in pods and container.state in ALIVE
-        ]
+        """All pods and containers that there are, in pieces where they are many: a container may come before its pod."""
+        self._pods |= {pod.id: pod for pod in request.pods}
+        self._containers += [container for container in request.containers if container.state in ALIVE]
         if request.more:
             return pb.SynchronizeResponse(more=True)
         wanted = [
             (container, await self._adjustment(terms.subject(pod, container, container.linux.resources)))
-            for pod, container in self._known
+            for container in self._containers
+            if (pod := self._pods.get(container.pod_sandbox_id)) is not None
         ]
-        self._known.clear()
+        self._forget()
         self.synchronized.set()
         return pb.SynchronizeResponse(update=terms.updates(wanted))
 
