@@ -3,8 +3,8 @@
     satisfaction = what the tier may have / what its pods request
 
 Evicts when satisfaction is no more than the lower percent while the pods, over the cool-down, use nearly all that they
-may have; so many that the rest is satisfied to the upper percent. What the tier may have is its
-real limit (its quota or CPUs, whichever is less), or what the other pods' requests leave of what is allocatable.
+may have; so many that the rest is satisfied to the upper percent. What the tier may have is its real limit (its quota
+or CPUs, whichever is less), or what the other pods' requests leave of what is allocatable.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ class CpuEvict:
 
     def plan(self, scene: Scene) -> Plan:
         settings, pods = scene.policy.cpu_evict, scene.view.of_tier(Tier.BE)
+        if not settings.enable:
+            return NOTHING
         asked, limit = sum(map(request, pods)), self._limit(scene)
         used = scene.windows.average(BEST_EFFORT, Metric.CPU, settings.cool_down_seconds)
-        if not settings.enable or not asked or limit is None or used is None:
+        if not asked or limit is None or used is None:
             return NOTHING
         starved = limit <= asked * settings.satisfaction_lower_percent / 100
         if not starved or used < limit * settings.usage_threshold_percent / 100:

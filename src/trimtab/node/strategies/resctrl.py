@@ -53,8 +53,9 @@ class Resctrl:
         self._gathered: float | None = None
 
     def plan(self, scene: Scene) -> Plan:
-        settings, root = scene.policy.resctrl, scene.held(Spot("", CACHE_SHARES))
-        if not settings.enable or not isinstance(root, Mapping):
+        settings = scene.policy.resctrl
+        root = scene.held(Spot("", CACHE_SHARES)) if settings.enable else None
+        if not isinstance(root, Mapping):
             self._gathered = None
             return NOTHING
         tiers: dict[Tier, CacheShare] = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
