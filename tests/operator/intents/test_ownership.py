@@ -9,6 +9,8 @@ import pytest
 from trimtab.actuation.hold import HOLD
 from trimtab.api.intent import IntentSpec, Objective, TargetRef
 from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
+from trimtab.intents.objective import Goal
+from trimtab.intents.state import Size, State
 from trimtab.kube.intents import Intent
 from trimtab.kube.pods import Container, Resources
 from trimtab.kube.resources import DEPLOYMENTS
@@ -108,6 +110,23 @@ def test_what_an_autoscaler_has_is_left_to_it(who: Any, forbidden: frozenset[str
     assert bool(others.said()) is bool(forbidden)
 
 
+def observed(found: Workload, *, cpu_used: float | None = None) -> Observation:
+    target = intent("web")
+    assert target.spec is not None
+    size = Size(container="web", cpu_request=0.1, cpu_limit=0.1)
+    state = State(objectives={}, replicas=4, sizes=(size,), cpu_used=cpu_used)
+    return Observation(target, target.spec, Goal(intent="shop/web", objectives=()), {}, found, (), state)
+
+
+def test_nothing_is_given_back_below_what_is_used() -> None:
+    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
+    limits = limits_of(
+        observed(workload(), cpu_used=0.25), config=OperatorConfig(), others=others, rests_until=0.0
+    )
+    assert limits.min_replicas == 3
+    assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -121,8 +140,7 @@ def test_what_an_autoscaler_has_is_left_to_it(who: Any, forbidden: frozenset[str
 )
 def test_what_others_are_at_is_left_alone(changed: dict[str, Any], words: str) -> None:
     found = workload(**changed)
-    observation = Observation.__new__(Observation)
-    object.__setattr__(observation, "workload", found)
+    observation = observed(found)
     others = Others(found, hpas=[], vpa="", resizes_in_place=True)
     limits = limits_of(observation, config=OperatorConfig(), others=others, rests_until=0.0)
     assert words in limits.freeze

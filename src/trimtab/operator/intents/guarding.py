@@ -6,6 +6,7 @@ with a VerticalPodAutoscaler that applies, their size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from math import inf
 
@@ -19,6 +20,8 @@ from trimtab.operator.intents.settings import IntentGuardrail
 
 SCALING = frozenset({"scaleOut", "scaleIn"})
 RESIZING = frozenset({"resizeCPU", "resizeMemory"})
+ABOVE_USE = 1.1
+"""Nothing is given back below what is used now and a tenth, whatever models say of it."""
 _NO_SCALE = {"DaemonSet", "Job", "CronJob"}
 
 
@@ -26,11 +29,14 @@ def limits_of(
     observation: Observation, *, config: OperatorConfig, others: Others, rests_until: float
 ) -> Limits:
     """All that a plan for it may not pass, apart from the room that it shares with others."""
-    workload = observation.workload
+    workload, state = observation.workload, observation.state
     assert workload is not None
+    assert state is not None
     rails = config.intents.guardrails_of(workload.namespace)
+    used = (state.cpu_used or 0.0) * ABOVE_USE
     return Limits(
-        min_replicas=max((rail.min_replicas for rail in rails), default=1),
+        min_replicas=max(*(rail.min_replicas for rail in rails), 1, _pods_for(used, state.cpu)),
+        min_cpu=max(Limits().min_cpu, used / max(1, state.replicas)),
         max_replicas=min((rail.max_replicas for rail in rails), default=128),
         max_cpu=_least(rail.max_cpu.cores for rail in rails if rail.max_cpu),
         max_memory=_least(float(rail.max_memory.bytes) for rail in rails if rail.max_memory),
@@ -39,6 +45,11 @@ def limits_of(
         resting={EVERY: rests_until},
         explore=bool(rails) and all(rail.explore for rail in rails),
     )
+
+
+def _pods_for(used: float, each: float | None) -> int:
+    """How many pods what is used now takes."""
+    return math.ceil(used / each) if each else 0
 
 
 class Others:
