@@ -27,7 +27,7 @@ from trimtab.actuation.begin import LOOK_AGAIN
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, Wait
 from trimtab.actuation.marks import Applied, Marks, Phase, Way
 from trimtab.actuation.situation import Situation, Wish
-from trimtab.actuation.sizes import MEMORY_HEADROOM, safe_memory
+from trimtab.actuation.sizes import safe_memory
 from trimtab.actuation.step import next_deeds
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
@@ -35,6 +35,7 @@ from trimtab.kube.errors import Forbidden, Invalid, Status
 from trimtab.kube.pods import Resources
 from trimtab.kube.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from trimtab.sizing.qos import qos_class
+from trimtab.sizing.rules import MEMORY_HEADROOM
 
 QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
 PLENTY = {"web": 0}

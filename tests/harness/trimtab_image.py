@@ -30,7 +30,8 @@ def trimtab_image() -> Image:
     interpreter = Path(sys.executable).resolve()
     for path in _below(base):
         files[str(path)[1:]] = path
-    for name in _needed("trimtab"):
+    # Of ourselves, as an editable checkout, there are entry points here and no code.
+    for name in ("trimtab", *_needed("trimtab")):
         for listed in metadata.files(name) or ():
             path = Path(str(listed.locate())).resolve()
             if ".." not in listed.parts and path.is_file() and not _LEFT_OUT & set(listed.parts):
@@ -64,16 +65,19 @@ def _below(folder: Path) -> list[Path]:
     ]
 
 
-def _needed(name: str, known: set[str] | None = None) -> set[str]:
+def _needed(name: str) -> set[str]:
     """What a package depends on, itself left out: it is the checkout."""
-    found = set() if known is None else known
-    for text in metadata.requires(name) or ():
-        wanted = Requirement(text)
-        plain = re.sub(r"[-_.]+", "-", wanted.name).lower()
-        if plain not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
-            found.add(plain)
-            _needed(plain, found)
-    return found
+    left, looked_at = [(name, frozenset({""}))], set()
+    while left:
+        package, extras = left.pop()
+        looked_at.add((package, extras))
+        for text in metadata.requires(package) or ():
+            wanted = Requirement(text)
+            asked = wanted.marker is None or any(wanted.marker.evaluate({"extra": each}) for each in extras)
+            found = re.sub(r"[-_.]+", "-", wanted.name).lower(), frozenset({"", *wanted.extras})
+            if asked and found not in looked_at:
+                left.append(found)
+    return {package for package, _ in looked_at} - {name}
 
 
 def _libraries(programs: list[Path]) -> set[Path]:

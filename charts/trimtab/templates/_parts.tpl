@@ -14,7 +14,10 @@
 {{- $_ := set $container "image" (include "trimtab.image" .root) -}}
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy -}}
 {{- $_ := set $container "resources" .values.resources -}}
-{{- with .values.env }}{{ $_ := set $container "env" (concat ($container.env | default list) .) }}{{ end -}}
+{{- range .values.env }}
+{{- if hasKey . "value" }}{{ $_ := set . "value" (toString .value) }}{{ end -}}
+{{- $_ := set $container "env" (append ($container.env | default list) .) -}}
+{{- end -}}
 {{- with .root.Values.image.pullSecrets }}
 {{- $names := list -}}
 {{- range . }}{{ $names = append $names (dict "name" .) }}{{ end -}}
