@@ -5,12 +5,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import Browser, expect
 
+from harness.browser import watched
 from trimtab.cli import run
+from trimtab.web.access import OwnMachine
+from trimtab.web.application import application
 from trimtab.web.demo.cluster import cluster
 from trimtab.web.demo.show import Show, show
 from trimtab.web.demo.summary import Document, lines, summary
 from trimtab.web.model import Act
+from trimtab.web.serving import serving
 from trimtab.web.snapshot import SnapshotBoard, take
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,6 +49,21 @@ async def test_a_kill_is_caught_and_a_canary_taken_back(found: Document) -> None
     assert found["changes"]["applied"] > 20
 
 
+async def test_an_intent_is_met_and_shown_with_what_was_learned(played: Show, found: Document) -> None:
+    assert found["intents"] == [{"name": "booking/reservations-fast", "met": True}]
+    (intent,) = await played.board.intents()
+    (objective,) = intent.objectives
+    assert objective.plot
+    seen = [value for value in objective.plot.curves[0].values if value is not None]
+    assert max(seen[:6]) > objective.target > seen[-1]
+    assert {each.plot.along for each in intent.effects} == {"cores a pod", "pods"}
+    for effect in intent.effects:
+        low, high, expected, points = (curve.values for curve in effect.plot.curves)
+        for least, likely, most in zip(low, expected, high, strict=True):
+            assert likely is None or (least or 0.0) <= likely <= (most or 0.0)
+        assert sum(value is not None for value in points) == effect.points > 0
+
+
 async def test_the_figures_are_json_and_text(found: Document) -> None:
     assert json.loads(json.dumps(found)) == found
     text = "\n".join(str(line) for line in lines(found, width=80))
@@ -75,6 +95,37 @@ async def test_what_people_decide_on_is_applied_held_and_released_by_them(played
     free = await board.workload(row.key)
     assert free
     assert not free.row.pinned
+
+
+async def test_a_viewer_applies_and_reverts_in_the_browser_and_sees_it_happen(
+    played: Show, browser: Browser
+) -> None:
+    async with (
+        serving(application(played.board, OwnMachine()), "127.0.0.1:0") as url,
+        watched(browser, url) as opened,
+    ):
+        page = opened.page
+        await opened.visit("/workloads/payments/Deployment/api")
+        request = page.locator("table.sizes td").nth(1)
+        await expect(request).to_have_text("1 → 500m")
+        await expect(page.locator(".uplot")).to_have_count(2)
+        await page.get_by_text("Apply…").click()
+        await page.get_by_label("Why").first.fill("looks right")
+        await page.get_by_role("button", name="Apply it").click()
+        await expect(page.get_by_role("status").filter(has_text="until it is released")).to_be_visible()
+        await played.pass_time(hours=3)
+        await expect(page.locator(".title")).to_contain_text("held")
+        await expect(request).to_contain_text("500m")
+        await expect(request).not_to_contain_text("1 →")
+        await page.get_by_text("Revert…").click()
+        await page.get_by_label("Why").first.fill("rather not")
+        await page.get_by_role("button", name="Put it back").first.click()
+        await expect(page.get_by_role("status").filter(has_text="cpu 1,")).to_be_visible()
+        await played.pass_time(hours=3)
+        await expect(request).to_contain_text("1 →")
+        await expect(page.locator("#more")).to_contain_text("rather not")
+        assert opened.errors == []
+        assert opened.strangers == []
 
 
 async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(played: Show) -> None:

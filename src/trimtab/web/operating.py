@@ -24,6 +24,7 @@ from trimtab.survey.prices import Prices
 from trimtab.web import holding
 from trimtab.web.board import ActError
 from trimtab.web.detail import Details
+from trimtab.web.intents import intent_views
 from trimtab.web.model import (
     Act,
     HistoryEntry,
@@ -48,6 +49,8 @@ REST = 10.0
 """Times as long as a look at all took, nothing is looked at."""
 LEAST_REST = 2.0
 LATEST = 12
+_TALK = {"recommended", "applying"}
+"""What is said before anything is changed."""
 MOST_EVENTS = 200
 SAVE_EVERY = 600.0
 STANDBY = "this replica stands by: another leads, and knows what there is to see"
@@ -177,7 +180,9 @@ class OperatorBoard:
             used=_cost(prices, trend.samples[-1:], "used"),
             to_save=sum(row.saving for row in view.rows if row.saving > 0),
         )
-        latest = await self.history(limit=LATEST)
+        latest = [entry for entry in await self.history(limit=10 * LATEST) if entry.what not in _TALK][
+            :LATEST
+        ]
         today = Counter(entry.what for entry in await self._since(view.at - DAY))
         today["killed"] = sum(kill.at > view.at - DAY for kill in view.kills)
         return Overview(
@@ -203,7 +208,8 @@ class OperatorBoard:
         return self._view.nodes
 
     async def intents(self) -> Sequence[IntentView]:
-        return ()
+        desk = self._desk()
+        return await intent_views(desk) if desk else ()
 
     async def history(
         self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50

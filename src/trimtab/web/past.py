@@ -31,7 +31,9 @@ PART = 2 * 86400.0
 async def read_past(
     source: Source[Any], owners: Owners, key: WorkloadKey, containers: Sequence[str], *, now: float
 ) -> Trace:
-    """What the containers of a workload used, a column each; of replicas the one that used most."""
+    """What the containers of a workload used, a column each, from when it was first seen; of replicas the one that used
+    most.
+    """
     past = Past(key.name, key.namespace)
     step = STEP if source.capabilities.history else 60.0
     whole = Ask.last(WINDOW if source.capabilities.history else step, now=now, step=step)
@@ -41,7 +43,7 @@ async def read_past(
         usage = await source.read(Ask(start=begin, end=end, step=step, namespaces=(key.namespace,)))
         past.hear(usage, owners)
         begin = end
-    return past.trace(key.kind, containers)
+    return lived(past.trace(key.kind, containers))
 
 
 class Sizes:

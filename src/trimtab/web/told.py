@@ -26,7 +26,7 @@ def entry_of(stored: Stored) -> HistoryEntry:
         before=_said(stored.before, stored.container),
         after=_said(stored.after, stored.container),
         who=stored.who,
-        why=stored.why.splitlines()[0] if stored.what == "recommended" and stored.why else stored.why,
+        why=_why(stored),
         undo=stored.what == "applied" and bool(stored.before),
     )
 
@@ -50,4 +50,13 @@ def kills_of(key: WorkloadKey, container: str, kills: Iterable[Kill]) -> list[Hi
 
 
 def _said(side: Mapping[str, Any] | None, container: str) -> str:
-    return said(by_container(side, container))
+    sizes = by_container(side, container)
+    text = said(sizes)
+    return text.partition(": ")[2] if len(sizes) == 1 else text  # of one, all know which
+
+
+def _why(stored: Stored) -> str:
+    """Of a recommendation, whose reasons begin with what it rests on, only what was done to its numbers."""
+    lines = stored.why.splitlines()
+    telling = [line for line in lines if line.startswith(("cpu", "memory"))]
+    return "\n".join(telling) if stored.what == "recommended" and telling else stored.why

@@ -35,11 +35,11 @@ def tone(state: str) -> str:
 
 
 def cores(amount: float | None) -> str:
-    return NOTHING if amount is None else cpu_text(amount * 1000)
+    return NOTHING if amount is None else cpu_text(amount * 1000) if amount else "0"
 
 
 def size(amount: float | None) -> str:
-    return NOTHING if amount is None else memory_text(amount)
+    return NOTHING if amount is None else memory_text(amount) if amount else "0"
 
 
 def money(amount: float, currency: str = "$") -> str:

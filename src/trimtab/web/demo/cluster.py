@@ -21,6 +21,7 @@ from trimtab.api.optimizationpolicy import (
     UpdateStrategy,
 )
 from trimtab.kube.pods import Resources
+from trimtab.kube.workloads import WorkloadKey
 from trimtab.lab.simulator.scene import ContainerSpec, NodePool, Scene, Service, WorkloadSpec
 from trimtab.lab.workloads import generate
 from trimtab.usage.trace import Trace
@@ -29,6 +30,10 @@ MIB, GIB = 2**20, 2**30
 STEP = 600.0
 DAY = 86400.0
 NODES = 8
+INTENDED = WorkloadKey("Deployment", "booking", "reservations")
+"""The service that an intent is about: people say how fast it is to be, and not what it is to have."""
+SECONDS = 0.25
+"""In which 99 of its 100 requests are to be answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ _PARTS = (
     _Part("platform", "gateway", 3, "diurnal_web", 1000, 512, 1024, settings={"rate": 90}, service=_WEB),
     _Part("platform", "session-store", 2, "memory_leak", 250, 256, 384, settings={"mib_an_hour": 12, "most_mib": 900}),
     _Part("platform", "metrics-agent", 4, "step", 250, 256, 512, settings={"cores_high": 0.15, "mib_high": 140}),
+    _Part("booking", "reservations", 3, "diurnal_web", 300, 512, 1024, 300, {"rate": 55, "spread": 0}, _WEB),
     _Part("media", "transcode", 6, "low_high", 0, 0, settings={"cores_high": 0.9, "mib_high": 300, "high_share": 0.4}),
 )  # fmt: skip
 
@@ -98,7 +104,7 @@ def cluster(*, days: float, seed: int) -> Scene:
 
 
 def policies() -> dict[str, OptimizationPolicySpec]:
-    """Everything by itself, but for payments, where people look first."""
+    """Everything by itself, but for payments, where people look first, and what an intent is about."""
     update = UpdateStrategy(
         update_requests_only=False,
         min_interval=Duration.parse("12h"),
@@ -108,7 +114,11 @@ def policies() -> dict[str, OptimizationPolicySpec]:
     now_and_then = Duration.parse("2h")
     return {
         "everything": OptimizationPolicySpec(
-            mode=Mode.AUTO, metrics_config=known, update_strategy=update, reconciliation_interval=now_and_then
+            mode=Mode.AUTO,
+            selector=Selector(namespaces=Namespaces(deny=(INTENDED.namespace,))),
+            metrics_config=known,
+            update_strategy=update,
+            reconciliation_interval=now_and_then,
         ),
         "payments": OptimizationPolicySpec(
             mode=Mode.RECOMMEND,

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Never
 
 from trimtab.lab.simulator.stage import Stage
-from trimtab.web.demo.cluster import DAY, STEP, cluster, policies
+from trimtab.web.demo.cluster import DAY, INTENDED, SECONDS, STEP, cluster, policies
+from trimtab.web.demo.intents import SimulatedIntents
 from trimtab.web.operating import OperatorBoard
 
 HOUR = 3600.0
@@ -26,16 +28,18 @@ class Show:
 
     def __init__(self, stage: Stage, *, days: float) -> None:
         self._stage = stage
+        self._intents = SimulatedIntents(stage, service=INTENDED, seconds=SECONDS)
         self.days = days
+        desk = replace(stage.desk, intents=self._intents.desk)
         self.board = OperatorBoard(
-            lambda: stage.desk, name="demo", clock=lambda: stage.world.time, every=POINTS_EVERY, fresh=HOUR
+            lambda: desk, name="demo", clock=lambda: stage.world.time, every=POINTS_EVERY, fresh=HOUR
         )
 
     async def play(self) -> None:
         """All days, as fast as they can be."""
         hours = round(self.days * 24)
         for hour in range(hours):
-            await self._stage.run(HOUR)
+            await self._run(HOUR)
             self.board.note = f"Simulated: day {hour // 24 + 1} of {self.days:g}, at full speed."
             await self.board.look()
         slow = STEP / BREATH
@@ -50,8 +54,13 @@ class Show:
 
     async def pass_time(self, *, hours: float) -> None:
         """Let so much simulated time pass, and look."""
-        await self._stage.run(hours * HOUR)
+        await self._run(hours * HOUR)
         await self.board.look()
+
+    async def _run(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP)):
+            await self._stage.run(STEP)
+            await self._intents.turn()
 
 
 @asynccontextmanager
