@@ -1,0 +1,167 @@
+"""The recommenders that learn beside vpa, autopilot-ml and trimtab, by the same back-test, on what none was trained on.
+
+    make bench BENCH=learners
+    .venv/bin/python bench/learners.py TRACES --containers 60 --picture curves.png
+
+Held out are whole families of generators and whole sets of recordings (TRACES, a folder a set; without it the
+generators alone). Each strategy runs with its defaults; trimtab and the forecaster are swept over the risk too, for
+their curves. Behind each row stands what trimtab would have at the same harm, read off between two of its risks: its
+CPU slack at the same time under, at the same CPU unserved, and its memory slack at the same rate of OOMs, the row's
+divided by that. Under 1 is better than trimtab; where trimtab's curve does not reach so far its nearest end is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.lab.backtest import Schedule, backtest
+from trimtab.lab.learners.sources import HELD_OUT
+from trimtab.lab.workloads import generate
+from trimtab.sizing import strategy
+from trimtab.usage.files import read
+from trimtab.usage.trace import Trace
+
+TRACES = Path(__file__).parents[2] / "shared" / "traces"
+SETS = (
+    "nezha_k8s_pods",
+    "nab_aws",
+    "alibaba2018_machines",
+    "alibaba2018_containers_vasim",
+    "alibaba_genai2026_pods",
+)
+RISKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+OOMS = (0.01, 0.1, 0.2, 1.0, 2.0, 5.0, 20.0)
+Settings = dict[str, float | str]
+SWEEP: list[Settings] = [
+    {"cpu_risk": risk, "memory_risk": ooms} for risk, ooms in zip(RISKS, OOMS, strict=True)
+]
+RUNS: list[tuple[str, Settings]] = [
+    ("vpa", {}),
+    ("autopilot-ml", {}),
+    ("trimtab", {}),
+    ("forecaster", {}),
+    ("learned", {"weights": "ppo"}),
+    ("learned", {"weights": "sac"}),
+    *(("forecaster", choice) for choice in SWEEP),
+]
+COLUMNS = {
+    "cpu_slack": "SLACK",
+    "cpu_under": "UNDER",
+    "cpu_under_p90": "P90",
+    "cpu_deficit": "UNSERVED",
+    "memory_slack": "MEMORY",
+    "ooms_day": "OOM/DAY",
+    "changes_day": "CHANGES",
+    "dollars_month": "$/MONTH",
+}
+BESIDE = (("cpu_under", "cpu_slack"), ("cpu_deficit", "cpu_slack"), ("ooms_day", "memory_slack"))
+Summary = Mapping[str, float]
+console = Console(width=160)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("traces", nargs="?", type=Path, default=TRACES)
+    parser.add_argument("--containers", type=int, default=60, help="take at most so many of each set")
+    parser.add_argument("--picture", type=Path, help="draw how the shipped networks got better into this PNG")
+    given = parser.parse_args()
+    whole: dict[tuple[str, str], list[Summary]] = {}
+    curve: list[list[Summary]] = [[] for _ in SWEEP]
+    for name, trace in sets(given.traces, given.containers):
+        ours = [summary(trace, "trimtab", choice) for choice in SWEEP]
+        results = {(who, told(choice)): summary(trace, who, choice) for who, choice in RUNS}
+        show(f"{name}: {trace.containers} containers", results, ours)
+        for key, found in results.items():
+            whole.setdefault(key, []).append(found)
+        for place, found in enumerate(ours):
+            curve[place].append(found)
+    show(
+        "all sets, each counting the same",
+        {key: mean(parts) for key, parts in whole.items()},
+        list(map(mean, curve)),
+    )
+    if given.picture:
+        draw(given.picture)
+
+
+def sets(folder: Path, most: int) -> list[tuple[str, Trace]]:
+    """What was held out: recordings where they are, and generators."""
+    found = []
+    for name in SETS:
+        file = folder / name / f"{name}.parquet"
+        if file.exists():
+            found.append((name, some(read(file), most)))
+        else:
+            console.print(f"skipped: there is no recording at {file}")
+    generated = [
+        (f"generator {name}", generate(name, count=most, seed=99, duration=14 * 86400.0).trace())
+        for name in HELD_OUT
+    ]
+    return [*found, *generated]
+
+
+def some(trace: Trace, most: int) -> Trace:
+    if trace.containers <= most:
+        return trace
+    return trace.only(np.sort(np.random.default_rng(0).permutation(trace.containers)[:most]))
+
+
+def summary(trace: Trace, name: str, settings: Settings) -> Summary:
+    return backtest(trace, strategy(name, trace.containers, **settings), Schedule()).summary()
+
+
+def told(settings: Settings) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def mean(parts: Sequence[Summary]) -> Summary:
+    """Over the sets that have such a figure."""
+    return {key: float(np.nanmean([part[key] for part in parts])) for key in COLUMNS}
+
+
+def at(curve: Sequence[Summary], key: str, value: float, wanted: str) -> float:
+    """What a curve has at so much harm, between its points."""
+    ordered = sorted(curve, key=lambda point: point[key])
+    places = np.log([max(point[key], 1e-5) for point in ordered])
+    return float(np.interp(np.log(max(value, 1e-5)), places, [point[wanted] for point in ordered]))
+
+
+def show(title: str, results: Mapping[tuple[str, str], Summary], ours: Sequence[Summary]) -> None:
+    head = ("STRATEGY", *COLUMNS.values(), "SLACK@UNDER", "SLACK@UNSERVED", "MEMORY@OOM")
+    table = Table(*head, box=None, title=title, title_justify="left")
+    for (name, settings), found in results.items():
+        figures = [f"{found[key]:.4f}" if key != "dollars_month" else f"{found[key]:,.0f}" for key in COLUMNS]
+        ratios = [f"{found[cost] / at(ours, harm, found[harm], cost):.2f}" for harm, cost in BESIDE]
+        table.add_row(f"{name} {settings}", *figures, *ratios)
+    console.print(table)
+
+
+def draw(path: Path) -> None:
+    """The curves on the cards of the shipped networks."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    folder = Path(str(files("trimtab.sizing"))) / "weights"
+    cards = [json.loads((folder / f"{name}.json").read_text()) for name in ("forecaster", "ppo", "sac")]
+    figure, axes = plt.subplots(1, len(cards), figsize=(11, 3.2), layout="constrained")
+    for card, axis in zip(cards, axes, strict=True):
+        axis.plot(*zip(*card["curve"], strict=True), color="#0b6e4f")
+        axis.set(
+            title=card["learner"], xlabel="update", ylabel=f"{card['objective']} ({card['better']} is better)"
+        )
+        axis.grid(color="#e2e8f0")
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
