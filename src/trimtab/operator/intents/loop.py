@@ -131,6 +131,8 @@ class IntentLoop:
             await self._lessons.record(goal, state, None, now=now)
             return None
         await self._performer.tend(observation, now)
+        for plugin in self._planning.plugins().values():
+            await asyncio.to_thread(plugin.observe, state, goal=goal, target=workload.key)
         await self._lessons.refit(goal, now=now)
         limits = limits_of(
             observation,

@@ -1,0 +1,94 @@
+"""Plugins within the loop, on the real API server: they are planned with and told to act, and one that hangs is done without."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.plugins.wire import CANDIDATES, INFO, OBSERVE, PERFORM, VERSION, listen
+
+Shop = Any
+"""See conftest."""
+
+
+class Dial:
+    """An actuator plugin that halves the latency for nothing; `stuck` it does not answer while a plan is made."""
+
+    def __init__(self) -> None:
+        self.stuck = False
+        self.performed: list[pb.PerformRequest] = []
+        self.observed = 0
+        self._free = threading.Event()
+        self._info = pb.PluginInfo(
+            type=pb.PLUGIN_TYPE_ACTUATOR, name="dial", versions=[VERSION], group="dial"
+        )
+        calls: list[tuple[Any, Any]] = [
+            (INFO, lambda _: self._info),
+            (CANDIDATES, self._candidates),
+            (PERFORM, self._perform),
+            (OBSERVE, self._observe),
+        ]
+        self._server, port = listen("127.0.0.1:0", None, calls)
+        self.info = pb.PluginInfo()
+        self.info.CopyFrom(self._info)
+        self.info.endpoint = f"127.0.0.1:{port}"
+
+    def _candidates(self, asked: pb.CandidatesRequest) -> list[pb.Deed]:
+        if self.stuck:
+            self._free.wait(60)
+        after = pb.State()
+        after.CopyFrom(asked.state)
+        after.objectives["p99"] /= 2
+        return [] if asked.goal.gives_back else [pb.Deed(actuator="dial", after=after)]
+
+    def _perform(self, asked: pb.PerformRequest) -> pb.Performed:
+        self.performed.append(asked)
+        return pb.Performed()
+
+    def _observe(self, _: pb.ObserveRequest) -> pb.Observed:
+        self.observed += 1
+        return pb.Observed()
+
+    def stop(self) -> None:
+        self._free.set()
+        self._server.stop(None)
+
+
+@pytest.fixture
+def dial() -> Iterator[Dial]:
+    made = Dial()
+    yield made
+    made.stop()
+
+
+async def test_a_plugins_deed_is_planned_and_the_plugin_does_it(shop: Shop, dial: Dial) -> None:
+    shop.registry.register(dial.info)
+    shop.settings["plugins"] = {"timeout": "30s"}
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+    assert [each["actuator"] for each in status["plan"]["deeds"]] == ["dial"]
+    (asked,) = dial.performed
+    assert (asked.target.kind, asked.target.name) == ("Deployment", "web")
+    assert dial.observed == 1
+    assert await shop.replicas() == 1
+
+
+async def test_a_plugin_that_hangs_does_not_stop_the_loop(shop: Shop, dial: Dial) -> None:
+    shop.registry.register(dial.info)
+    dial.stuck = True
+    shop.settings["plugins"] = {"timeout": "200ms"}
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+    assert [each["actuator"] for each in status["plan"]["deeds"]] == ["scaleOut"]
+    assert await shop.replicas() > 1
+    assert dial.performed == []
