@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Never
@@ -21,7 +21,6 @@ from trimtab.intents.arbitration import Claim, Ruling
 from trimtab.intents.kpi.availability import Uptime
 from trimtab.intents.limits import Limits
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.room import Room
 from trimtab.intents.state import State
 from trimtab.kube.intents import Intent
 from trimtab.kube.workloads import Workload
@@ -102,7 +101,7 @@ class IntentLoop:
             with self._own_fault(observation.intent):
                 if claim := await self._claim(observation, now):
                     claims[observation.intent.key] = claim
-        rulings = await self._planning.plans(list(claims.values()), room=self._room(observations), now=now)
+        rulings = await self._rulings(claims.values(), observations, now) if claims else {}
         self._waiting = {name: ruling.waiting_since for name, ruling in rulings.items()}
         for observation in observations:
             with self._own_fault(observation.intent):
@@ -174,15 +173,19 @@ class IntentLoop:
         await self._lessons.record(goal, claim.state, plan if outcome.done else None, now=now)
         return outcome
 
-    def _room(self, observations: Sequence[Observation]) -> Room:
+    async def _rulings(
+        self, claims: Iterable[Claim], observations: Sequence[Observation], now: float
+    ) -> dict[str, Ruling]:
+        """A plan for each, within the room that all share."""
         catalog = self._catalog
-        return room_of(
+        room = room_of(
             nodes=catalog.nodes,
             pods=catalog.pods,
             quotas=catalog.quotas,
             targets=_by_namespace(observations),
             settings=self._config().intents,
         )
+        return await self._planning.plans(list(claims), room=room, now=now)
 
     async def _perform(
         self,
