@@ -1,7 +1,7 @@
 """How long a latency-sensitive pod takes to answer beside a best-effort burner, with and without the agent.
 
     make bench BENCH=agent_latency                     three turns of each, 15 s a turn
-    .venv/bin/python bench/agent_latency.py --picture docs/pictures/agent_latency.png
+    .venv/bin/python bench/agent_latency.py --shared --picture docs/pictures/agent_latency.png
 
 On the real node a service is asked something every 20 ms by each of two threads and needs 4 ms of CPU to answer; it asks
 for half a core, as a pod of class Burstable does. Beside it a pod of class BestEffort spins on as many threads as there
@@ -9,6 +9,9 @@ are CPUs, and one more. Three conditions take turns, so that whatever else the m
 service alone, with the burner, and with the burner and `trimtab agent` under a policy that squeezes best-effort pods by
 quota. Then another latency-sensitive pod wants all CPU for a while: what the burner has before, meanwhile and after is
 read from the cgroups.
+
+With --shared, on a machine that does other things too, these are kept out of the figures: all pods together weigh as much
+as thirty-two other processes, and the agent takes what is outside its pods to stand still.
 """
 
 import os
@@ -27,14 +30,14 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from harness import build, node, probe
+from harness import build, node, probe, still
 from harness.agent import AgentProcess
 from harness.busyboxes import size, template
 from harness.cluster import Cluster
 from harness.process import wait_for
 from trimtab.node.arbiter import Spot
 from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
-from trimtab.node.cgroups.knobs import CPU_QUOTA, CPU_USAGE
+from trimtab.node.cgroups.knobs import CPU_QUOTA, CPU_SHARES, CPU_USAGE
 from trimtab.node.executor import Surface
 
 CONDITIONS = ("alone", "burner", "burner and agent")
@@ -71,11 +74,14 @@ class Readings:
 class Bench:
     """The pods and cgroups of one run."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, *, shared: bool) -> None:
         self._cluster = cluster
-        self._agent = AgentProcess(cluster, folder, node=node.NAME)
+        flags = ["--proc", str(still.proc(folder / "proc"))] if shared else []
+        self._agent = AgentProcess(cluster, folder, *flags, node=node.NAME)
         self._surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
         layout = Layout.detect(self._surface.hierarchy)
+        if shared:
+            self._surface.write(Spot(layout.pods, CPU_SHARES), 32 * 1024)
         self._best_effort = layout.tier(QosClass.BEST_EFFORT)
         self._burstable = layout.tier(QosClass.BURSTABLE)
         self.readings = Readings()
@@ -214,6 +220,7 @@ def main() -> None:
     parser = ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of a turn")
+    parser.add_argument("--shared", action="store_true", help="the machine does other things too")
     parser.add_argument("--picture", type=Path)
     arguments: Namespace = parser.parse_args()
     node.prepare()
@@ -223,7 +230,7 @@ def main() -> None:
         with Cluster.start(folder / "cluster", node=True) as cluster:
             assert cluster.node is not None
             cluster.node.load(probe.image(folder))
-            bench = Bench(cluster, folder)
+            bench = Bench(cluster, folder, shared=arguments.shared)
             bench.prepare()
             for number in range(arguments.turns):
                 for condition in CONDITIONS:

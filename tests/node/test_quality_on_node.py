@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from harness import still
 from harness.agent import AgentProcess
 from harness.busyboxes import size, template
 from harness.cluster import Cluster
+from harness.node import NAME
 from harness.process import wait_for
 from trimtab.node.arbiter import Spot
 from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
@@ -44,12 +46,7 @@ def policy(node_cluster: Cluster) -> Iterator[str]:
 @pytest.fixture
 def agent(node_cluster: Cluster, tmp_path: Path) -> Iterator[AgentProcess]:
     """One to whom the machine outside its pods stands still: other tests run on it, and would leave pods nothing."""
-    proc = tmp_path / "proc"
-    proc.mkdir()
-    for name in ("meminfo", "pressure", "sys"):
-        (proc / name).symlink_to(f"/proc/{name}")
-    (proc / "stat").write_bytes(Path("/proc/stat").read_bytes())
-    made = AgentProcess(node_cluster, tmp_path, "--proc", str(proc))
+    made = AgentProcess(node_cluster, tmp_path, "--proc", str(still.proc(tmp_path / "proc")), node=NAME)
     yield made
     made.stop()
 
