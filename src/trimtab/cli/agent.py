@@ -1,0 +1,135 @@
+"""`trimtab agent`: the node agent, as a DaemonSet or by hand."""
+
+import gc
+import logging
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import structlog
+import uvloop
+from cyclopts import Parameter
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import load_connection
+from trimtab.node.agent import Agent
+from trimtab.node.config import AgentSettings
+from trimtab.operator.memory import keep_small
+
+
+def agent(
+    *,
+    node: Annotated[str, Parameter(env_var="NODE_NAME")] = "",
+    read_only: bool = False,
+    dry_run: bool = False,
+    kubelet: str = "",
+    kubelet_insecure: bool = False,
+    nri: Path | None = None,
+    cri: Path | None = None,
+    runtime: Path = Path("/run/containerd/containerd.sock"),
+    cgroups: Path = Path("/sys/fs/cgroup"),
+    cgroup_parent: str = "",
+    proc: Path = Path("/proc"),
+    sys_: Annotated[Path, Parameter(name="--sys")] = Path("/sys"),
+    state: Path = Path("/var/lib/trimtab-agent"),
+    address: str = "0.0.0.0:8081",
+    prediction: Literal["careful", "pods", "together"] = "careful",
+    log: Literal["json", "console"] = "json",
+    context: str | None = None,
+    kubeconfig: str | None = None,
+) -> None:
+    """Run the node agent: sees what each pod uses and suffers, and keeps latency-sensitive ones fast.
+
+    On a node, only looking and reporting:
+
+        trimtab agent --node $(hostname) --read-only --log console
+
+    In a cluster: kubectl apply -k deploy/agent
+
+    Parameters
+    ----------
+    node
+        The name of the node that it runs on; $NODE_NAME, or the host's name.
+    read_only
+        Only look and report: write no knob, evict no pod.
+    dry_run
+        Decide, log what would be written, and write nothing.
+    kubelet
+        The URL of the node's kubelet, such as https://10.0.0.5:10250; without one, pods are known by the API server.
+    kubelet_insecure
+        Believe any certificate of the kubelet: many sign their own.
+    nri
+        The container runtime's NRI socket, such as /var/run/nri/nri.sock, to adjust containers at their creation.
+    cri
+        Where to listen as a proxy between the kubelet and a runtime without NRI: the kubelet's runtime endpoint.
+    runtime
+        The runtime's own CRI socket, which the proxy asks.
+    cgroups
+        Where the node's cgroups are mounted.
+    cgroup_parent
+        The cgroup that kubepods lies in, where that is not the root.
+    proc
+        Where the node's /proc is mounted.
+    sys_
+        Where the node's /sys is mounted.
+    state
+        A folder that outlives the agent, for its series and for what is to be restored.
+    address
+        Where /metrics, /healthz and /readyz are served.
+    prediction
+        How what production pods have to spare is added up: pod by pod, all together, or the less of the two.
+    log
+        json for programs, console for people.
+    context
+        The kubeconfig context to use instead of the current one.
+    kubeconfig
+        The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config; in a pod, neither is needed.
+    """
+    keep_small()
+    _log_as(log)
+    settings = AgentSettings(
+        node=node or socket.gethostname(),
+        cgroups=cgroups,
+        cgroup_parent=cgroup_parent,
+        proc=proc,
+        sys=sys_,
+        state=state,
+        address=address,
+        kubelet=kubelet,
+        kubelet_insecure=kubelet_insecure,
+        nri=nri,
+        cri=cri,
+        runtime=runtime,
+        read_only=read_only,
+        dry_run=dry_run,
+        prediction=prediction,
+    )
+    connection = load_connection(kubeconfig=kubeconfig, context=context)
+    try:
+        made = Agent(settings, connection)
+    except OSError as error:
+        raise TrimtabError(
+            f"agent: {error}; it needs the node's cgroups, /proc and a folder for its state"
+        ) from None
+    gc.freeze()  # what is there now stays: no need to look through it again and again
+    uvloop.run(made.run())
+
+
+def _log_as(form: str) -> None:
+    """On standard error, as the operator does; its own way would bring in all of the operator, and thrice the memory."""
+    rendered = (
+        structlog.processors.JSONRenderer(default=str)
+        if form == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            rendered,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

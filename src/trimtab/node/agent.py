@@ -1,0 +1,206 @@
+"""The node agent as a process: looks, measures, decides and reports, once a second, and leaves no trace when it ends.
+
+Everything joins here and nothing is decided here. A round is: the picture, the collectors, the prediction, then the
+strategies, the arbiter and the executor. What waits for others (the kubelet, the API server, the runtime) runs beside
+the rounds, so that a slow one costs freshness and never a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import time
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Never
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from trimtab.api.nodemetric import MetricCollectPolicy, NodeMetricStatus
+from trimtab.kube.auth import Connection
+from trimtab.kube.auth.tls import Trust
+from trimtab.kube.client import Client
+from trimtab.kube.pace import RetryRule
+from trimtab.node.cgroups import Hierarchy
+from trimtab.node.collectors import Advisor, standard
+from trimtab.node.config import AgentSettings
+from trimtab.node.exposition import UsageExposition, exposition
+from trimtab.node.prediction import Predictor
+from trimtab.node.quality import Quality
+from trimtab.node.reporter import Reporter, status_of
+from trimtab.node.series import Retention, Series, Snapshot
+from trimtab.node.serving import checked, serving
+from trimtab.node.states import States
+
+log = structlog.get_logger(__name__)
+
+PERIOD = 1.0
+SAVE_EVERY = 60.0
+WAIT_FOR_POLICY = 30.0
+"""Seconds after which an agent that has heard of no policy takes it that there is none, and restores what it left."""
+STUCK = 30.0
+_PEAKS = "peaks"
+
+
+class Agent:
+    """One agent. Without a connection it looks and measures, and has nobody to report to."""
+
+    def __init__(self, settings: AgentSettings, connection: Connection | None) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._registry = CollectorRegistry()
+        self._hierarchy = Hierarchy.detect(settings.cgroups)
+        self._states = States(
+            settings.node,
+            hierarchy=self._hierarchy,
+            parent=settings.cgroup_parent,
+            proc=settings.proc,
+            sys=settings.sys,
+        )
+        self.series = Series(now=time.time())
+        self._registry.register(UsageExposition(self.series))
+        self._advisor = Advisor(
+            standard(self._hierarchy, settings.proc), self.series, registry=self._registry
+        )
+        self._predictor = Predictor()
+        self._collect_policy = MetricCollectPolicy()
+        settings.state.mkdir(parents=True, exist_ok=True)
+        self._snapshot = Snapshot(settings.state / "series")
+        self._saved = time.time()
+        self._began = self._last = time.monotonic()
+        self._policy_known = False
+        self._rounds = Counter("trimtab_agent_rounds_total", "Rounds done", registry=self._registry)
+        self._late = Counter(
+            "trimtab_agent_rounds_late_total",
+            "Rounds that took longer than a second",
+            registry=self._registry,
+        )
+        self._cpu = Counter(
+            "trimtab_agent_round_cpu_seconds_total", "CPU that rounds took", registry=self._registry
+        )
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT; what was written is then taken back."""
+        working = asyncio.create_task(self._work())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+        log.info("agent.ended")
+
+    async def _work(self) -> Never:
+        _many_files()
+        self._restore()
+        async with AsyncExitStack() as stack:
+            stack.callback(self._states.close)
+            stack.callback(self._advisor.close)
+            pages = {
+                "/metrics": lambda: (200, exposition(self._registry)),
+                "/healthz": checked({"rounds": self._stuck}),
+                "/readyz": checked({"rounds": self._stuck, "states": self._away}),
+            }
+            port = await stack.enter_async_context(serving(self._settings.address, pages))
+            log.info("agent.listening", port=port, node=self._settings.node)
+            self._states.listen()
+            client = None
+            if self._connection is not None:
+                client = await stack.enter_async_context(Client(self._connection))
+            quality = None
+            if client is not None and not self._settings.read_only:
+                quality = Quality(self._settings, self._hierarchy, client, registry=self._registry)
+                stack.callback(quality.release)
+            stack.callback(self._save)
+            group = await stack.enter_async_context(asyncio.TaskGroup())
+            if client is not None:
+                await self._join(client, group, stack)
+            if quality is not None:
+                group.create_task(quality.hook(self._states.view(time.time())))
+            await self._rounds_for_ever(quality)
+        raise AssertionError("unreachable")
+
+    async def _join(self, client: Client, group: asyncio.TaskGroup, stack: AsyncExitStack) -> None:
+        """Follow the API server and the kubelet, and report."""
+        following = self._states.follow_api(client)
+        group.create_task(following.run())
+        group.create_task(self._know_policy(following.settled()))
+        reporter = Reporter(client, self._settings.node, self._status, registry=self._registry)
+        group.create_task(reporter.run())
+        if self._settings.kubelet and self._connection is not None:
+            trust = Trust(None, insecure=True) if self._settings.kubelet_insecure else self._connection.trust
+            connection = replace(
+                self._connection, server=self._settings.kubelet, trust=trust, server_hostname=None, proxy=None
+            )
+            kubelet = await stack.enter_async_context(
+                Client(connection, retry=RetryRule(attempts=1), timeout=10.0)
+            )
+            group.create_task(self._states.follow_kubelet(kubelet, clock=time.time))
+
+    async def _rounds_for_ever(self, quality: Quality | None) -> Never:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            began = time.thread_time()
+            await self._round(quality)
+            self._cpu.inc(time.thread_time() - began)
+            self._rounds.inc()
+            self._last = time.monotonic()
+            due += PERIOD
+            if due < loop.time():
+                self._late.inc()
+                due = loop.time()
+            await asyncio.sleep(due - loop.time())
+
+    async def _round(self, quality: Quality | None) -> None:
+        now = time.time()
+        view = self._states.view(now)
+        self._advisor.collect(view, now)
+        self._predictor.learn(view, self.series, now)
+        if quality is not None and self._may_act():
+            await quality.round(view, self.series, self._states.policy)
+        if not 0 <= now - self._saved < SAVE_EVERY:
+            self._save()
+
+    def _may_act(self) -> bool:
+        return self._policy_known or time.monotonic() - self._began > WAIT_FOR_POLICY
+
+    async def _know_policy(self, settled: Awaitable[None]) -> None:
+        await settled
+        self._policy_known = True
+
+    def _status(self, policy: MetricCollectPolicy) -> NodeMetricStatus:
+        now = time.time()
+        windows = [duration.seconds for duration in policy.node_aggregate_policy.durations]
+        own = float(policy.aggregate_duration_seconds)
+        self.series.keep(Retention(node=max(*windows, own), pods=own))
+        view = self._states.view(now)
+        spare = self._predictor.spare(view, self._settings.prediction)
+        return status_of(view, self.series, policy, spare, now=now)
+
+    def _restore(self) -> None:
+        facts = self._snapshot.load(self.series)
+        with contextlib.suppress(ValueError):
+            self._predictor.restore(facts.get(_PEAKS, b""))
+
+    def _save(self) -> None:
+        self._saved = time.time()
+        try:
+            self._snapshot.save(self.series, {_PEAKS: self._predictor.state()})
+        except OSError as error:
+            log.warning("agent.not_saved", error=str(error))
+
+    def _stuck(self) -> str:
+        silent = time.monotonic() - self._last
+        return f"none for {silent:.0f} s" if silent > STUCK else ""
+
+    def _away(self) -> str:
+        return "; ".join(f"{name}: {why}" for name, why in self._states.troubles().items())
+
+
+def _many_files() -> None:
+    """Three files a cgroup are held open; how many a process is let have at first is often too few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

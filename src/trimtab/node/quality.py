@@ -1,0 +1,77 @@
+"""The acting half of the agent, put together: strategies, arbiter, executor, evictions, and the runtime's hook."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
+from trimtab.kube.client import Client
+from trimtab.node.cgroups import Hierarchy
+from trimtab.node.config import AgentSettings
+from trimtab.node.executor import Executor, Surface
+from trimtab.node.executor.departures import by_eviction_api
+from trimtab.node.executor.enforcer import Enforcer, installed
+from trimtab.node.executor.tally import Tally
+from trimtab.node.hooks.entitlement import Entitlement
+from trimtab.node.journal import Journal, this_boot
+from trimtab.node.picture import NodeView, Windows
+
+log = structlog.get_logger(__name__)
+
+
+class Quality:
+    """Keeps quality of service on this node, by whatever policy holds."""
+
+    def __init__(
+        self, settings: AgentSettings, hierarchy: Hierarchy, client: Client, *, registry: CollectorRegistry
+    ) -> None:
+        surface = Surface(hierarchy, settings.proc / "sys", settings.sys / "fs" / "resctrl")
+        journal = Journal(settings.state / "journal", boot=this_boot())
+        self._settings = settings
+        self._hierarchy = hierarchy
+        self._executor = Executor(surface, journal, dry_run=settings.dry_run)
+        self._enforcer = Enforcer(
+            self._executor,
+            installed(),
+            evict=by_eviction_api(client, dry_run=settings.dry_run),
+            tally=Tally(registry),
+        )
+        self._entitlement: Entitlement | None = None
+
+    async def round(self, view: NodeView, windows: Windows, policy: NodeQoSPolicySpec | None) -> None:
+        """One second's work; a file that cannot be read or written costs this second's."""
+        if self._entitlement is not None:
+            self._entitlement.policy = policy
+        try:
+            await self._enforcer.round(view, windows, policy, now=time.monotonic())
+        except OSError as error:
+            log.warning("agent.round_failed", error=str(error))
+
+    def release(self) -> None:
+        """Leave the node as it was."""
+        self._enforcer.release(now=time.monotonic())
+
+    async def hook(self, view: NodeView) -> None:
+        """Adjust containers at their creation, by the ways that are asked for; a dry run changes none of them."""
+        settings = self._settings
+        if settings.dry_run or (settings.nri is None and settings.cri is None):
+            return
+        decide = self._entitlement = Entitlement(
+            self._executor.held, self._hierarchy.version, best_effort_cgroup=view.best_effort_cgroup
+        )
+        # Protobuf and gRPC take memory: only who asks for them pays.
+        async with AsyncExitStack() as stack:
+            if settings.cri is not None:
+                from trimtab.node.hooks.cri import CriProxy
+
+                await stack.enter_async_context(CriProxy(settings.cri, settings.runtime, decide))
+            if settings.nri is not None:
+                from trimtab.node.hooks.nri import NriPlugin
+
+                await NriPlugin(settings.nri, decide).run()
+            await asyncio.Event().wait()

@@ -1,0 +1,46 @@
+"""`trimtab agent` as a process of its own, which a test may end or kill."""
+
+import os
+import sys
+import urllib.request
+from pathlib import Path
+from urllib.error import URLError
+
+from harness.cluster import Cluster
+from harness.process import Process, free_port
+
+
+class AgentProcess(Process):
+    """One agent of a cluster; what it keeps is in a folder that outlives it."""
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, *flags: str, node: str, kubeconfig: Path | None = None
+    ) -> None:
+        self.port = free_port()
+        self.state = folder / "state"
+        ours = [f"--unset={name}" for name in os.environ if name.startswith("TRIMTAB_")]
+        trimtab = str(Path(sys.executable).with_name("trimtab"))
+        command = [trimtab, "agent", "--node", node, "--state", str(self.state)]
+        super().__init__(
+            "agent",
+            ["env", *ours, *command, "--address", f"127.0.0.1:{self.port}", *flags],
+            log=folder / "agent.log",
+            environment={**cluster.environment, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)},
+        )
+
+    def page(self, path: str) -> str:
+        """What it answers; empty while it does not, or not well."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                text: str = answer.read().decode()
+                return text
+        except (URLError, OSError):
+            return ""
+
+    def counted(self, name: str) -> float | None:
+        """The value of a metric, named with its labels as Prometheus is told it."""
+        for line in self.page("/metrics").splitlines():
+            series, _, value = line.rpartition(" ")
+            if series == name:
+                return float(value)
+        return None
