@@ -76,7 +76,7 @@ class CriProxy:
                     self._known[pb.CreateContainerResponse.FromString(answer).container_id] = made.pop()
                 yield answer
         except grpc.aio.AioRpcError as error:
-            await context.abort(error.code(), error.details() or "", error.trailing_metadata())
+            await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
         finally:
             call.cancel()
 

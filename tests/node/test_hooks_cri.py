@@ -1,0 +1,86 @@
+"""The CRI proxy before a runtime that a test plays: it says back what it is asked, refuses, and streams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TypeAlias
+
+import grpc
+import pytest
+
+from trimtab.node.hooks.adjustments import Adjustment, Subject
+from trimtab.node.hooks.cri import ANY_LENGTH, CREATE, CriProxy
+from trimtab.node.hooks.messages import cri_pb2 as pb
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Call: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
+
+
+class Echo(grpc.GenericRpcHandler):
+    """Every call is answered with its own message and then with its name."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        method = handler_call_details.method
+
+        async def answer(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+            if method.endswith("Refused"):
+                await context.abort(grpc.StatusCode.NOT_FOUND, "no such container", (("why", "gone"),))
+            async for request in requests:
+                yield request
+            yield method.encode()
+
+        return grpc.stream_stream_rpc_method_handler(answer)
+
+
+async def _decide(subject: Subject) -> Adjustment:
+    if subject.pod == "hopeless":
+        raise ValueError("no idea")
+    return Adjustment(quota=5000)
+
+
+@pytest.fixture
+async def channel(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
+    """To a proxy before such a runtime."""
+    runtime = grpc.aio.server(options=ANY_LENGTH)
+    runtime.add_generic_rpc_handlers((Echo(),))
+    runtime.add_insecure_port(f"unix://{tmp_path}/runtime")
+    await runtime.start()
+    async with (
+        CriProxy(tmp_path / "proxy", tmp_path / "runtime", _decide),
+        grpc.aio.insecure_channel(f"unix://{tmp_path}/proxy", options=ANY_LENGTH) as made,
+    ):
+        yield made
+    await runtime.stop(0)
+
+
+async def _ask(channel: grpc.aio.Channel, method: str, message: bytes) -> list[bytes]:
+    call: Call = channel.unary_stream(method)
+    return [answer async for answer in call(message)]
+
+
+async def test_a_creation_is_adjusted_on_its_way(channel: grpc.aio.Channel) -> None:
+    request = pb.CreateContainerRequest(pod_sandbox_id="s")
+    passed, _ = await _ask(channel, CREATE, request.SerializeToString())
+    request.config.linux.resources.cpu_quota = 5000
+    assert pb.CreateContainerRequest.FromString(passed) == request
+
+
+@pytest.mark.parametrize(
+    "request_", [b"\xff not protobuf", b"\x1a\x0c\n\n\n\x08hopeless"], ids=["garbage", "no decision"]
+)
+async def test_what_cannot_be_decided_on_passes_as_it_is(channel: grpc.aio.Channel, request_: bytes) -> None:
+    assert (await _ask(channel, CREATE, request_))[0] == request_
+
+
+async def test_calls_that_nobody_has_heard_of_pass_whatever_their_length(channel: grpc.aio.Channel) -> None:
+    message = b"z" * (5 << 20)  # more than gRPC takes by itself
+    assert await _ask(channel, "/next.Service/Call", message) == [message, b"/next.Service/Call"]
+
+
+async def test_a_refusal_is_the_runtimes_own(channel: grpc.aio.Channel) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await _ask(channel, "/runtime.v1.RuntimeService/Refused", b"")
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+    assert refused.value.details() == "no such container"
+    assert ("why", "gone") in tuple(refused.value.trailing_metadata())
