@@ -1,0 +1,229 @@
+"""`trimtab stress`: real pods follow a workload on a real cluster, sized in place by a strategy."""
+
+import asyncio
+import csv
+import io
+import json
+import math
+import secrets
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import structlog
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.api import Duration, DurationError
+from trimtab.cli.looking import pairs, shown_progress
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.lab.emulator import Course, Entry, Journal, Place, Recommender
+from trimtab.lab.emulator import stress as follow
+from trimtab.lab.workloads import Folder
+from trimtab.sizing.registry import STRATEGIES
+from trimtab.survey.amounts import cpu_text, memory_text
+
+
+def stress(
+    workload: str,
+    *,
+    namespace: Annotated[str, Parameter(name=["--namespace", "-n"])],
+    strategy: str = "trimtab",
+    setting: Annotated[tuple[str, ...], Parameter(name=["--setting", "-s"])] = (),
+    pods: int = 1,
+    period: str = "15s",
+    duration: str | None = None,
+    update: str = "1h",
+    scale: float = 1.0,
+    cpu_limit: float = 1.0,
+    memory_limit: float = 1.0,
+    source: str = "cadvisor",
+    source_setting: tuple[str, ...] = (),
+    image: str = "busybox:1",
+    folder: Path | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    output: Annotated[Literal["table", "json", "csv"], Parameter(name=["--output", "-o"])] = "table",
+) -> int:
+    """Let real pods follow a workload on a cluster while a strategy sizes them in place, and tell how both fared.
+
+    Ten minutes in which two pods live through ten hours of a web service:
+
+        trimtab workload generate --workload-type diurnal_web --setting step=900 --count 2 --id shop
+        trimtab stress shop --namespace lab --pods 2 --strategy vpa --period 15s --duration 10m
+
+    The pods are made in that namespace, and taken away again at the end, also when it is interrupted. Each step of the
+    workload takes a period; the strategy is told the workload's own time. Pods are told what to use through the API
+    server: that takes the right to get services/proxy.
+
+    Exits with 1 when memory killed a pod.
+
+    Parameters
+    ----------
+    workload
+        The id of a workload that `trimtab workload generate` has kept.
+    namespace
+        The namespace to make the pods in; it has to be there.
+    strategy
+        The strategy that sizes them; none leaves them as large as their highest demand.
+    setting
+        A setting of the strategy, as name=value; may be given several times.
+    pods
+        How many pods, each with a series of the workload.
+    period
+        How long a step of the workload takes here.
+    duration
+        How long to go on; to the end of the workload when not given.
+    update
+        The time between two recommendations, in the workload's own time.
+    scale
+        What the workload's demand is multiplied by, to fit it to the cluster.
+    cpu_limit
+        The CPU limit beside the request, like 1.5; 0 for no limit.
+    memory_limit
+        The memory limit beside the request; 0 for no limit.
+    source
+        Where usage is read: cadvisor (the kernel's counters), kubelet, metrics-server or prometheus.
+    source_setting
+        A setting of the source, as name=value, like url=http://127.0.0.1:9090 or reach=direct.
+    image
+        The image of the pods: any with a busybox that has httpd.
+    folder
+        Where workloads are kept instead of $XDG_DATA_HOME/trimtab/workloads.
+    context
+        The kubeconfig context to use instead of the current one.
+    kubeconfig
+        The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
+    output
+        A table of how it went, or every period as json or csv.
+    """
+    found = Folder(folder).load(workload)
+    if not 1 <= pods <= found.series:
+        raise TrimtabError(
+            f"--pods {pods}: workload {workload} has {found.series} series; ask for 1 to that many"
+        )
+    if not scale > 0:
+        raise TrimtabError(f"--scale {scale:g}: must be more than 0")
+    for option, limit in (("--cpu-limit", cpu_limit), ("--memory-limit", memory_limit)):
+        if limit != 0 and limit < 1:
+            raise TrimtabError(
+                f"{option} {limit:g}: must be at least 1, a limit not below its request; or 0 for none"
+            )
+    chosen = None if strategy == "none" else strategy
+    settings = pairs("--setting", setting)
+    if chosen is not None:
+        STRATEGIES.settings_of(chosen, settings)  # refused before any pod is made
+    seconds = _seconds("--period", period)
+    name = f"stress-{secrets.token_hex(3)}"
+    courses = {f"{name}-{number}": Course.of(found, series=number, scale=scale) for number in range(pods)}
+    updated = _seconds("--update", update)
+    recommender = None if chosen is None else Recommender(name=chosen, settings=settings, update=updated)
+    periods = None if duration is None else max(1, round(_seconds("--duration", duration) / seconds))
+    place = Place(
+        namespace=namespace,
+        run=name,
+        period=seconds,
+        cpu_limit=cpu_limit or None,
+        memory_limit=memory_limit or None,
+        source=source,
+        source_settings=pairs("--source-setting", source_setting),
+        image=image,
+    )
+
+    async def whole() -> Journal:
+        connection = load_connection(kubeconfig=kubeconfig, context=context)
+        async with Client(connection) as client:
+            with shown_progress(connection.context) as told:
+                return await follow(
+                    client, courses, place, recommender=recommender, periods=periods, told=told
+                )
+
+    with _logs_on_stderr():
+        journal = asyncio.run(_interruptible(whole()))
+    _print(journal, output)
+    return int(journal.summary()["ooms"] > 0)
+
+
+@contextmanager
+def _logs_on_stderr() -> Iterator[None]:
+    """What the actuator logs must not get into what is printed for programs."""
+    before = structlog.get_config()
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+async def _interruptible(run: Coroutine[Any, Any, Journal]) -> Journal:
+    """The end of a process asked for politely takes the pods away too, as Ctrl-C does."""
+    task = asyncio.ensure_future(run)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        seconds = Duration.parse(text).seconds
+    except DurationError as error:
+        raise TrimtabError(f"{option}: {error}") from None
+    if seconds < 1:
+        raise TrimtabError(f"{option} {text}: must be at least 1s")
+    return seconds
+
+
+def _print(journal: Journal, output: str) -> None:
+    if output == "json":
+        summary = {key: None if math.isnan(value) else value for key, value in journal.summary().items()}
+        entries = [
+            {
+                key: None if isinstance(value, float) and math.isnan(value) else value
+                for key, value in row.items()
+            }
+            for row in (entry._asdict() for entry in journal.entries)
+        ]
+        print(json.dumps({"summary": summary, "refusals": journal.refusals, "periods": entries}, indent=2))
+    elif output == "csv":
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([Entry._fields, *journal.entries])
+        print(text.getvalue(), end="")
+    else:
+        _table(journal)
+
+
+def _table(journal: Journal) -> None:
+    summary = journal.summary()
+    table = Table("", "CPU", "MEMORY", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for what in ("wanted", "used"):
+        cpu, memory = summary[f"cpu_{what}"], summary[f"memory_{what}"]
+        table.add_row(what, _amount(cpu * 1000, cpu_text), _amount(memory, memory_text))
+    table.add_row("unserved", _share(summary["cpu_unserved"]), "")
+    table.add_row("slack", _share(summary["cpu_slack"]), _share(summary["memory_slack"]))
+    table.add_row("throttled", _share(summary["throttled"]), "")
+    table.add_row("OOM kills", "", f"{summary['ooms']:.0f}")
+    console = Console()
+    console.print(table)
+    told = f"{summary['periods']:.0f} periods, {summary['resizes']:.0f} resizes"
+    console.print(told + (f", {summary['unheard']:.0f} periods unheard" if summary["unheard"] else ""))
+    for line in dict.fromkeys(journal.refusals):
+        console.print(line, highlight=False)
+
+
+def _amount(value: float, text: Any) -> str:
+    return "-" if math.isnan(value) else str(text(value))
+
+
+def _share(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1%}"

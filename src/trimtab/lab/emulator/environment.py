@@ -1,0 +1,174 @@
+"""The seed's environment on the real kernel: the state, actions, rules and costs of `environments.Sizing`, and a real pod.
+
+A step is an hour of the demand, which takes as many periods on the wall as it has samples. What differs from the
+simulated one is only what is real: usage is measured, resizes take their time and may be refused, and a pod that was
+killed for memory waits for its kubelet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.kube.auth import Connection
+from trimtab.kube.client import Client
+from trimtab.lab.emulator.course import Course
+from trimtab.lab.emulator.emulation import Emulation, Place
+from trimtab.lab.emulator.journal import Entry
+from trimtab.lab.environments.reward import Weights, costs
+from trimtab.lab.environments.sizing import BOUNDS, LOWER, TARGET, UNCAPPED, UPPER, Sizing
+from trimtab.lab.workloads import Workload
+
+HOUR, DAY, WEEK = 3600.0, 86400.0, 7 * 86400.0
+POD = "emulated"
+
+Doubles = npt.NDArray[np.float64]
+
+
+class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
+    """One real pod; each episode follows another series of the workload. Close it, or the pod stays."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way
+
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        place: Place,
+        workload: Workload,
+        hours: int = 24,
+        window: int = 24,
+        weights: Weights | None = None,
+    ) -> None:
+        self._connection, self._place, self._workload = connection, place, workload
+        self._periods = max(1, round(HOUR / workload.step))
+        self._hours = min(hours, workload.steps // self._periods)
+        self._weights = np.array(weights or Weights())
+        self._past: deque[tuple[float, float]] = deque(maxlen=window)
+        alike = Sizing(window=window)
+        self.observation_space, self.action_space = alike.observation_space, alike.action_space
+        self._runner = asyncio.Runner()
+        self._client: Client | None = None
+        self._emulation: Emulation | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Doubles, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._runner.run(self._end())
+        series = int(self.np_random.integers(self._workload.series))
+        entries = self._runner.run(self._begin(Course.of(self._workload, series=series)))
+        self._hour = 1
+        self._past.clear()
+        self._past.extend([_usage(entries)] * (self._past.maxlen or 0))
+        return self._look(entries[-1]), {"kind": self._workload.names[series]}
+
+    def step(self, action: Doubles) -> tuple[Doubles, float, bool, bool, dict[str, Any]]:
+        assert self._emulation is not None, "reset first"
+        bounds = np.asarray(action, np.float64).reshape(2, BOUNDS)
+        entries = self._runner.run(self._live(bounds))
+        self._hour += 1
+        self._past.append(_usage(entries))
+        paid = costs(_sums(entries), np.array([self._changes]))[0]
+        told = dict(zip(Weights._fields, paid.tolist(), strict=True)) | {
+            "uncapped": bounds[:, UNCAPPED].copy()
+        }
+        return (
+            self._look(entries[-1]),
+            -float(paid @ self._weights),
+            False,
+            self._hour >= self._hours,
+            told,
+        )
+
+    def close(self) -> None:
+        """Take the pod away."""
+        self._runner.run(self._end())
+        self._runner.close()
+
+    async def _begin(self, course: Course) -> list[Entry]:
+        client = await Client(self._connection).__aenter__()
+        self._client = client
+        emulation = Emulation(client, {POD: course}, self._place)
+        self._emulation = await emulation.__aenter__()
+        return [entry for _ in range(self._periods) for entry in await emulation.live()]
+
+    async def _end(self) -> None:
+        emulation, client = self._emulation, self._client
+        self._emulation = self._client = None
+        if emulation is not None:
+            await emulation.__aexit__()
+        if client is not None:
+            await client.__aexit__()
+
+    async def _live(self, bounds: Doubles) -> list[Entry]:
+        """An hour; the updater's rule decides at its beginning, and the actuator works in the course of it."""
+        assert self._emulation is not None
+        emulation = self._emulation
+        size = emulation.sizes[POD]
+        had = ((size.cpu_request or 0) / 1000, float(size.memory_request or 0))
+        moved = [
+            bound[TARGET] if not bound[LOWER] <= value <= bound[UPPER] else value
+            for bound, value in zip(bounds, had, strict=True)
+        ]
+        self._changes = sum(new != old for new, old in zip(moved, had, strict=True))
+        emulation.sizes[POD] = self._place.size(*moved)
+        await emulation.resize(self._last)
+        entries = []
+        for _ in range(self._periods):
+            (entry,) = await emulation.live()
+            await emulation.resize(entry)
+            entries.append(entry)
+        return entries
+
+    def _look(self, entry: Entry) -> Doubles:
+        assert self._emulation is not None
+        self._last = entry
+        time = self._emulation.courses[POD].time(entry.period)
+        day, week = 2 * np.pi * (time % DAY) / DAY, 2 * np.pi * (time % WEEK) / WEEK
+        clock = [np.sin(day), np.cos(day), np.sin(week), np.cos(week)]
+        past = [value for usage in self._past for value in usage]
+        seen = np.array([*self._past[-1], entry.cpu_request, entry.memory_request, *past, *clock])
+        space = self.observation_space
+        assert isinstance(space, gymnasium.spaces.Box)
+        bounded: Doubles = np.clip(seen, space.low, space.high)
+        return bounded
+
+
+def _usage(entries: Sequence[Entry]) -> tuple[float, float]:
+    """Means over an hour; 0 where nothing was measured."""
+    known = [[getattr(entry, name) for entry in entries] for name in ("used_cpu", "used_memory")]
+    cpu, memory = (float(np.nanmean([*each, *([0.0] if np.isnan(each).all() else [])])) for each in known)
+    return cpu, memory
+
+
+def _sums(entries: Sequence[Entry]) -> Doubles:
+    """What `reward` sums over an hour, in its order."""
+    cpu, memory = (
+        np.array([(getattr(e, f"wanted_{r}"), getattr(e, f"{r}_request")) for e in entries]).T
+        for r in ("cpu", "memory")
+    )
+    over, short = np.maximum(cpu[1] - cpu[0], 0.0), np.maximum(cpu[0] - cpu[1], 0.0)
+    return np.array(
+        [
+            [
+                cpu[1].sum(),
+                over.sum(),
+                (short > 0).sum(),
+                short.sum(),
+                cpu[0].sum(),
+                np.nansum([entry.throttled for entry in entries]),
+                len(entries),
+                memory[1].sum(),
+                np.maximum(memory[1] - memory[0], 0.0).sum(),
+                sum(entry.killed for entry in entries),
+            ]
+        ],
+        float,
+    )
