@@ -9,6 +9,7 @@ from intents.services import GIB, availability, done, goal, latency, planned, po
 from trimtab.api.intent import Verdict
 from trimtab.intents.actuators.scaling import ScaleOut
 from trimtab.intents.effects.given import given
+from trimtab.intents.effects.learning import complete
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import Limits
 from trimtab.intents.plan import Plan, Purpose
@@ -126,9 +127,7 @@ def test_memory_is_never_taken_below_what_is_used_nor_where_that_is_not_known() 
 
 
 def test_when_not_all_can_be_met_the_best_compromise_is_taken_and_said_to_be_one() -> None:
-    plan = planned(
-        service(p99=1.0, used=0.8), goal(latency(0.01)), limits=Limits(max_replicas=4, max_cpu=2.0)
-    )
+    plan = planned(service(p99=1.0, used=0.8), goal(latency(0.2)), limits=Limits(max_replicas=4, max_cpu=2.0))
     assert plan.purpose is Purpose.COMPROMISE
     assert plan.compromise
     assert plan.deeds
@@ -140,11 +139,11 @@ def test_a_compromise_heeds_what_objectives_weigh() -> None:
     state = service(p99=1.0, replicas=4, used=0.8, power=100.0)
     fast, frugal = (
         planned(
-            state, goal(replace(latency(0.2), weight=a), replace(power(100.0), weight=b)), by=("scaleOut",)
+            state, goal(replace(latency(0.2), weight=a), replace(power(100.0), weight=b)), by=("resizeCPU",)
         )
         for a, b in ((10.0, 1.0), (1.0, 100.0))
     )
-    assert deeds(fast)["scaleOut"]["replicas"] > 4
+    assert deeds(fast)["resizeCPU"]["limit"] > 1
     assert not frugal.deeds
 
 
@@ -184,13 +183,22 @@ def test_an_actuator_that_rests_is_planned_with_again_when_its_time_has_come() -
 
 
 def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certain() -> None:
-    state, wanted = service(p99=0.05, replicas=3, used=0.45), goal(latency(0.08))
+    state, wanted = service(p99=0.05, replicas=3, used=0.45), goal(latency(0.088))
     down = ("scaleIn", "resizeCPU")
     assert planned(state, wanted, by=down).purpose is Purpose.KEEP
     plan = planned(state, wanted, by=down, limits=Limits(explore=True))
     assert plan.purpose is Purpose.RELEASE
     assert len(plan.deeds) == 1
     assert 0 < plan.saved <= 1.0
+
+
+def test_a_load_that_is_forecast_is_prepared_for_before_anything_is_missed() -> None:
+    wanted, state = goal(latency(0.1)), service(p99=0.08, load=100.0, used=0.6)
+    assert not planned(state, wanted, by=("scaleOut", "resizeCPU")).deeds
+    effects = complete(Effects(), wanted, state)
+    plan = planned(effects.under(state, 125.0), wanted, by=("scaleOut", "resizeCPU"), effects=effects)
+    assert plan.purpose is Purpose.REACH
+    assert plan.deeds
 
 
 def test_alternatives_and_what_they_cost_are_told() -> None:

@@ -39,7 +39,7 @@ class AStarSettings(Settings):
     """How sure it must be that a plan meets what is missed. More sure is dearer."""
     release_confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
     """How sure it must be that nothing is missed when resources are given back."""
-    headroom: Share = 0.15
+    headroom: Share = 0.25
     """How far from a miss objectives must stay when resources are given back."""
     least_saving: Share = 0.05
     """How much of its cost a workload must save by giving back; less is not worth the disturbance."""

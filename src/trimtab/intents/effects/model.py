@@ -20,6 +20,10 @@ Moves = tuple[Sequence[float], Sequence[float]]
 """How the logarithm of an objective moves to each place, and the standard deviation of that."""
 
 
+LOAD = "load"
+"""The group of what nobody does: load that comes and goes."""
+
+
 class Model(Protocol):
     def moves(self, fan: Fan, value: float) -> Moves:
         """How an objective of this value moves from the fan's first place to each of the others.
@@ -72,3 +76,8 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
                 changed, zip(*columns, strict=True), zip(*spreads, strict=True), strict=True
             )
         ]
+
+    def under(self, state: State, load: float) -> State:
+        """What is expected under another load, such as one that is forecast: planned on, it is prepared for."""
+        (ahead,) = self.after(state, [replace(state, load=load)], group=LOAD)
+        return ahead

@@ -1,0 +1,326 @@
+"""Intents beside HPA and VPA, in the simulator: services that share nodes, in a day's load.
+
+    .venv/bin/python bench/intents_simulated.py --services 200 --seeds 5
+
+Each seed is one cluster: services with a daily rhythm and some with sudden crowds, requests equal to limits, each
+wanting 99 of 100 requests answered within its objective. The same cluster runs under each regime:
+
+- HPA + VPA: per-pod CPU is what a VPA recommends after the first hour (90th percentile and 15 %), but no less than a
+  share of the first size; replicas follow the HPA's rule with its tolerance of 10 % and five minutes of stabilisation.
+  Several targets and shares are tried, as one tunes by hand.
+- intents: every minute what would miss under 1.3 times its load, or under the load five minutes ahead, is planned for;
+  every ten minutes what is met may give back; what was seen is learned from every half hour.
+
+Memory is left as it is under each regime. Counted are minutes in which a service misses its objective, and cores asked
+for times hours, after two hours of settling. With --scarce the nodes have less than is wanted, and what is missed is
+told by priority.
+"""
+
+import math
+import time
+from argparse import ArgumentParser
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from msgspec.structs import replace
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.actuator import actuator
+from trimtab.intents.arbitration import Claim, arbitrate
+from trimtab.intents.astar import AStar, AStarSettings
+from trimtab.intents.effects.learning import complete, learn
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.room import Free, Room
+from trimtab.intents.state import PodState, Size, State
+from trimtab.kube.pods import Resources
+from trimtab.lab.simulator.members import SimulatedPod, SimulatedWorkload, asked
+from trimtab.lab.simulator.physics import NOWHERE
+from trimtab.lab.simulator.scene import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.lab.simulator.world import World
+from trimtab.lab.workloads import generate
+from trimtab.usage.trace import Trace
+
+STEP = 60.0
+SETTLING = 2 * 3600.0
+MOST_REPLICAS = 20
+P99 = 2
+SPARE = 1.3
+"""Intents prepare for so many times the present load, or for more where it rises faster."""
+
+
+def scene(services: int, seed: int, hours: float, room: float) -> Scene:
+    """Services that ask for about twice their mean; nodes with `room` times what they ask for."""
+    crowds = services // 5
+    drawn = [
+        generate(kind, count=count, seed=seed, step=STEP, duration=hours * 3600)
+        for kind, count in (("diurnal_web", services - crowds), ("flash_crowd", crowds))
+    ]
+    demand = Trace(
+        names=tuple(name.replace("_", "-") for each in drawn for name in each.names),
+        start=drawn[0].start + 6 * 3600,
+        step=STEP,
+        cpu=np.ascontiguousarray(np.concatenate([each.cpu for each in drawn]).T),
+        memory=np.ascontiguousarray(np.concatenate([each.memory for each in drawn]).T),
+    )
+    chance = np.random.default_rng(seed)
+    found = []
+    for series in range(len(demand.names)):
+        mean = max(0.02, float(np.nanmean(demand.cpu[:, series])))
+        millicores = max(100, round(mean * 2000))
+        resources = Resources(millicores, millicores, int(GIB / 4), 64 * int(GIB))
+        answers = float(chance.uniform(0.005, 0.02))
+        # What 99 of 100 take on the cores that they get, times what waiting may add: some tight, some loose.
+        objective = answers * 4.6 / min(1.0, millicores / 1000) * float(chance.uniform(2.5, 6.0))
+        found.append(
+            WorkloadSpec(
+                name=f"service-{series}",
+                replicas=int(chance.integers(2, 6)),
+                containers=(ContainerSpec(series=series, resources=resources),),
+                service=Service(cpu_seconds=answers, objective=objective),
+            )
+        )
+    wanted = sum((each.containers[0].resources.cpu_request or 0) * each.replicas for each in found) / 1000
+    pool = NodePool(count=max(2, math.ceil(wanted * room / 16)), cpu=16.0, memory=512 * GIB, pods=250)
+    return Scene(pools=(pool,), workloads=tuple(found), demand=demand)
+
+
+@dataclass
+class Score:
+    minutes: float = 0.0
+    core_hours: float = 0.0
+    by_priority: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def count(self, world: World, priorities: dict[str, float]) -> None:
+        if world.now - world.start <= SETTLING:
+            return
+        for workload in world.workloads.values():
+            service = workload.spec.service
+            assert service is not None
+            if world.times[workload.number, P99] > service.objective:
+                self.minutes += STEP / 60
+                third = ("low", "middle", "high")[min(2, int(priorities[workload.spec.name] * 3))]
+                self.by_priority[third] += STEP / 60
+        booked = (world.ground.allocatable_cpu - world.ground.cpu_left).sum() / 1000
+        self.core_hours += float(booked) * STEP / 3600
+
+
+def resize(world: World, workload: SimulatedWorkload, millicores: int) -> None:
+    """Give all pods this CPU where they are, as far as their nodes have room, and new ones from the start."""
+    (main,) = workload.containers
+    sized = replace(main, resources=replace(main.resources, cpu_request=millicores, cpu_limit=millicores))
+    workload.containers = (sized,)
+    for pod in workload.pods.values():
+        more = millicores - asked(pod.applied)[0]
+        if pod.node == NOWHERE or world.ground.has_room(pod.node, more, 0):
+            pod.containers = (sized,)
+            world.apply(pod)
+
+
+class Hpa:
+    """The HPA's rule on CPU utilisation, with the size that a VPA recommends once."""
+
+    def __init__(self, world: World, target: float, floor: float) -> None:
+        self._world, self._target, self._floor = world, target, floor
+        self._wanted: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=5))
+        self._seen: dict[str, list[float]] = defaultdict(list)
+
+    def act(self) -> None:
+        world = self._world
+        for key, workload in world.workloads.items():
+            ready = [pod for pod in workload.pods.values() if pod.ready]
+            if not ready:
+                continue
+            used = used_by(world, ready) / len(ready)
+            name = workload.spec.name
+            self._seen[name].append(used)
+            if len(self._seen[name]) == int(SETTLING / STEP) // 2:
+                recommended = float(np.quantile(self._seen[name], 0.9)) * 1150
+                at_first = workload.containers[0].resources.cpu_request or 1
+                resize(world, workload, round(max(recommended, at_first * self._floor)))
+            size = (workload.containers[0].resources.cpu_request or 1) / 1000
+            ratio = used / size / self._target
+            wanted = workload.replicas if abs(ratio - 1) <= 0.1 else math.ceil(len(ready) * ratio)
+            self._wanted[name].append(min(MOST_REPLICAS, max(1, wanted)))
+            steady = max(self._wanted[name])
+            if steady != workload.replicas:
+                world.scale(key, steady)
+
+
+class Intents:
+    def __init__(self, world: World, priorities: dict[str, float]) -> None:
+        self._world, self._priorities = world, priorities
+        self._planner = AStar(AStarSettings(confidence=0.85))
+        self._actuators = [actuator(name) for name in ("scaleOut", "scaleIn", "resizeCPU")]
+        self._history: dict[str, deque[tuple[float, State]]] = defaultdict(lambda: deque(maxlen=120))
+        self._effects: dict[str, Effects] = defaultdict(Effects)
+        self._rests: dict[str, float] = defaultdict(float)
+        self._released: dict[str, float] = defaultdict(float)
+        self._loads: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=6))
+        self._waiting: dict[str, float | None] = {}
+
+    def act(self) -> None:
+        world = self._world
+        claims = {}
+        for workload in world.workloads.values():
+            claim = self._claim(workload)
+            if claim is not None:
+                claims[claim.goal.intent] = (claim, workload)
+        ground = world.ground
+        room = Room(
+            {
+                name: Free(
+                    ground.cpu_left[at] / 1000, float(ground.memory_left[at]), float(ground.pods_left[at])
+                )
+                for at, name in enumerate(ground.names)
+            }
+        )
+        rulings = arbitrate(
+            [claim for claim, _ in claims.values()], room=room, make=self._make, now=world.now
+        )
+        for name, (plan, waiting) in rulings.items():
+            self._waiting[name] = waiting
+            if plan.deeds:
+                self._perform(plan, claims[name][1])
+
+    def _claim(self, workload: SimulatedWorkload) -> Claim | None:
+        world, name, service = self._world, workload.spec.name, workload.spec.service
+        assert service is not None
+        intent = f"default/{name}"
+        now = world.now
+        p99 = float(world.times[workload.number, P99])
+        pods = list(workload.pods.values())
+        if any(not pod.ready for pod in pods) or len(pods) != workload.replicas:
+            return None
+        cores = (workload.containers[0].resources.cpu_request or 1) / 1000
+        load = float(world.load[workload.number]) / service.cpu_seconds
+        state = State(
+            objectives={"p99": None if math.isnan(p99) else p99},
+            pods=tuple(PodState(name=pod.name, node=world.node_name(pod)) for pod in pods),
+            replicas=workload.replicas,
+            sizes=(Size(container="main", cpu_request=cores, cpu_limit=cores, memory_request=GIB / 4),),
+            load=load,
+            cpu_used=min(load * service.cpu_seconds, cores * workload.replicas),
+        )
+        goal = Goal(
+            intent=intent,
+            objectives=(
+                Objective(name="p99", value=service.objective, kind=KPIType.LATENCY, measured_by="p99"),
+            ),
+            priority=self._priorities[name],
+        )
+        loads = self._loads[name]
+        loads.append(load)
+        self._history[name].append((now, state))
+        minutes = round((now - world.start) / 60)
+        if (minutes + workload.number) % 30 == 0:
+            self._effects[name] = learn(goal, list(self._history[name])[::2], now=now)
+        if now < self._rests[name] or math.isnan(p99):
+            return None
+        met = p99 <= service.objective
+        ahead = max(load * SPARE, 2 * load - loads[0])
+        effects = complete(self._effects[name], goal, state)
+        rising = effects.under(state, ahead)
+        misses = not met or (rising.objectives["p99"] or 0) > service.objective
+        if not misses and now < self._released[name] + 600:
+            return None
+        if not misses:
+            self._released[name] = now
+        return Claim(
+            goal=goal,
+            state=rising,
+            effects=effects,
+            limits=Limits(max_replicas=MOST_REPLICAS, min_cpu=0.05, max_cpu=8.0, explore=True),
+            waiting_since=self._waiting.get(intent),
+        )
+
+    def _make(self, claim: Claim, limits: Limits) -> Plan:
+        return self._planner.plan(
+            claim.state,
+            claim.goal,
+            actuators=self._actuators,
+            effects=claim.effects,
+            limits=limits,
+            now=self._world.now,
+        )
+
+    def _perform(self, plan: Plan, workload: SimulatedWorkload) -> None:
+        after = plan.deeds[-1].after
+        cores = round((after.cpu or 0.1) * 1000)
+        if cores != workload.containers[0].resources.cpu_request:
+            resize(self._world, workload, cores)
+        if after.replicas != workload.replicas:
+            self._world.scale(workload.spec.key, after.replicas)
+        gives = plan.purpose in {Purpose.RELEASE, Purpose.YIELD}
+        self._rests[workload.spec.name] = self._world.now + (300 if gives else 120)
+
+
+def used_by(world: World, pods: list[SimulatedPod]) -> float:
+    return float(sum(world.rows.containers.cpu[row] for pod in pods for row in pod.rows))
+
+
+def run(made: Scene, seed: int, hours: float, regime: str) -> Score:
+    world, score = World(made, seed=seed), Score()
+    chance = np.random.default_rng([seed, 1])
+    priorities = {each.name: float(chance.uniform(0.01, 1.0)) for each in made.workloads}
+    if regime == "intents":
+        act = Intents(world, priorities).act
+    elif regime == "fixed":
+        act = lambda: None  # noqa: E731 - nobody acts
+    else:
+        target, floor = regime.split()
+        act = Hpa(world, float(target), float(floor)).act
+    for _ in range(int(hours * 3600 / STEP)):
+        world.step(STEP)
+        score.count(world, priorities)
+        act()
+        world.settle(world.now)
+    return score
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--services", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--hours", type=float, default=8.0)
+    parser.add_argument("--scarce", action="store_true", help="nodes with less than is wanted")
+    options = parser.parse_args()
+    by_hand = ["0.5 0.5", *(f"{target} 1.0" for target in (0.4, 0.5, 0.6, 0.7))]
+    regimes = ["intents", "0.5 1.0"] if options.scarce else ["intents", *by_hand, "fixed"]
+    scores: dict[str, list[Score]] = defaultdict(list)
+    start = time.process_time()
+    for seed in range(options.seeds):
+        made = scene(options.services, seed, options.hours, 0.45 if options.scarce else 2.0)
+        for regime in regimes:
+            score = run(made, seed, options.hours, regime)
+            scores[regime].append(score)
+            print(
+                f"seed {seed}, {regime}: {score.minutes:.0f} min, {score.core_hours:.0f} core-hours",
+                flush=True,
+            )
+    title = f"{options.services} services, {options.seeds} seeds, {options.hours:g} h; {time.process_time() - start:.0f} s"
+    table = Table(
+        "regime", "violation minutes a seed", "core-hours a seed", "low / middle / high", title=title
+    )
+    for regime, found in scores.items():
+        thirds = (
+            float(np.mean([each.by_priority[third] for each in found])) for third in ("low", "middle", "high")
+        )
+        table.add_row(
+            regime
+            if " " not in regime
+            else "HPA at {}, VPA from {} of the first size".format(*regime.split()),
+            f"{np.mean([each.minutes for each in found]):,.0f} (worst {max(each.minutes for each in found):,.0f})",
+            f"{np.mean([each.core_hours for each in found]):,.0f}",
+            " / ".join(f"{each:,.0f}" for each in thirds),
+        )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
