@@ -39,10 +39,10 @@ class Acts:
 
     async def undo(self, request: Request) -> Response:
         number = request.path_params["number"]
-        entries = [entry for entry in await self._board.history(limit=10**6) if entry.id == number]
-        if not entries:
+        entry = await self._board.entry(number)
+        if entry is None:
             raise HTTPException(404, f"the history has no entry {number} any more")
-        viewer = await self._allowed(request, entries[0].key)
+        viewer = await self._allowed(request, entry.key)
         why = await _reason(request)
         return await self._told(request, lambda: self._board.undo(number, who=viewer.name, why=why))
 

@@ -54,7 +54,7 @@ def application(
     """The dashboard of a board; `secure` where it is reached by TLS, `hosts` are the names that it answers to."""
     sessions = Sessions()
     rendering = Rendering(board, access)
-    pages, acts = Pages(board, rendering), Acts(board, access, rendering)
+    pages, acts = Pages(board, access, rendering), Acts(board, access, rendering)
     door = _Door(access, sessions, rendering, secure=secure)
 
     def page(path: str, handler: Handler) -> Route:
@@ -92,7 +92,8 @@ def application(
         middleware=[
             Middleware(_Promises),
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
-            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5),
+            # Over TLS nothing is compressed: its length would tell of the secrets in a page (BREACH).
+            *([] if secure else [Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)]),
         ],
         exception_handlers={HTTPException: rendering.failed, Exception: rendering.failed},
     )

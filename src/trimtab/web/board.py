@@ -33,6 +33,12 @@ class Board(Protocol):
     """Of the cluster."""
     read_only: str
     """Why nobody can act here; empty where some can."""
+    currency: str
+
+    @property
+    def at(self) -> float:
+        """Of when it is what is shown."""
+        ...
 
     @property
     def version(self) -> int:
@@ -60,6 +66,8 @@ class Board(Protocol):
     ) -> Sequence[HistoryEntry]:
         """Newest first; those older than the entry numbered `before`."""
         ...
+
+    async def entry(self, number: int) -> HistoryEntry | None: ...
 
     async def act(self, act: Act, key: WorkloadKey, *, who: str, why: str) -> str:
         """Do it; the answer tells what comes of it."""

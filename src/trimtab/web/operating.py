@@ -90,10 +90,12 @@ class OperatorBoard:
         self._desk = desk
         self._clock = clock
         self._prices = prices or Prices()
+        self.currency = self._prices.currency
         self._trend = Trend(every=every)
         self._known_to: str | None = None
         self._details = Details(prices=self._prices, fresh=fresh)
         self._view = _View()
+        self._overview: tuple[int, Overview] | None = None
         self._news = asyncio.Condition()
         self.version = 1
 
@@ -171,7 +173,16 @@ class OperatorBoard:
 
     # Reading
 
+    @property
+    def at(self) -> float:
+        return self._view.at
+
     async def overview(self) -> Overview:
+        if self._overview is None or self._overview[0] != self.version:
+            self._overview = self.version, await self._summed_up()
+        return self._overview[1]
+
+    async def _summed_up(self) -> Overview:
         view, prices, trend = self._view, self._prices, self._trend
         money = Money(
             currency=prices.currency,
@@ -235,6 +246,11 @@ class OperatorBoard:
                 kill for kill in self._view.kills if kill.at >= oldest and (key is None or kill.key == key)
             ]
         return sorted(entries, key=lambda entry: -entry.at)[:limit]
+
+    async def entry(self, number: int) -> HistoryEntry | None:
+        desk = self._desk()
+        stored = await desk.store.history.get(number) if desk else None
+        return entry_of(stored) if stored else None
 
     async def _since(self, moment: float) -> list[Stored]:
         desk = self._desk()

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from trimtab.kube.workloads import WorkloadKey
+from trimtab.web.access import Access
 from trimtab.web.board import Board
 from trimtab.web.listing import Listing, Query
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow
@@ -29,8 +30,9 @@ HISTORY_PAGE = 50
 
 
 class Pages:
-    def __init__(self, board: Board, rendering: Rendering) -> None:
+    def __init__(self, board: Board, access: Access, rendering: Rendering) -> None:
         self._board = board
+        self._access = access
         self._page = rendering.page
         self._listing = Listing(())
 
@@ -59,13 +61,12 @@ class Pages:
         if rows is not self._listing.rows:
             self._listing = Listing(rows)
         query = Query.of(request.query_params)
-        overview = await self._board.overview()
         return {
             "listing": self._listing,
             "query": query,
             "page": self._listing.page(query),
-            "now": overview.at,
-            "currency": overview.money.currency,
+            "now": self._board.at,
+            "currency": self._board.currency,
         }
 
     async def workload(self, request: Request) -> Response:
@@ -82,11 +83,15 @@ class Pages:
         return _plots(plots, [entry for entry in found.events if entry.what != "recommended"])
 
     async def _detail(self, request: Request) -> dict[str, object]:
-        overview = await self._board.overview()
+        found = await self._found(request)
+        may = not self._board.read_only and await self._access.may_act(
+            request.state.session.viewer, found.row.key
+        )
         return {
-            "found": await self._found(request),
-            "now": overview.at,
-            "currency": overview.money.currency,
+            "found": found,
+            "may": may,
+            "now": self._board.at,
+            "currency": self._board.currency,
         }
 
     async def _found(self, request: Request) -> WorkloadDetail:
@@ -98,11 +103,11 @@ class Pages:
         return found
 
     async def intents(self, request: Request) -> Response:
-        return self._page("intents.html", request, intents=await self._board.intents(), now=await self._now())
+        return self._page("intents.html", request, intents=await self._board.intents(), now=self._board.at)
 
     async def intents_part(self, request: Request) -> Response:
         intents = await self._board.intents()
-        return self._page("parts/intents.html", request, intents=intents, now=await self._now())
+        return self._page("parts/intents.html", request, intents=intents, now=self._board.at)
 
     async def intents_plots(self, _: Request) -> Response:
         plots: dict[str, Plot] = {}
@@ -133,7 +138,7 @@ class Pages:
             "entries": entries,
             "what": what,
             "more": len(entries) == HISTORY_PAGE,
-            "now": await self._now(),
+            "now": self._board.at,
         }
 
     async def changes(self, _: Request) -> Response:
@@ -161,9 +166,6 @@ class Pages:
         """All of it as a file, for `trimtab demo --snapshot FILE`."""
         headers = {"Content-Disposition": 'attachment; filename="trimtab-snapshot.json"'}
         return Response((await take(self._board)).encode(), media_type="application/json", headers=headers)
-
-    async def _now(self) -> float:
-        return (await self._board.overview()).at
 
 
 def _plots(plots: dict[str, Plot], events: Iterable[HistoryEntry] = ()) -> Response:

@@ -27,7 +27,7 @@ from trimtab.web.model import (
 )
 
 VERSION = 1
-MOST_DETAILS = 200
+MOST_DETAILS = 30
 MOST_HISTORY = 5000
 
 
@@ -94,7 +94,9 @@ class SnapshotBoard:
         self._rows = {row.key: row for row in snapshot.workloads}
         self.name = snapshot.name
         self.read_only = "this is a snapshot: nothing can be changed in it"
+        self.currency = snapshot.overview.money.currency
         self.version = 1
+        self.at = snapshot.overview.at
 
     async def changed(self, after: int) -> int:
         if after != self.version:
@@ -124,6 +126,9 @@ class SnapshotBoard:
         self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
     ) -> Sequence[HistoryEntry]:
         return page_of(self._snapshot.history, key=key, what=what, before=before, limit=limit)
+
+    async def entry(self, number: int) -> HistoryEntry | None:
+        return next((entry for entry in self._snapshot.history if entry.id == number), None)
 
     async def act(self, act: Act, key: WorkloadKey, *, who: str, why: str) -> str:
         raise ActError(f"{act} {key}, for {who} ({why}): {self.read_only}")
