@@ -214,3 +214,15 @@ def test_masks_and_bandwidth_are_spelt_as_the_kernel_does() -> None:
     assert CACHE_SHARES.encode(shares, Version.V2) == ("L3:0=3", "L3:1=7ff", "MB:0=30")
     assert CACHE_SHARES.v2 is not None
     assert CACHE_SHARES.v2.decode("    L3:0=003;1=7ff\n    MB:0= 30\n") == shares
+
+
+def test_processes_are_put_into_a_class_once(machine: Surface, tmp_path: Path) -> None:
+    """The kernel adds what is written to those that are there; a plain file shows only the last."""
+    tasks = machine.resctrl / "BE" / "tasks"
+    tasks.parent.mkdir()
+    tasks.write_text("7\n")
+    executor = Executor(machine, Journal(tmp_path / "journal", boot="b"))
+    executor.enlist({"BE": frozenset({7}), "LS": frozenset({9})})
+    assert tasks.read_text() == "7\n"
+    executor.enlist({"BE": frozenset({7, 8})})
+    assert tasks.read_text() == "8\n"

@@ -118,6 +118,12 @@ class Executor:
         except OSError as error:
             done.refused[spot] = f"{value}: {error.strerror}"
 
+    def _remove(self, spot: Spot, done: Done) -> None:
+        try:
+            self._surface.remove(spot)
+        except OSError as error:
+            done.refused[spot] = f"cannot be removed: {error.strerror}"
+
     def _read_back(self, spot: Spot, value: Value, done: Done, now: float) -> None:
         if self._dry_run or spot in self._seen:
             return
@@ -139,7 +145,7 @@ class Executor:
             return
         for spot, before in stale.items():
             if before is None:
-                self._surface.remove(spot)
+                self._remove(spot, done)
         restored = [spot for spot in stale if spot not in done.refused]
         gone = wanted.keys() - present.keys()
         done.restored += restored

@@ -92,9 +92,10 @@ class Surface:
             path.parent.rmdir()
 
     def enlist(self, name: str, processes: frozenset[int]) -> None:
-        """Put processes into a class; one that ended meanwhile needs none."""
+        """Put processes into a class, where there is one; a process that ended meanwhile needs none."""
         tasks = self.resctrl / name / "tasks"
-        for process in sorted(processes - frozenset(map(int, tasks.read_text().split()))):
+        there = frozenset(map(int, _read(tasks).split())) if tasks.exists() else processes
+        for process in sorted(processes - there):
             with suppress(ProcessLookupError):
                 _write(tasks, str(process))
 
@@ -113,7 +114,10 @@ def _read(path: Path) -> str:
     """Without buffers: these files are small, and many are read a second."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        return os.read(handle, 1 << 16).decode()
+        text = b""
+        while piece := os.read(handle, 1 << 16):
+            text += piece
+        return text.decode()
     finally:
         os.close(handle)
 
