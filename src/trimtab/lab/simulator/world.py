@@ -143,7 +143,10 @@ class World:
         while self._unlooked:
             workload = self._unlooked.pop(next(iter(self._unlooked)))
             roll(self, workload)
-            self.spread[workload.number] = workload.spec.replicas / max(workload.ready, 1)
+            # While nobody is ready, what comes is lost.
+            self.spread[workload.number] = workload.spec.replicas / (
+                workload.ready or workload.spec.replicas or 1
+            )
             self.note(workload)
 
     def _want(self) -> None:

@@ -1,0 +1,51 @@
+"""A Deployment in a simulated cluster: scale it, give it a new template, and watch it roll.
+
+python examples/simulate_deployment.py
+"""
+
+import asyncio
+
+import numpy as np
+
+from trimtab.kube.pods import Resources
+from trimtab.lab.simulator.port import SimulatedCluster
+from trimtab.lab.simulator.scene import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.lab.simulator.world import World
+from trimtab.usage.trace import Trace
+
+
+async def main() -> None:
+    """Four replicas that want a core each; fewer have to share the load of all."""
+    demand = Trace(("busy",), 4 * 86400.0, 300.0, np.full((12, 1), 1.0), np.full((12, 1), GIB / 2))
+    size = Resources(cpu_request=1500, cpu_limit=2500, memory_request=1 << 30)
+    spec = WorkloadSpec(
+        name="shop",
+        replicas=4,
+        containers=(ContainerSpec(series=0, resources=size),),
+        service=Service(cpu_seconds=0.02, objective=0.5),
+    )
+    world = World(
+        Scene(pools=(NodePool(count=4, cpu=8, memory=32 * GIB),), workloads=(spec,), demand=demand, noise=0)
+    )
+    cluster = SimulatedCluster(world)
+    for replicas in (4, 2, 6):
+        found = await cluster.workload(spec.key)
+        assert found is not None
+        await cluster.scale(found, replicas)
+        world.step(300)
+        world.step(300)
+        print(f"{replicas} replicas: 99 % of requests are answered within {world.times[0, -1] * 1000:.0f} ms")
+
+    found = await cluster.workload(spec.key)
+    assert found is not None
+    await cluster.patch_template(found, {"main": Resources(1000, 2500, 1 << 30, None)}, take_ownership=False)
+    for seconds in range(0, 60, 5):
+        world.settle(world.now + seconds)
+        found = await cluster.workload(spec.key)
+        assert found is not None
+        print(f"{seconds:2} s: {found.updated} of the new template, {found.ready} ready")
+        if not found.rolling:
+            break
+
+
+asyncio.run(main())

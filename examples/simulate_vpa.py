@@ -1,0 +1,46 @@
+"""The builtin VPA's recommender at work: the same workload sized by `vpa` and by `trimtab`, day by day.
+
+    python examples/simulate_vpa.py
+
+Both run in the production operator, on the same simulated cluster.
+"""
+
+import asyncio
+import logging
+
+import structlog
+
+from trimtab.lab.simulator.contest import policies_of
+from trimtab.lab.simulator.scene import Scene
+from trimtab.lab.simulator.stage import Stage
+from trimtab.lab.simulator.town import settled
+from trimtab.lab.workloads import generate
+
+HOURS = 48
+
+
+async def sized_by(strategy: str, scene: Scene) -> None:
+    """Print what the workload asks for and uses every twelve hours."""
+    async with Stage(scene, policies=policies_of(strategy), seed=1) as stage:
+        for hours in range(12, HOURS + 1, 12):
+            await stage.run(12 * 3600)
+            (pod,) = list(stage.world.pods.values())[:1]
+            now = pod.containers[0].resources
+            (outcome,) = stage.outcomes().values()
+            print(
+                f"{strategy:8} {hours:3} h: {now.cpu_request} m, {(now.memory_request or 0) >> 20} MiB"
+                f" ({outcome.state}{': ' + outcome.reason if outcome.reason else ''})"
+            )
+
+
+def main() -> None:
+    """A web service by day, with requests that somebody guessed; a step is a quarter of an hour."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    scene = settled(
+        generate("diurnal_web", seed=3, step=900.0, duration=HOURS * 3600.0).trace(), replicas=3, seed=1
+    )
+    for strategy in ("vpa", "trimtab"):
+        asyncio.run(sized_by(strategy, scene))
+
+
+main()
