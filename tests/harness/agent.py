@@ -7,7 +7,9 @@ from pathlib import Path
 from urllib.error import URLError
 
 from harness.cluster import Cluster
+from harness.kubepods import Kubepods
 from harness.process import Process, free_port
+from trimtab.node.cgroups import QosClass
 
 
 class AgentProcess(Process):
@@ -44,3 +46,27 @@ class AgentProcess(Process):
             if series == name:
                 return float(value)
         return None
+
+
+def pod_on(
+    cluster: Cluster, kubepods: Kubepods, *, namespace: str, node: str, name: str, containers: int = 1
+) -> list[str]:
+    """A best-effort pod that the API server and the cgroups know of, though no kubelet; its containers' cgroups."""
+    names = [f"c{n}" for n in range(containers)]
+    made = cluster.call(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/pods",
+        {
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [{"name": each, "image": "busybox"} for each in names]},
+        },
+    )
+    _, cgroups = kubepods.pod(QosClass.BEST_EFFORT, uid=made["metadata"]["uid"], containers=containers)
+    running = {"ready": True, "image": "", "imageID": "", "restartCount": 0, "state": {"running": {}}}
+    statuses = [
+        running | {"name": each, "containerID": f"containerd://{cgroup.rpartition('/')[2]}"}
+        for each, cgroup in zip(names, cgroups, strict=True)
+    ]
+    made["status"] |= {"phase": "Running", "containerStatuses": statuses}
+    cluster.call("PUT", f"/api/v1/namespaces/{namespace}/pods/{name}/status", made)
+    return cgroups

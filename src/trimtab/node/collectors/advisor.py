@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.collectors.cpi import CpiCollector
 from trimtab.node.collectors.cpu import CpuCollector
-from trimtab.node.collectors.memory import MemoryCollector
+from trimtab.node.collectors.memory import ContainerMemoryCollector, MemoryCollector
 from trimtab.node.collectors.node import NodeCollector, RemainderCollector
 from trimtab.node.collectors.pressure import PressureCollector
 from trimtab.node.collectors.rundelay import RunDelayCollector
@@ -47,6 +47,7 @@ def standard(hierarchy: Hierarchy, proc: Path) -> list[Collector]:
         NodeCollector(proc),
         CpuCollector(hierarchy),
         MemoryCollector(hierarchy),
+        ContainerMemoryCollector(hierarchy),
         RemainderCollector(),
         PressureCollector(hierarchy, proc),
         RunDelayCollector(hierarchy, proc),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trimtab.node.cgroups import Hierarchy, Version
+from trimtab.node.collectors.files import read_once
 from trimtab.node.picture import NODE, Metric, NodeView, Tier, container_subject
 from trimtab.node.series import Series
 
@@ -60,13 +61,13 @@ class RunDelayCollector:
     def _threads(self, path: str) -> dict[str, int]:
         """What each thread waited so far; nothing when the container is gone or has too many."""
         try:
-            threads = (self._hierarchy.folder(path, "cpu") / self._file).read_text().split()
+            threads = read_once(f"{self._hierarchy.folder(path, 'cpu')}/{self._file}").decode().split()
         except OSError:
             return {}
         found: dict[str, int] = {}
         for thread in threads if len(threads) <= MOST_THREADS else ():
             try:
-                found[thread] = int((self._proc / thread / "schedstat").read_text().split()[_OF_THREAD])
+                found[thread] = int(read_once(f"{self._proc}/{thread}/schedstat").split()[_OF_THREAD])
             except (OSError, IndexError):
                 continue  # it ended
         return found
