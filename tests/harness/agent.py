@@ -1,4 +1,4 @@
-"""`trimtab agent` as a process of its own, which a test may end or kill."""
+"""`trimtab agent` as a process of its own, which a test may end or kill; it is root without any capability."""
 
 import os
 import sys
@@ -10,6 +10,8 @@ from harness.cluster import Cluster
 from harness.kubepods import Kubepods
 from harness.process import Process, free_port
 from trimtab.node.cgroups import QosClass
+
+BARE = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 class AgentProcess(Process):
@@ -25,7 +27,7 @@ class AgentProcess(Process):
         command = [trimtab, "agent", "--node", node, "--state", str(self.state)]
         super().__init__(
             "agent",
-            ["env", *ours, *command, "--address", f"127.0.0.1:{self.port}", *flags],
+            [*BARE, "env", *ours, *command, "--address", f"127.0.0.1:{self.port}", *flags],
             log=folder / "agent.log",
             environment={**cluster.environment, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)},
         )

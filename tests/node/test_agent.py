@@ -1,19 +1,25 @@
-"""The agent as a process, on the real API server and with real cgroups of this machine."""
+"""The agent as a process, on the real API server and with real cgroups of this machine.
 
+It runs with the rights of its manifest and, as root, without any capability.
+"""
+
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from harness.agent import AgentProcess
+from harness.agent import AgentProcess, pod_on
 from harness.cluster import Cluster
 from harness.kubepods import Kubepods
-from harness.process import wait_for
+from trimtab.kube.rights import HOME, RIGHTS
 from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
+from trimtab.node.config import AgentSettings
 
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 METRIC = "/apis/trimtab.io/v1alpha1/nodemetrics/worker"
 POLICY = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
 FAST = {
@@ -26,44 +32,34 @@ FAST = {
 
 
 @pytest.fixture
-def node(cluster: Cluster) -> str:
+def node(cluster: Cluster, tmp_path: Path) -> str:
     """A node that is only a name; its agent is to report every second."""
-    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / "crds"))
     for plural in ("nodemetrics", "nodeqospolicies"):
         cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
-    kinds = {"/api/v1/nodes": {}, METRIC.rpartition("/")[0]: {"spec": FAST}}
-    for path, body in kinds.items():
-        if not any(one["metadata"]["name"] == "worker" for one in cluster.call("GET", path)["items"]):
-            cluster.call("POST", path, {"metadata": {"name": "worker"}} | _kind(path) | body)
+    manifests = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker"}},
+        _ours("NodeMetric", "worker", FAST),
+    ]
+    file = tmp_path / "scene.yaml"
+    file.write_text(yaml.safe_dump_all(manifests))
+    cluster.kubectl("apply", "--server-side", "-f", str(file))
     return "worker"
 
 
-def _kind(path: str) -> dict[str, str]:
-    kinds = {"nodemetrics": "NodeMetric", "nodeqospolicies": "NodeQoSPolicy"}
-    kind = kinds.get(path.rpartition("/")[2])
-    return {"apiVersion": "trimtab.io/v1alpha1", "kind": kind} if kind else {}
+def _ours(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "trimtab.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def pod_on(cluster: Cluster, kubepods: Kubepods, namespace: str, name: str, **labels: str) -> str:
-    """A best-effort pod that the API server and the cgroups know of; the cgroup of its container."""
-    made = cluster.call(
-        "POST",
-        f"/api/v1/namespaces/{namespace}/pods",
-        {
-            "metadata": {"name": name, "labels": {key.replace("_", "/"): v for key, v in labels.items()}},
-            "spec": {"nodeName": "worker", "containers": [{"name": "main", "image": "busybox"}]},
-        },
-    )
-    _, [container] = kubepods.pod(QosClass.BEST_EFFORT, uid=made["metadata"]["uid"])
-    status = {"name": "main", "ready": True, "image": "", "imageID": "", "restartCount": 0}
-    status |= {"containerID": f"containerd://{container.rpartition('/')[2]}"}
-    status |= {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-    cluster.call(
-        "PATCH",
-        f"/api/v1/namespaces/{namespace}/pods/{name}/status",
-        {"status": {"phase": "Running", "containerStatuses": [status]}},
-    )
-    return container
+def as_agent(cluster: Cluster, folder: Path) -> Path:
+    """A kubeconfig by which one is the agent of our manifests, with its rights and no others."""
+    for manifest in ("operator/namespace.yaml", "agent/account.yaml"):
+        cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / manifest))
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-agent"
+    file = folder / "as-agent"
+    file.write_text(yaml.safe_dump(kubeconfig))
+    return file
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
@@ -71,27 +67,64 @@ def status(cluster: Cluster) -> dict[str, Any]:
     return found
 
 
+def test_the_manifest_grants_exactly_the_rights_that_the_code_asks_for() -> None:
+    [role] = [
+        one
+        for one in yaml.safe_load_all((DEPLOY / "agent" / "account.yaml").read_text())
+        if one["kind"] == "ClusterRole"
+    ]
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    asked = {(right.group, right.resource, verb) for right in RIGHTS["agent"] for verb in right.verbs}
+    assert granted == asked
+
+
+def test_the_manifest_gives_the_agent_no_more_of_its_node_than_it_needs() -> None:
+    pod = yaml.safe_load((DEPLOY / "agent" / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert not {"hostPID", "hostNetwork", "hostIPC"} & pod.keys()
+    assert "privileged" not in container["securityContext"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["PERFMON"]}
+    assert {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume} == {
+        "/proc",
+        "/sys",
+        "/var/lib/trimtab-agent",
+    }
+    flags = {flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in container["args"][1:]}
+    assert flags <= {field.name for field in dataclasses.fields(AgentSettings)}
+
+
 def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
     cluster: Cluster, namespace: str, kubepods: Kubepods, node: str, tmp_path: Path
 ) -> None:
-    container = pod_on(cluster, kubepods, namespace, "burner")
+    [container] = pod_on(cluster, kubepods, namespace=namespace, node=node, name="burner")
     kubepods.run(container)
-    agent = AgentProcess(cluster, tmp_path, "--cgroup-parent", kubepods.layout.parent, node=node)
+    agent = AgentProcess(
+        cluster,
+        tmp_path,
+        "--cgroup-parent",
+        kubepods.layout.parent,
+        node=node,
+        kubeconfig=as_agent(cluster, tmp_path),
+    )
     agent.start()
     agent.wait_until(lambda: "ok" in agent.page("/readyz"))
     agent.wait_until(lambda: any(pod["name"] == "burner" for pod in status(cluster).get("podsMetric", [])))
     [pod] = [pod for pod in status(cluster)["podsMetric"] if pod["name"] == "burner"]
     assert pod["namespace"] == namespace
-    assert [one["name"] for one in pod["containers"]] == ["main"]
+    assert [one["name"] for one in pod["containers"]] == ["c0"]
     assert status(cluster)["nodeMetric"]["bestEffortUsage"]["cpu"] != "0"
     assert (agent.counted('trimtab_agent_collector_up{collector="cpu"}')) == 1
 
     tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
     before = tier.read(CPU_QUOTA)
     suppress = {"enable": True, "thresholdPercent": 10, "minPercent": 10, "policy": "cfsQuota"}
-    cluster.call(
-        "POST", POLICY, {"metadata": {"name": "squeeze"}, "spec": {"cpuSuppress": suppress}} | _kind(POLICY)
-    )
+    cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "squeeze", {"cpuSuppress": suppress}))
     try:
         agent.wait_until(lambda: tier.read(CPU_QUOTA) != before)
     finally:
@@ -107,9 +140,7 @@ def test_an_agent_that_may_only_read_writes_nothing(
 ) -> None:
     tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
     suppress = {"enable": True, "minPercent": 10, "thresholdPercent": 10, "policy": "cfsQuota"}
-    cluster.call(
-        "POST", POLICY, {"metadata": {"name": "squeeze"}, "spec": {"cpuSuppress": suppress}} | _kind(POLICY)
-    )
+    cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "squeeze", {"cpuSuppress": suppress}))
     try:
         parent = kubepods.layout.parent
         agent = AgentProcess(cluster, tmp_path, "--cgroup-parent", parent, "--read-only", node=node)

@@ -102,13 +102,13 @@ RIGHTS: dict[Process, tuple[Right, ...]] = {
         Right(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
     ),
     "agent": (
-        Right("", "pods", _READ),
-        Right("", "nodes", _READ),
+        Right("", "pods", _FOLLOW),
+        Right("", "nodes", _FOLLOW),
+        Right("", "nodes/pods", ("get",)),
         Right("", "pods/eviction", ("create",)),
-        Right(GROUP, "nodeqospolicies", _READ),
-        Right(GROUP, "nodemetrics", ("get", "create", "patch")),
+        Right(GROUP, "nodeqospolicies", _FOLLOW),
+        Right(GROUP, "nodemetrics", ("get", "create")),
         Right(GROUP, "nodemetrics/status", ("patch",)),
-        Right("events.k8s.io", "events", ("create", "patch")),
     ),
 }
 
