@@ -1,0 +1,71 @@
+"""An intent on the real node: a service under load comes to its latency by a plan, and gives back what it took.
+
+The service, the load and Prometheus are real. Under the load the service is far behind: its clients, a pool of eight,
+wait for more than half a second. With enough it is far ahead: what a busy machine adds does not come near the line.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.cluster import Cluster
+from harness.estate import eventually
+from harness.showcase import Showcase, deployment, intent, profile, wait_while_pods_start
+
+WANTED = 0.25
+SMALL = 100
+"""Millicores: a hundred milliseconds of work a second,"""
+MUCH, LITTLE = 25, 2
+"""and requests a second, of which each costs eight milliseconds."""
+HASTY = {
+    "interval": "2s",
+    "coolDown": "6s",
+    "releaseAfter": "4s",
+    "stale": "10s",
+    "learnEvery": "10s",
+    "guardrails": [{"maxReplicas": 4, "maxCpu": "1"}],
+}
+
+
+@pytest.fixture(scope="module")
+def shop(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Showcase]:
+    namespace = f"intents-{secrets.token_hex(4)}"
+    folder = tmp_path_factory.mktemp("intents")
+    with Showcase(node_cluster, folder, namespace=namespace, intents=HASTY) as shop:
+        shop.apply(deployment(cpu=f"{SMALL}m"), profile())
+        wait_while_pods_start(shop)
+        shop.load(MUCH)
+        yield shop
+
+
+def test_an_intent_brings_latency_from_missed_to_met_by_a_plan(shop: Showcase) -> None:
+    eventually(lambda: (shop.p95() or 0.0) > 1.5 * WANTED, what="a latency that is missed")
+    shop.apply(intent(seconds=WANTED))
+    shop.operator.start()
+    eventually(lambda: shop.verdict == "Missed", what="a status that says so")
+    eventually(lambda: "performedAt" in shop.status.get("plan", {}), what="a plan that is carried out")
+    eventually(lambda: shop.verdict == "Met", what="the latency met", timeout=180)
+    assert shop.cpu() > SMALL
+    plan = shop.status["plan"]
+    assert plan["why"]
+    assert {each["objective"] for each in plan["effects"]} == {"p95"}
+    assert told(shop) & {"Reach", "Compromise"}
+
+
+def test_once_the_load_is_gone_it_gives_back_what_it_took(shop: Showcase) -> None:
+    before = shop.cpu()
+    shop.load(LITTLE)
+    eventually(lambda: shop.cpu() < before, what="less CPU than under load", timeout=180)
+    eventually(lambda: shop.verdict == "Met", what="the latency still met", timeout=60)
+    assert "Release" in told(shop)
+
+
+def told(shop: Showcase) -> set[str]:
+    """The reasons of the Events about the intent."""
+    found: dict[str, Any] = json.loads(
+        shop.cluster.kubectl("get", "events", f"--namespace={shop.namespace}", "--output=json")
+    )
+    return {each["reason"] for each in found["items"] if each["involvedObject"]["kind"] == "Intent"}
