@@ -72,6 +72,19 @@ def test_what_somebody_else_wrote_is_written_again_after_a_minute(family: Family
     assert executor.apply({spot: 50_000}, now=60.0).written == [(spot, 50_000)]
 
 
+def test_what_somebody_else_wrote_meanwhile_is_what_is_restored(family: Family, executor: Executor) -> None:
+    """As the kubelet does when a pod is resized."""
+    spot = Spot(family.parent, CPU_QUOTA)
+    for wish in (60_000, None):
+        executor.apply({spot: 50_000}, now=0.0)
+        family.surface.write(spot, 70_000)
+        if wish:
+            executor.apply({spot: wish}, now=1.0)
+            assert family.read(family.parent, CPU_QUOTA) == wish
+        executor.release(now=2.0)
+        assert family.read(family.parent, CPU_QUOTA) == 70_000
+
+
 def test_what_is_no_longer_wished_for_is_as_before(family: Family, executor: Executor) -> None:
     spots = [Spot(family.parent, knob) for knob in (CPU_QUOTA, CPU_SHARES, MEMORY_MAX)]
     before = [family.surface.read(spot) for spot in spots]

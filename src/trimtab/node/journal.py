@@ -47,6 +47,11 @@ class Journal:
             self._append(_entry(spot, value) for spot, value in new.items())
             self._originals |= new
 
+    def revise(self, spot: Spot, value: Value) -> None:
+        """Somebody else wrote a knob that we hold: that is what it is to go back to now."""
+        self._append([_entry(spot, value)])
+        self._originals[spot] = value
+
     def drop(self, spots: Iterable[Spot]) -> None:
         """These are restored, or gone."""
         known = [spot for spot in spots if spot in self._originals]

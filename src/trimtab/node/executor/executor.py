@@ -50,10 +50,10 @@ class Executor:
     def apply(self, decided: Mapping[Spot, Value], *, now: float) -> Done:
         """Write what differs, restore what is no longer decided."""
         done = Done()
-        stale = {spot: before for spot, before in self._journal.originals.items() if spot not in decided}
         wanted = {spot: self._surface.normal(spot, value) for spot, value in decided.items()}
-        back = {spot: before for spot, before in stale.items() if before is not None}
-        present = self._present({**wanted, **back}, now)
+        present = self._present({**self._restorable(wanted), **wanted}, now)
+        stale = {spot: before for spot, before in self._journal.originals.items() if spot not in wanted}
+        back = self._restorable(wanted)
         goal = {spot: value for spot, value in {**wanted, **back}.items() if spot in present}
         if not self._dry_run:
             self._journal.keep(self._disturbed({spot: goal[spot] for spot in wanted if spot in goal}))
@@ -84,14 +84,21 @@ class Executor:
 
     # A round, step by step.
 
+    def _restorable(self, wanted: Mapping[Spot, Value]) -> dict[Spot, Value]:
+        """What is to be as it was, and was something."""
+        originals = self._journal.originals.items()
+        return {spot: before for spot, before in originals if spot not in wanted and before is not None}
+
     def _present(self, goal: Mapping[Spot, Value], now: float) -> dict[Spot, Value]:
-        """What these hold now. What is gone is left out."""
+        """What these hold now. What is gone is left out; what is no longer what we wrote, somebody else has set."""
         present: dict[Spot, Value] = {}
         for spot, value in goal.items():
             seen, when = self._seen.get(spot, (None, 0.0))
             if seen == value and now - when < LOOK_AGAIN_SECONDS:
                 present[spot] = value
             elif (held := self._surface.read(spot)) is not None:
+                if seen not in (None, held) and self._journal.originals.get(spot) is not None:
+                    self._journal.revise(spot, held)
                 present[spot] = held
                 self._seen[spot] = (held, now)
             elif self._surface.can_make(spot):

@@ -4,17 +4,17 @@ Two ways, either or both. The kernel saves unused quota up (`cpu.burst`, of the 
 more than the quota, to which the arbiter cuts it). And the quota is raised while it runs out: by a fifth when throttled, up
 to a ceiling; lowered by a fifth when the shared CPUs are busier than a threshold; held when they are within a tenth of it. A token
 bucket bounds how long a container may live above its limit: it fills while usage is below, and when it is empty the
-quota is what the limit says. A pod's own quota is that of its containers together.
+quota is what the limit says. A pod's own quota is at least that of its containers together.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy
-from trimtab.node.arbiter import Precedence, Spot, Wish
+from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
 from trimtab.node.cgroups import Knob
 from trimtab.node.cgroups.knobs import CPU_BURST, CPU_PERIOD, CPU_QUOTA
 from trimtab.node.picture import (
@@ -135,9 +135,9 @@ class CpuBurst:
                 )
         if pod.resources.cpu_limit:
             if saved:
-                wishes.append(self._wish(pod.cgroup, CPU_BURST, saved, "its containers together"))
+                wishes.append(self._room(pod, CPU_BURST, saved))
             if raised != limited:
-                wishes.append(self._wish(pod.cgroup, CPU_QUOTA, raised, "its containers together"))
+                wishes.append(self._room(pod, CPU_QUOTA, raised))
         return wishes
 
     def _period(self, scene: Scene, container: ContainerView) -> int:
@@ -161,6 +161,10 @@ class CpuBurst:
             mine.quota = int(mine.quota * UP)
         mine.quota = min(max(mine.quota, base), base * settings.cfs_quota_burst_percent // 100)
         return mine.quota
+
+    def _room(self, pod: PodView, knob: Knob[int], value: int) -> Wish:
+        """A pod has room for its containers; no less than before, since not all of them need be running."""
+        return replace(self._wish(pod.cgroup, knob, value, "its containers together"), bound=Bound.AT_LEAST)
 
     def _wish(self, path: str, knob: Knob[int], value: int, why: str) -> Wish:
         return Wish(
