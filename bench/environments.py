@@ -6,13 +6,14 @@
 A step is an hour of one container at a sample each five minutes: its CPU and memory pass, it is sized, rewarded and
 looked at. The plain one is written as such environments usually are, a container an object and a sample a turn of a
 loop, with the observation and the rule of `trimtab/Sizing-v0`; its rewards are held to be the same before anything is
-timed. vasim (Microsoft's simulator of vertical scaling) has CPU alone and no environment: timed is its own step, which
+timed. It sees far less than agents do; what their view costs in plain Python is shown by our own code, interpreted. vasim (Microsoft's simulator of vertical scaling) has CPU alone and no environment: timed is its own step, which
 reads a window of the recording and runs its additive recommender, once an hour. All on one core.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.lab.environments import VECTOR, Generated, Weights
+from trimtab.lab.environments import VECTOR, Course, Generated, Weights
 from trimtab.lab.environments.sizing import Sizing
 from trimtab.usage.trace import Trace
 
@@ -61,6 +62,21 @@ with contextlib.redirect_stdout(io.StringIO()):
         steps += 1
     spent = time.process_time() - begun
 print(steps / spent)
+"""
+
+
+INTERPRETED = """
+import time
+import gymnasium
+import trimtab.lab.environments
+from trimtab.lab.environments import Generated
+env = gymnasium.make("trimtab/SizingTarget-v0", hours=72, demand=Generated(types=("diurnal_web",))).unwrapped
+env.reset(seed=0)
+action = env.action_space.sample()
+begun = time.process_time()
+for _ in range(70):
+    env.step(action)
+print(70 / (time.process_time() - begun))
 """
 
 
@@ -172,6 +188,8 @@ def main() -> None:
     for many in (100, 1000, 10_000):
         env = gymnasium.make_vec(VECTOR, num_envs=many, hours=24, warm_up=WARM_UP, demand=DEMAND)
         row(f"{VECTOR}, {many:,} containers", stepped(env, many))
+    row("the hours and rewards of 10,000 containers, without a look", lived(10_000))
+    row("trimtab/SizingTarget-v0, interpreted", interpreted())
     vasim(given.vasim, row)
     console.print(table)
 
@@ -211,6 +229,33 @@ def stepped(env: Any, many: int) -> float:
             env.step(action)
         best = min(best, time.process_time() - begun)
     return 20 * many / best
+
+
+def lived(many: int) -> float:
+    """What `trimtab/Sizing-v0` does but for what it shows, of many containers at once."""
+    course = Course(demand=DEMAND, hours=24, warm_up=WARM_UP)
+    best = math.inf
+    for _ in range(3):
+        episode = course.begin(np.random.default_rng(0), containers=many)
+        cpu, memory = (request.copy() for request in episode.fleet.requests)
+        episode.step(cpu, memory)
+        begun = time.process_time()
+        for _ in range(20):
+            episode.step(cpu, memory)
+        best = min(best, time.process_time() - begun)
+    return 20 * many / best
+
+
+def interpreted() -> float:
+    """The same code as it stands, a turn of Python's own loop for each of its loops."""
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERPRETED],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(ran.stdout)
 
 
 def vasim(python: str | None, row: Callable[[str, float], None]) -> None:
