@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 from urllib.error import HTTPError
 
 import pytest
@@ -51,18 +51,25 @@ def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
             assert webhook["clientConfig"]["service"]["namespace"] == helm.namespace
 
 
-def test_the_rights_are_exactly_those_that_the_code_asks_for(helm: Helm) -> None:
-    role = one(helm.rendered(), "ClusterRole")
+@pytest.mark.parametrize("process", ["operator", "agent"])
+def test_the_rights_are_exactly_those_that_the_code_asks_for(
+    helm: Helm, process: Literal["operator", "agent"]
+) -> None:
+    found = (
+        helm.rendered("operator.enabled=false", "agent.enabled=true")
+        if process == "agent"
+        else helm.rendered()
+    )
     granted = {
         (group, resource, verb)
-        for rule in role["rules"]
+        for rule in one(found, "ClusterRole")["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
     asked = {
         (right.group, right.resource, verb)
-        for right in RIGHTS["operator"]
+        for right in RIGHTS[process]
         if not right.home
         for verb in right.verbs
     }
@@ -96,6 +103,21 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     config = one(found, "ConfigMap")["data"]["config.yaml"]
     read = configuration(text=config, origin="config.yaml", environment={})
     assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
+
+
+def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(helm: Helm) -> None:
+    assert "DaemonSet" not in {each["kind"] for each in helm.rendered()}
+    plain, looking = (
+        one(helm.rendered("operator.enabled=false", "agent.enabled=true", *more), "DaemonSet")
+        for more in ((), ("agent.readOnly=true", "agent.args={--dry-run}"))
+    )
+    (before,) = plain["spec"]["template"]["spec"]["containers"]
+    (after,) = looking["spec"]["template"]["spec"]["containers"]
+    assert {*after["args"]} - {*before["args"]} == {"--read-only", "--dry-run"}
+    mounts = {each["name"]: each for each in after["volumeMounts"]}
+    assert mounts["proc"]["readOnly"]
+    assert mounts["sys"]["recursiveReadOnly"] == "Enabled"
+    assert after["image"] == f"trimtab:{__version__}"
 
 
 @pytest.mark.parametrize(
