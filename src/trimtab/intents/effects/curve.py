@@ -28,7 +28,7 @@ DOUBT = 0.1
 
 @njit(cache=True, error_model="numpy")
 def height(theta: Floats, at: Floats, cache: int, power: int, slope: Floats) -> Any:
-    """The logarithm of latency at (replicas, cpu, memory, load); its derivatives go into `slope`."""
+    """The logarithm of latency at (replicas of the usual, cpu, memory, load); its derivatives go into `slope`."""
     share = 1.0 / (1.0 + exp(-theta[SHARE]))
     speed, demand, scaling = exp(theta[SPEED]), exp(theta[DEMAND]), exp(theta[SCALING])
     busy = at[3] * demand / (at[0] ** scaling * at[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite, isnan, log
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -49,6 +49,22 @@ HALF_LIFE = 14 * 86400.0
 """Seconds after which an event counts half: services change."""
 
 
+class Usual(NamedTuple):
+    """Where the curve is at home."""
+
+    load: float
+    """Taken for a load that is not known."""
+    replicas: float
+    """What replicas are measured by: so a doubt about how pods scale is none about the pods that are there."""
+
+    def relative(self, at: Floats) -> Floats:
+        """Places as the curve takes them."""
+        found = at.copy()
+        found[:, 0] /= self.replicas
+        found[np.isnan(found[:, 3]), 3] = self.load
+        return found
+
+
 class Service:
     """A model of one latency."""
 
@@ -58,32 +74,27 @@ class Service:
         covariance: Floats,
         *,
         options: Sequence[str],
-        usual_load: float,
+        usual: Usual,
         samples: int,
         noise: float,
     ) -> None:
         self.theta, self.covariance = theta, covariance
         self.options = {name: curve.OPTIONS + place for place, name in enumerate(options)}
-        self.usual_load, self.samples, self.noise = usual_load, samples, noise
+        self.usual, self.samples, self.noise = usual, samples, noise
 
     def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - the curve is in proportion
         caches, powers = self._options(fan.places)
-        by, spread = curve.moves(self.theta, self.covariance, self._loaded(fan.at), caches, powers).tolist()
+        by, spread = curve.moves(
+            self.theta, self.covariance, self.usual.relative(fan.at), caches, powers
+        ).tolist()
         return by, spread
 
     def at(self, places: Sequence[Knobs]) -> Floats:
         """The latency that the curve itself has at these."""
-        points = self._loaded(np.array([each[:4] for each in places]))
+        points = self.usual.relative(np.array([each[:4] for each in places]))
         slopes = np.empty((len(places), self.theta.size))
         high: Floats = curve.heights(self.theta, points, *self._options(places), slopes)
         return np.exp(high)
-
-    def _loaded(self, at: Floats) -> Floats:
-        """A load that is not known is the usual one."""
-        if isnan(at[0, 3]):
-            at = at.copy()
-            at[:, 3] = self.usual_load
-        return at
 
     def _options(self, places: Sequence[Knobs]) -> tuple[Indices, Indices]:
         place = self.options.get
@@ -104,7 +115,7 @@ class Service:
             log(seen.value * (FIXED_SHARE + work)),
             log(FIXED_SHARE / work),
             0.0,
-            log(busy_now * at.replicas * at.cpu / load),
+            log(busy_now * at.cpu / load),
             0.0,
             log((seen.memory_used or memory / 2) * 1.1),
             log(2.0),
@@ -117,7 +128,7 @@ class Service:
             np.array(theta),
             np.diag(spreads**2),
             options=tuple(FASTER),
-            usual_load=load,
+            usual=Usual(load, at.replicas),
             samples=0,
             noise=NOISE,
         )
@@ -136,8 +147,7 @@ class Service:
         theta = np.array([*prior.theta[: curve.OPTIONS], *(FASTER.get(name, 0.0) for name in options)])
         spreads = np.full(theta.size, _SPREAD_OF_OPTION)
         spreads[: curve.OPTIONS] = OPENNESS * np.sqrt(np.diag(prior.covariance))[: curve.OPTIONS]
-        at = np.array([each.knobs[:4] for each in seen])
-        at[np.isnan(at[:, 3]), 3] = prior.usual_load
+        at = prior.usual.relative(np.array([each.knobs[:4] for each in seen]))
         caches = np.array([place[each.knobs.cache] for each in seen])
         powers = np.array([place[each.knobs.power] for each in seen])
         slopes = np.empty((len(seen), theta.size))
@@ -156,7 +166,7 @@ class Service:
             found.theta,
             found.covariance,
             options=options,
-            usual_load=float(np.median(at[:, 3])),
+            usual=Usual(float(np.median(at[:, 3])), prior.usual.replicas),
             samples=len(seen),
             noise=found.noise,
         )
@@ -168,7 +178,8 @@ class Service:
             "version": 1,
             "parameters": dict(zip(names, self.theta.tolist(), strict=True)),
             "covariance": self.covariance.tolist(),
-            "usualLoad": self.usual_load,
+            "usualLoad": self.usual.load,
+            "usualReplicas": self.usual.replicas,
             "samples": self.samples,
             "noise": self.noise,
         }
@@ -193,7 +204,7 @@ class Service:
             theta,
             covariance,
             options=names[curve.OPTIONS :],
-            usual_load=stored.usual_load,
+            usual=Usual(stored.usual_load, stored.usual_replicas),
             samples=stored.samples,
             noise=stored.noise,
         )
@@ -203,6 +214,7 @@ class _Stored(msgspec.Struct, rename="camel"):
     parameters: dict[str, float]
     covariance: list[list[float]]
     usual_load: float
+    usual_replicas: float = 1.0
     samples: int = 0
     noise: float = NOISE
 
