@@ -56,7 +56,7 @@ class States:
         sys: Path = Path("/sys"),
     ) -> None:
         self._node = node
-        self._hierarchy = hierarchy
+        self.hierarchy = hierarchy
         self._parent = parent
         self._base = NodeView(name=node, cpus=topology(sys), memory=memory_total(proc))
         self._view = self._base
@@ -150,7 +150,7 @@ class States:
         self._news.set()
 
     def _look(self, now: float) -> NodeView:
-        layout = Layout.detect(self._hierarchy, parent=self._parent)
+        layout = Layout.detect(self.hierarchy, parent=self._parent)
         found = self._find(layout)
         known = {pod.cgroup_uid: pod for pod in self._pods}
         if 0 <= now - self._told_at <= BELIEVED:
@@ -158,7 +158,7 @@ class States:
         node = self._nodes.get(self._node)
         return replace(
             self._base,
-            pods=compose(found, known, hierarchy=self._hierarchy, layout=layout),
+            pods=compose(found, known, hierarchy=self.hierarchy, layout=layout),
             labels=node.labels if node else (),
             pods_cgroup=layout.pods,
             best_effort_cgroup=layout.tier(QosClass.BEST_EFFORT),
@@ -169,8 +169,8 @@ class States:
     def _find(self, layout: Layout) -> list[Found]:
         """The pods that have cgroups, all of them watched: what came between the look and the watch is looked for again."""
         found: list[Found] | None = None
-        while found != (seen := layout.find_pods(self._hierarchy)):
+        while found != (seen := layout.find_pods(self.hierarchy)):
             found = seen
             folders = [*map(layout.tier, QosClass), *(there.path for there in found)]
-            self._watch.follow(self._hierarchy.folder(folder, "cpu") for folder in folders)
+            self._watch.follow(self.hierarchy.folder(folder, "cpu") for folder in folders)
         return found
