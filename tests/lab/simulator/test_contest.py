@@ -106,3 +106,16 @@ def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
     broken.write_text("spec: [")
     with pytest.raises(TrimtabError, match=r"broken\.yaml: is no YAML"):
         policies_of(str(broken))
+
+
+def test_simulate_takes_its_demand_from_a_recording(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = [f"web,{300 * step},{0.2 + 0.1 * (step % 3)},{2e8 + step}" for step in range(100)]
+    recording = tmp_path / "usage.csv"
+    recording.write_text("\n".join(["series,t_seconds,cpu_cores,mem_bytes", *rows]) + "\n")
+    asked = ["none", "--recording", str(recording), "--days", "0.25", "--warm-up", "0"]
+    assert run(["simulate", *asked, "--output", "json"]) == 0
+    (none,) = json.loads(capsys.readouterr().out)
+    assert none["nodes"] >= 1
+    assert none["cpu_slack"] > 0

@@ -25,15 +25,13 @@ def roll(world: World, workload: SimulatedWorkload) -> None:
     new = len(workload.pods) - len(old)
     for _ in range(min(wanted - new, wanted + surge - len(workload.pods))):
         world.create(workload)
-    spare = len(workload.pods) - wanted
-    if not old:
-        for pod in _last_first(workload, list(workload.pods.values()))[: max(spare, 0)]:
-            world.delete(pod)
-        return
+    surplus = len(workload.pods) - wanted - surge
+    for pod in _last_first(workload, list(workload.pods.values()))[: max(surplus, 0)]:
+        world.delete(pod)
     missing = 1 if ordered else math.floor(wanted * _SHARE)
     # Who is not ready is no loss; of the others so many may go that enough remain.
     may_go = workload.ready - (wanted - missing)
-    for pod in _last_first(workload, old):
+    for pod in _last_first(workload, [pod for pod in old if pod.uid in world.pods]):
         if pod.ready:
             if may_go <= 0:
                 continue
