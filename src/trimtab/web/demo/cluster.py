@@ -11,15 +11,19 @@ from typing import Any, Literal
 import numpy as np
 
 from trimtab.api.duration import Duration
+from trimtab.api.meta import LabelSelector
 from trimtab.api.optimizationpolicy import (
     Canary,
+    CPUBounds,
     MetricsConfig,
     Mode,
     Namespaces,
     OptimizationPolicySpec,
+    ResourceBounds,
     Selector,
     UpdateStrategy,
 )
+from trimtab.api.quantity import Quantity
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.lab.simulator.scene import ContainerSpec, NodePool, Scene, Service, WorkloadSpec
@@ -32,6 +36,8 @@ DAY = 86400.0
 NODES = 8
 INTENDED = WorkloadKey("Deployment", "booking", "reservations")
 """The service that an intent is about: people say how fast it is to be, and not what it is to have."""
+CRITICAL = {"tier": "critical"}
+"""The label of what earns the money: it keeps a floor under its CPU."""
 SECONDS = 0.25
 """In which 99 of its 100 requests are to be answered."""
 
@@ -54,13 +60,14 @@ class _Part:
     settings: dict[str, Any] = field(default_factory=dict)
     service: Service | None = None
     kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+    critical: bool = False
 
 
 _WEB = Service(cpu_seconds=0.01, objective=0.25)
 
 _PARTS = (
     _Part("shop", "storefront", 8, "diurnal_web", 2000, 2048, 3072, settings={"rate": 70}, service=_WEB),
-    _Part("shop", "checkout", 4, "diurnal_web", 1000, 1024, 2048, 1000, {"rate": 45}, _WEB),
+    _Part("shop", "checkout", 4, "diurnal_web", 1000, 1024, 2048, 1000, {"rate": 45}, _WEB, critical=True),
     _Part("shop", "cart", 4, "diurnal_web", 1000, 1024, 1536, settings={"rate": 30}, service=_WEB),
     _Part("shop", "catalogue", 6, "diurnal_web", 1500, 4096, 4096, settings={"rate": 50, "mib": 900}),
     _Part("shop", "sale-page", 3, "flash_crowd", 500, 512, 1024, settings={"crowds": 3}, service=_WEB),
@@ -104,7 +111,9 @@ def cluster(*, days: float, seed: int) -> Scene:
 
 
 def policies() -> dict[str, OptimizationPolicySpec]:
-    """Everything by itself, but for payments, where people look first, and what an intent is about."""
+    """Everything by itself, with a floor under what is critical; but for payments, where people look first, and what an
+    intent is about.
+    """
     update = UpdateStrategy(
         update_requests_only=False,
         min_interval=Duration.parse("12h"),
@@ -117,6 +126,15 @@ def policies() -> dict[str, OptimizationPolicySpec]:
             mode=Mode.AUTO,
             selector=Selector(namespaces=Namespaces(deny=(INTENDED.namespace,))),
             metrics_config=known,
+            update_strategy=update,
+            reconciliation_interval=now_and_then,
+        ),
+        "critical": OptimizationPolicySpec(
+            mode=Mode.AUTO,
+            weight=300,
+            selector=Selector(workload_selector=LabelSelector(match_labels=CRITICAL)),
+            metrics_config=known,
+            resource_bounds=ResourceBounds(cpu=CPUBounds(min=Quantity.parse("500m"))),
             update_strategy=update,
             reconciliation_interval=now_and_then,
         ),
@@ -138,6 +156,7 @@ def _workload(part: _Part, number: int) -> WorkloadSpec:
         kind=part.kind,
         replicas=part.replicas,
         service=part.service,
+        labels=CRITICAL if part.critical else {},
         containers=(
             ContainerSpec(
                 name=part.name,
