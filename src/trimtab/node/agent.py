@@ -106,38 +106,43 @@ class Agent:
             port = await stack.enter_async_context(serving(self._settings.address, pages))
             log.info("agent.listening", port=port, node=self._settings.node)
             self._states.listen()
-            client = None
-            if self._connection is not None:
-                client = await stack.enter_async_context(Client(self._connection))
+            client = await self._client(stack)
+            kubelet = await self._kubelet(stack)
             quality = None
             if client is not None and not self._settings.read_only:
                 quality = Quality(self._settings, self._hierarchy, client, registry=self._registry)
                 stack.callback(quality.release)
             stack.callback(self._save)
-            group = await stack.enter_async_context(asyncio.TaskGroup())
+            group = await stack.enter_async_context(asyncio.TaskGroup())  # the last, and so the first to end
             if client is not None:
-                await self._join(client, group, stack)
+                self._join(client, group)
+            if kubelet is not None:
+                group.create_task(self._states.follow_kubelet(kubelet, clock=time.time))
             if quality is not None:
                 group.create_task(quality.hook(self._states.view(time.time())))
             await self._rounds_for_ever(quality)
         raise AssertionError("unreachable")
 
-    async def _join(self, client: Client, group: asyncio.TaskGroup, stack: AsyncExitStack) -> None:
-        """Follow the API server and the kubelet, and report."""
+    async def _client(self, stack: AsyncExitStack) -> Client | None:
+        if self._connection is None:
+            return None
+        return await stack.enter_async_context(Client(self._connection))
+
+    async def _kubelet(self, stack: AsyncExitStack) -> Client | None:
+        if self._connection is None or not self._settings.kubelet:
+            return None
+        trust = Trust(None, insecure=True) if self._settings.kubelet_insecure else self._connection.trust
+        connection = replace(
+            self._connection, server=self._settings.kubelet, trust=trust, server_hostname=None, proxy=None
+        )
+        return await stack.enter_async_context(Client(connection, retry=RetryRule(attempts=1), timeout=10.0))
+
+    def _join(self, client: Client, group: asyncio.TaskGroup) -> None:
+        """Follow the API server, and report to it."""
         following = self._states.follow_api(client)
-        group.create_task(following.run())
-        group.create_task(self._know_policy(following.settled()))
         reporter = Reporter(client, self._settings.node, self._status, registry=self._registry)
-        group.create_task(reporter.run())
-        if self._settings.kubelet and self._connection is not None:
-            trust = Trust(None, insecure=True) if self._settings.kubelet_insecure else self._connection.trust
-            connection = replace(
-                self._connection, server=self._settings.kubelet, trust=trust, server_hostname=None, proxy=None
-            )
-            kubelet = await stack.enter_async_context(
-                Client(connection, retry=RetryRule(attempts=1), timeout=10.0)
-            )
-            group.create_task(self._states.follow_kubelet(kubelet, clock=time.time))
+        for task in (following.run(), self._know_policy(following.settled()), reporter.run()):
+            group.create_task(task)
 
     async def _rounds_for_ever(self, quality: Quality | None) -> Never:
         loop = asyncio.get_running_loop()
