@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -112,10 +113,10 @@ def train(
     if total < 1 or containers < 1 or hours < 1 or every < 1:
         raise TrimtabError("--updates, --containers, --hours and --every: must each be at least 1")
     _refuse_without_jax()
-    from trimtab.lab.learners import card, training
-
     console = Console(file=sys.stderr)
     with _shown(console) as progress, _workers(engine, ray_address) as workers:
+        from trimtab.lab.learners import card, training  # after Ray: see `workers`
+
         traces = {str(path): read(path, form=form) for path in paths}
         if asked.anything:
             traces |= asyncio.run(asked.read(progress))
@@ -152,12 +153,8 @@ def _trained() -> Sequence[str]:
 
 
 def _refuse_without_jax() -> None:
-    try:
-        import jax  # noqa: F401 - only to see that it is there
-        import optax  # noqa: F401
-        import tensorboardX  # noqa: F401
-    except ImportError:
-        raise TrimtabError("train: JAX is not installed: pip install 'trimtab[train]'") from None
+    if not all(map(find_spec, ("jax", "optax", "tensorboardX"))):
+        raise TrimtabError("train: JAX is not installed: pip install 'trimtab[train]'")
 
 
 @contextmanager
@@ -169,8 +166,7 @@ def _shown(console: Console) -> Iterator[Progress]:
 
 @contextmanager
 def _workers(engine: str, address: str) -> Iterator[Any]:
-    from trimtab.lab.learners.learner import here
-    from trimtab.lab.learners.workers import on_ray
+    from trimtab.lab.learners.workers import here, on_ray
 
     if engine == "here":
         yield here

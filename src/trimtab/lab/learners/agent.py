@@ -9,8 +9,9 @@ import numpy as np
 
 from trimtab.lab.environments import Course
 from trimtab.lab.learners import layers
-from trimtab.lab.learners.learner import Learner, Workers, here
+from trimtab.lab.learners.learner import Learner
 from trimtab.lab.learners.rollout import Rollout, Shard, live
+from trimtab.lab.learners.workers import Workers, here
 from trimtab.sizing.learned_choice import CHOICES
 from trimtab.sizing.learned_network import Network
 from trimtab.sizing.snapshot import Array

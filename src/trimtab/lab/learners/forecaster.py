@@ -20,7 +20,8 @@ import optax
 from trimtab.errors import TrimtabError
 from trimtab.lab.learners import layers
 from trimtab.lab.learners.examples import Examples, examples
-from trimtab.lab.learners.learner import Learner, Workers, here
+from trimtab.lab.learners.learner import Learner
+from trimtab.lab.learners.workers import Workers, here
 from trimtab.sizing.learned_record import FEATURES
 from trimtab.sizing.snapshot import Array
 from trimtab.usage.trace import Trace

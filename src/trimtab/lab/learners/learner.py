@@ -7,23 +7,13 @@ bit for bit as the one that was never ended.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from trimtab.sizing.snapshot import Array
-
-A = TypeVar("A")
-B = TypeVar("B")
-Workers = Callable[[Callable[[A], B], Iterable[A]], list[B]]
-"""Calls a function on each of some things, here or elsewhere, and has the results in their order."""
-
-
-def here(function: Callable[[A], B], things: Iterable[A]) -> list[B]:
-    """The `Workers` of this process."""
-    return [function(thing) for thing in things]
 
 
 class Learner(ABC):

@@ -18,8 +18,8 @@ import optax
 
 from trimtab.lab.learners import layers
 from trimtab.lab.learners.agent import AgentLearner, Stage, network
-from trimtab.lab.learners.learner import Workers, here
 from trimtab.lab.learners.rollout import Rollout
+from trimtab.lab.learners.workers import Workers, here
 from trimtab.sizing.learned_choice import CHOICES, SEEN
 from trimtab.sizing.snapshot import Array
 

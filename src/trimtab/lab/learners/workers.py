@@ -1,13 +1,25 @@
-"""Workers on a Ray cluster: parts of an update are made on its machines, and the result is the same as here."""
+"""Who does the parts of an update: this process, or a Ray cluster's machines. The result is the same.
+
+Nothing here loads JAX: Ray starts processes by forking, and JAX has threads that do not like that, so Ray comes first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from trimtab.lab.learners.learner import Workers
 from trimtab.lab.ray_cluster import OnRay
+
+A = TypeVar("A")
+B = TypeVar("B")
+Workers = Callable[[Callable[[A], B], Iterable[A]], list[B]]
+"""Calls a function on each of some things, here or elsewhere, and has the results in their order."""
+
+
+def here(function: Callable[[A], B], things: Iterable[A]) -> list[B]:
+    """The `Workers` of this process."""
+    return [function(thing) for thing in things]
 
 
 @contextmanager

@@ -1,0 +1,37 @@
+"""`trimtab train` writes a network that `trimtab backtest` can use, and refuses what makes no sense in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trimtab.cli import run
+from trimtab.sizing import strategy
+
+
+def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usage = tmp_path / "usage.csv"
+    rows = [f"web,{300 * step},{1 + step % 7},{1e9 + step}" for step in range(12 * 30)]
+    usage.write_text("\n".join(["series,t_seconds,cpu_cores,mem_bytes", *rows]) + "\n")
+    folder = tmp_path / "mine"
+    asked = ["--folder", str(folder), "--updates", "1", "--only-recorded", "--output", "json"]
+    assert run(["train", str(usage), *asked]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["updates"] == 1
+    assert strategy("forecaster", 1, weights=told["weights"]).containers == 1
+    card = json.loads((folder / "weights.json").read_text())
+    assert card["data"] == ["usage.csv"]
+    assert card["curve"] == [[1, pytest.approx(told["last"], abs=1e-5)]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        (["--only-recorded"], "--only-recorded: name recordings to learn from, or --prometheus or --found"),
+        (["--updates", "0"], "--updates, --containers, --hours and --every: must each be at least 1"),
+        (["--learner", "dqn"], "Invalid value"),
+    ],
+)
+def test_wrong_usage_is_refused(asked: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", *asked]) == 2
+    assert line in capsys.readouterr().err
