@@ -62,6 +62,17 @@ def height(theta: Floats, at: Floats, cache: int, power: int, slope: Floats) -> 
 
 
 @njit(cache=True, error_model="numpy")
+def relative(at: Floats, replicas: float, load: float) -> Any:
+    """Places with replicas measured by the usual, and with the usual load where it is not known."""
+    found = at.copy()
+    for row in range(at.shape[0]):
+        found[row, 0] /= replicas
+        if np.isnan(found[row, 3]):
+            found[row, 3] = load
+    return found
+
+
+@njit(cache=True, error_model="numpy")
 def heights(theta: Floats, at: Floats, cache: Any, power: Any, slopes: Floats) -> Any:
     """`height` at many points."""
     found = np.empty(at.shape[0])

@@ -117,6 +117,8 @@ def _before(kind: KPIType, seen: Sample) -> dict[str, float]:
 def _chosen(places: Sequence[Knobs], options: Sequence[str]) -> Floats:
     """Of each option, whether it is set there."""
     chosen = np.zeros((len(places), len(options)))
+    if not any(each.cache or each.power for each in places):
+        return chosen
     for column, name in enumerate(options):
         for row, each in enumerate(places):
             if name in {each.cache, each.power}:

@@ -59,9 +59,7 @@ class Usual(NamedTuple):
 
     def relative(self, at: Floats) -> Floats:
         """Places as the curve takes them."""
-        found = at.copy()
-        found[:, 0] /= self.replicas
-        found[np.isnan(found[:, 3]), 3] = self.load
+        found: Floats = curve.relative(at, self.replicas, self.load)
         return found
 
 
@@ -98,6 +96,9 @@ class Service:
 
     def _options(self, places: Sequence[Knobs]) -> tuple[Indices, Indices]:
         place = self.options.get
+        if not any(each.cache or each.power for each in places):
+            none = np.full(len(places), -1)
+            return none, none
         return (
             np.array([place(each.cache, -1) for each in places]),
             np.array([place(each.power, -1) for each in places]),
