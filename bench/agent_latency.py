@@ -190,7 +190,7 @@ def show(latencies: dict[str, Numbers], readings: Readings) -> None:
     for condition, took in latencies.items():
         tail = (f"{value:.1f}" for value in np.percentile(took, PERCENTILES))
         table.add_row(condition, str(len(took)), *tail, f"{np.mean(readings.burnt[condition]):.2f}")
-    Console().print(table)
+    Console(width=100).print(table)
 
 
 def draw(latencies: dict[str, Numbers], readings: Readings, path: Path) -> None:
