@@ -108,12 +108,12 @@ class Listing:
         self.namespaces = sorted({row.namespace for row in rows})
 
     def page(self, query: Query) -> Page:
-        words = query.text.lower().split()
-        found = [
-            place
-            for place in self._ordered(query.sort)
-            if all(word in self._texts[place] for word in words) and _matches(self.rows[place], query)
-        ]
+        found = self._ordered(query.sort)
+        texts = self._texts
+        for word in query.text.lower().split():
+            found = [place for place in found if word in texts[place]]
+        if query.state or query.namespace or query.risk:
+            found = [place for place in found if _matches(self.rows[place], query)]
         pages = max(1, -(-len(found) // PAGE))
         number = min(query.page, pages)
         return Page(
