@@ -8,6 +8,7 @@ rung at a time, down to their limits.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -118,19 +119,36 @@ def give_way(
     if not waiting:
         return []
     found: dict[str, Claim] = {}
-    humble = sorted(claims, key=lambda claim: (claim.goal.priority, claim.goal.intent))
+    sharing = _sharing(claims, room)
     for claim in sorted(waiting, key=lambda each: (-each.goal.priority, each.goal.intent)):
         wish = make(claim, claim.limits)
         lacking = taken(claim.state, wish.deeds[-1].after)[0] if wish.deeds else 0.0
-        for other in humble:
+        others = {each.goal.intent: each for place in _places(claim, room) for each in sharing[place]}
+        for name, other in sorted(others.items(), key=lambda item: (item[1].goal.priority, item[0])):
             if lacking <= 0 or other.goal.priority > claim.goal.priority * CLEARLY_LESS:
                 break
-            plan = rulings[other.goal.intent].plan
-            if other.goal.intent in found or plan.deeds or not _share(claim, other, room):
+            if name in found or rulings[name].plan.deeds:
                 continue
-            found[other.goal.intent] = _lenient(other)
+            found[name] = _lenient(other)
             lacking -= other.state.requested()[0] * other.state.replicas / RUNG
     return list(found.values())
+
+
+def _sharing(claims: Iterable[Claim], room: Room) -> dict[str, list[Claim]]:
+    """Who is where."""
+    found: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        for place in _places(claim, room):
+            found[place].append(claim)
+    return found
+
+
+def _places(claim: Claim, room: Room) -> set[str]:
+    """What a claim shares with others: nodes, and a quota where there is one."""
+    places = {f"node {pod.node}" for pod in claim.state.pods if pod.node}
+    if room.has_quota(claim.goal.namespace):
+        places.add(f"quota {claim.goal.namespace}")
+    return places
 
 
 def _lenient(claim: Claim) -> Claim:
@@ -140,14 +158,6 @@ def _lenient(claim: Claim) -> Claim:
         if each.kind is not KPIType.AVAILABILITY
     ) + tuple(each for each in claim.goal.objectives if each.kind is KPIType.AVAILABILITY)
     return replace(claim, goal=replace(claim.goal, objectives=objectives))
-
-
-def _share(one: Claim, other: Claim, room: Room) -> bool:
-    """Whether what the one gives back can be of use to the other."""
-    if one.goal.namespace == other.goal.namespace and room.has_quota(one.goal.namespace):
-        return True
-    nodes = {pod.node for pod in one.state.pods}
-    return any(pod.node in nodes for pod in other.state.pods)
 
 
 def missed(claim: Claim) -> bool:
