@@ -5,6 +5,8 @@ It runs with the rights of its manifest and, as root, without any capability.
 
 import dataclasses
 import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,20 @@ def node(cluster: Cluster, tmp_path: Path) -> str:
 
 def _ours(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "trimtab.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., AgentProcess]]:
+    """Starts an agent, which does not outlive the test."""
+    with ExitStack() as stack:
+
+        def start(*arguments: Any, **more: Any) -> AgentProcess:
+            agent = AgentProcess(*arguments, **more)
+            stack.callback(agent.kill)
+            agent.start()
+            return agent
+
+        yield start
 
 
 def as_agent(cluster: Cluster, folder: Path) -> Path:
@@ -100,11 +116,16 @@ def test_the_manifest_gives_the_agent_no_more_of_its_node_than_it_needs() -> Non
 
 
 def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
-    cluster: Cluster, namespace: str, kubepods: Kubepods, node: str, tmp_path: Path
+    cluster: Cluster,
+    namespace: str,
+    kubepods: Kubepods,
+    node: str,
+    tmp_path: Path,
+    run: Callable[..., AgentProcess],
 ) -> None:
     [container] = pod_on(cluster, kubepods, namespace=namespace, node=node, name="burner")
     kubepods.run(container)
-    agent = AgentProcess(
+    agent = run(
         cluster,
         tmp_path,
         "--cgroup-parent",
@@ -112,11 +133,10 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
         node=node,
         kubeconfig=as_agent(cluster, tmp_path),
     )
-    agent.start()
     agent.wait_until(lambda: "ok" in agent.page("/readyz"))
-    agent.wait_until(lambda: any(pod["name"] == "burner" for pod in status(cluster).get("podsMetric", [])))
-    [pod] = [pod for pod in status(cluster)["podsMetric"] if pod["name"] == "burner"]
-    assert pod["namespace"] == namespace
+    agent.wait_until(lambda: any("containers" in pod for pod in status(cluster).get("podsMetric", [])))
+    [pod] = status(cluster)["podsMetric"]
+    assert (pod["namespace"], pod["name"]) == (namespace, "burner")
     assert [one["name"] for one in pod["containers"]] == ["c0"]
     assert status(cluster)["nodeMetric"]["bestEffortUsage"]["cpu"] != "0"
     assert (agent.counted('trimtab_agent_collector_up{collector="cpu"}')) == 1
@@ -136,15 +156,14 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
 
 
 def test_an_agent_that_may_only_read_writes_nothing(
-    cluster: Cluster, kubepods: Kubepods, node: str, tmp_path: Path
+    cluster: Cluster, kubepods: Kubepods, node: str, tmp_path: Path, run: Callable[..., AgentProcess]
 ) -> None:
     tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
     suppress = {"enable": True, "minPercent": 10, "thresholdPercent": 10, "policy": "cfsQuota"}
     cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "squeeze", {"cpuSuppress": suppress}))
     try:
         parent = kubepods.layout.parent
-        agent = AgentProcess(cluster, tmp_path, "--cgroup-parent", parent, "--read-only", node=node)
-        agent.start()
+        agent = run(cluster, tmp_path, "--cgroup-parent", parent, "--read-only", node=node)
         agent.wait_until(lambda: (agent.counted("trimtab_agent_rounds_total") or 0) >= 4)
         assert tier.read(CPU_QUOTA) == -1
         agent.stop()

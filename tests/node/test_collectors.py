@@ -1,5 +1,6 @@
 """Collectors against the kernel of this machine, and the advisor that runs them."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -8,9 +9,9 @@ from prometheus_client import CollectorRegistry
 
 from harness import measured
 from harness.kubepods import Kubepods
-from harness.pictured import node_view
+from harness.pictured import node_view, pod_view
 from trimtab.node.collectors import Advisor, Unsupported
-from trimtab.node.picture import NODE, Metric, NodeView
+from trimtab.node.picture import NODE, Metric, NodeView, container_subject
 from trimtab.node.series import Series
 
 VIEW = NodeView(name="node", cpus=(), memory=0)
@@ -50,6 +51,19 @@ def test_memory_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
 
 def test_a_pod_may_vanish_under_the_reader(kubepods: Kubepods) -> None:
     measured.a_pod_may_vanish_under_the_reader(kubepods)
+
+
+def test_a_pod_that_gets_its_name_later_is_measured_under_it_from_then_on(kubepods: Kubepods) -> None:
+    cgroup, containers = kubepods.pod()
+    nameless = pod_view(cgroup, containers)
+    named = pod_view(cgroup, containers, uid=nameless.uid)
+    named = dataclasses.replace(named, containers=(dataclasses.replace(named.containers[0], name="main"),))
+    series = Series()
+    advisor = measured.advisor_of(kubepods, series)
+    for second, pod in enumerate([nameless, named, named, named]):
+        advisor.collect(node_view(kubepods, pod), 100.0 + second)
+    assert series.latest(container_subject(named.uid, "main"), Metric.CPU) is not None
+    advisor.close()
 
 
 def test_a_kernel_without_counters_costs_only_what_they_would_tell(kubepods: Kubepods) -> None:

@@ -71,7 +71,8 @@ class Meters(Generic[M]):
         self._make = make
         self._subjects = subjects
         self._view: NodeView | None = None
-        self._meters: dict[str, M] = {}
+        self._meters: dict[tuple[str, str], M] = {}
+        """By path and by subject: a pod that was nameless when it came gets its name while its cgroup stays."""
 
     def __len__(self) -> int:
         return len(self._meters)
@@ -81,13 +82,13 @@ class Meters(Generic[M]):
         if view is not self._view:
             self._follow(view)
         gone = []
-        for path, meter in self._meters.items():
+        for key, meter in self._meters.items():
             try:
                 measure(meter)
             except OSError:
-                gone.append(path)
-        for path in gone:
-            self._meters.pop(path).close()
+                gone.append(key)
+        for key in gone:
+            self._meters.pop(key).close()
 
     def close(self) -> None:
         for meter in self._meters.values():
@@ -96,13 +97,13 @@ class Meters(Generic[M]):
         self._view = None
 
     def _follow(self, view: NodeView) -> None:
-        wanted = dict(self._subjects(view))
-        for path in self._meters.keys() - wanted.keys():
-            self._meters.pop(path).close()
-        for path, subject in wanted.items():
-            if path not in self._meters:
+        wanted = set(self._subjects(view))
+        for key in self._meters.keys() - wanted:
+            self._meters.pop(key).close()
+        for path, subject in wanted:
+            if (path, subject) not in self._meters:
                 try:
-                    self._meters[path] = self._make(self._hierarchy.cgroup(path), subject)
+                    self._meters[path, subject] = self._make(self._hierarchy.cgroup(path), subject)
                 except (OSError, Vanished):
                     continue  # it ended meanwhile, or has no such controller; the next view may have it
         self._view = view
