@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -189,3 +190,21 @@ async def test_one_that_may_not_write_changes_nothing(shop: Shop) -> None:
         await shop.pods_run()
         assert await shop.take(loop, 2) == {}
     assert await shop.replicas() == 1
+
+
+async def test_a_turn_that_fails_is_followed_by_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.settings["interval"] = "1s"
+    await shop.write_intent(active=False)
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        taken: list[float] = []
+
+        async def turn(now: float) -> None:
+            taken.append(now)
+            raise RuntimeError("whatever it is")
+
+        monkeypatch.setattr(loop, "turn", turn)
+        running = asyncio.create_task(loop.run())
+        await eventually(lambda: len(taken) >= 2, what="a turn after the one that failed")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -22,6 +22,7 @@ from trimtab.intents.kpi.availability import Uptime
 from trimtab.intents.limits import Limits
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.state import State
+from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.intents import Intent
 from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
@@ -77,7 +78,7 @@ class IntentLoop:
         while True:
             started = time.monotonic()
             if self._config().intents.enabled:
-                with self._metrics.intent_turn.time():
+                with self._metrics.intent_turn.time(), self._gone_on():
                     await self.turn(time.time())
             spent = time.monotonic() - started
             await asyncio.sleep(max(0.1, self._config().intents.interval.seconds - spent))
@@ -98,13 +99,13 @@ class IntentLoop:
         self._count(observations, now)
         claims = {}
         for observation in observations:
-            with self._own_fault(observation.intent):
+            with self._gone_on(intent=str(observation.intent)):
                 if claim := await self._claim(observation, now):
                     claims[observation.intent.key] = claim
         rulings = await self._rulings(claims.values(), observations, now) if claims else {}
         self._waiting = {name: ruling.waiting_since for name, ruling in rulings.items()}
         for observation in observations:
-            with self._own_fault(observation.intent):
+            with self._gone_on(intent=str(observation.intent)):
                 claim = claims.get(observation.intent.key)
                 outcome = (
                     await self._act(observation, claim, rulings, now) if claim else self._idle(observation)
@@ -112,13 +113,16 @@ class IntentLoop:
                 await self._telling.observed(observation, outcome, now=now)
 
     @contextmanager
-    def _own_fault(self, intent: Intent) -> Iterator[None]:
-        """What fails for one intent does not keep the others from their turn."""
+    def _gone_on(self, **about: str) -> Iterator[None]:
+        """What fails for one intent does not keep the others from their turn, nor a turn the next."""
         try:
             yield
+        except KubeError as error:
+            self._metrics.intent_errors.labels(type(error).__name__).inc()
+            log.warning("intent.failed", error=describe(error), **about)
         except Exception as error:
             self._metrics.intent_errors.labels(type(error).__name__).inc()
-            log.exception("intent.failed", intent=str(intent))
+            log.exception("intent.failed", **about)
 
     async def _claim(self, observation: Observation, now: float) -> Claim | None:
         """What is to be planned for an intent; None where nothing is."""
