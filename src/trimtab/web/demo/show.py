@@ -19,6 +19,10 @@ from trimtab.web.operating import OperatorBoard
 HOUR = 3600.0
 POINTS_EVERY = 1800.0
 """Simulated seconds between two points of the cluster's curves."""
+STEPS_A_TURN = 2
+"""Steps after which the loop of intents takes a turn,"""
+HOURS_A_LOOK = 2
+"""and hours after which the board looks, while time flies."""
 BREATH = 2.0
 """Seconds from one step to the next when the time that was asked for is over."""
 
@@ -29,6 +33,7 @@ class Show:
     def __init__(self, stage: Stage, *, days: float) -> None:
         self._stage = stage
         self._intents = SimulatedIntents(stage, service=INTENDED, seconds=SECONDS)
+        self._steps = 0
         self.days = days
         desk = replace(stage.desk, intents=self._intents.desk)
         self.board = OperatorBoard(
@@ -38,8 +43,8 @@ class Show:
     async def play(self) -> None:
         """All days, as fast as they can be."""
         hours = round(self.days * 24)
-        for hour in range(hours):
-            await self._run(HOUR)
+        for hour in range(0, hours, HOURS_A_LOOK):
+            await self._run(min(HOURS_A_LOOK, hours - hour) * HOUR)
             self.board.note = f"Simulated: day {hour // 24 + 1} of {self.days:g}, at full speed."
             await self.board.look()
         slow = STEP / BREATH
@@ -60,7 +65,9 @@ class Show:
     async def _run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):
             await self._stage.run(STEP)
-            await self._intents.turn()
+            self._steps += 1
+            if self._steps % STEPS_A_TURN == 0:
+                await self._intents.turn()
 
 
 @asynccontextmanager
