@@ -3,7 +3,8 @@
     python bench/agent.py             110 pods of 2 containers, with the real API server beside it: the whole agent
     python bench/agent.py --alone     without an API server: looks and measures, and neither reports nor acts
 
-The limits are 2 % of a core and 80 MiB resident.
+Half of the pods are latency-sensitive, and a policy lets the strategies work. The limits are 2 % of a core and 80 MiB
+resident.
 """
 
 import os
@@ -26,6 +27,7 @@ from harness.agent import AgentProcess, pod_on  # noqa: E402 - after the path th
 from harness.cluster import Cluster  # noqa: E402
 from harness.kubepods import Kubepods  # noqa: E402
 from trimtab.node.cgroups import QosClass  # noqa: E402
+from trimtab.node.picture import TIER_LABEL  # noqa: E402
 
 LONE = """
 import sys, uvloop
@@ -128,6 +130,7 @@ def _whole(stack: ExitStack, folder: Path, kubepods: Kubepods, *, pods: int, con
             node=NODE,
             name=f"pod-{number}",
             containers=containers,
+            labels={TIER_LABEL: ("LS", "BE")[number % 2]},
         )
         for cgroup in made:
             kubepods.run(cgroup, SLEEPS)

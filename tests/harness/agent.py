@@ -51,15 +51,22 @@ class AgentProcess(Process):
 
 
 def pod_on(
-    cluster: Cluster, kubepods: Kubepods, *, namespace: str, node: str, name: str, containers: int = 1
+    cluster: Cluster,
+    kubepods: Kubepods,
+    *,
+    namespace: str,
+    node: str,
+    name: str,
+    containers: int = 1,
+    labels: dict[str, str] | None = None,
 ) -> list[str]:
-    """A best-effort pod that the API server and the cgroups know of, though no kubelet; its containers' cgroups."""
+    """A pod of class BestEffort that the API server and the cgroups know of, though no kubelet; its containers' cgroups."""
     names = [f"c{n}" for n in range(containers)]
     made = cluster.call(
         "POST",
         f"/api/v1/namespaces/{namespace}/pods",
         {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": labels or {}},
             "spec": {"nodeName": node, "containers": [{"name": each, "image": "busybox"} for each in names]},
         },
     )
