@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from harness import UnavailableError
 from harness.cluster import Cluster
@@ -12,48 +11,33 @@ from harness.prometheus import Recorded
 from trimtab.cli import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-AVAILABILITY = {
-    "apiVersion": "trimtab.io/v1alpha1",
-    "kind": "KPIProfile",
-    "metadata": {"name": "availability"},
-    "spec": {"type": "availability"},
-}
-
-
-@pytest.fixture
-def manifest(tmp_path: Path) -> Path:
-    file = tmp_path / "intent.yaml"
-    parts = [(EXAMPLES / name).read_text() for name in ("intent.yaml", "kpiprofile.yaml")]
-    file.write_text("\n---\n".join([*parts, yaml.safe_dump(AVAILABILITY)]))
-    return file
+MANIFEST, STATE = EXAMPLES / "plan" / "intent.yaml", EXAMPLES / "plan" / "state.json"
 
 
 def test_it_shows_the_plan_why_it_and_the_alternatives(
-    manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert run(["plan", "-f", str(manifest), "--state", str(EXAMPLES / "state.json")]) == 0
+    assert run(["plan", "-f", str(MANIFEST), "--state", str(STATE)]) == 0
     out = capsys.readouterr().out
     for words in ("to meet what is missed", "p99-latency is 25, wanted 20", "Alternatives", "looked at"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_programs_get_the_whole_search(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "-f", str(manifest), "--state", str(EXAMPLES / "state.json"), "-o", "json"]) == 0
+def test_programs_get_the_whole_search(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "-f", str(MANIFEST), "--state", str(STATE), "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["plan"]["purpose"] == "Reach"
     assert {each["verdict"] for each in found["plan"]["outcomes"]} == {"Met"}
     assert found["plan"]["alternatives"]
 
 
-def test_what_is_unknown_is_left_alone(
-    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    state = json.loads((EXAMPLES / "state.json").read_text())
+def test_what_is_unknown_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = json.loads(STATE.read_text())
     state["objectives"]["p99-latency"] = None
     (tmp_path / "state.json").write_text(json.dumps(state))
-    assert run(["plan", "-f", str(manifest), "--state", str(tmp_path / "state.json")]) == 0
+    assert run(["plan", "-f", str(MANIFEST), "--state", str(tmp_path / "state.json")]) == 0
     assert "unknown: p99-latency" in capsys.readouterr().out
 
 
@@ -64,7 +48,7 @@ def test_what_is_unknown_is_left_alone(
         (["web"], "NAMESPACE/NAME, like shop/web"),
         (["-f", "x.yaml"], "--file and --state go together"),
         (["-f", "x.yaml", "--state", "x.json"], "x.yaml"),
-        (["-f", str(EXAMPLES / "intent.yaml"), "--state", str(EXAMPLES / "state.json")], "no KPIProfile"),
+        (["-f", str(EXAMPLES / "intent.yaml"), "--state", str(STATE)], "no KPIProfile"),
     ],
 )
 def test_wrong_input_is_told_in_one_line(

@@ -48,7 +48,7 @@ def plan(
 
     And without a cluster, for a state that you write down:
 
-        trimtab plan -f examples/intent.yaml --state examples/state.json
+        trimtab plan -f examples/plan/intent.yaml --state examples/plan/state.json
 
     Parameters
     ----------
