@@ -1,4 +1,4 @@
-"""The demo: two days of it, with all that it is to show; and that a seed is a cluster."""
+"""The demo: a day and a half of it, with all that it is to show; and that a seed is a cluster."""
 
 import json
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ from trimtab.web.snapshot import SnapshotBoard, take
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-DAYS = 2.0
+DAYS = 1.5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -154,9 +154,9 @@ async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: Show) -> No
 
 async def test_a_seed_is_a_cluster() -> None:
     async def figures() -> Document:
-        async with show(days=0.6, seed=3) as playing:
+        async with show(days=0.55, seed=3) as playing:
             await playing.play()
-            return await summary(playing.board, days=0.6, seed=3)
+            return await summary(playing.board, days=0.55, seed=3)
 
     assert await figures() == await figures()
     assert (cluster(days=1, seed=3).demand.cpu != cluster(days=1, seed=4).demand.cpu).any()
