@@ -26,7 +26,14 @@ LOG = build.cache() / "cluster.log"
 @app.command(name="build")
 def build_all() -> None:
     """Compile what is written in Go: the control plane, the node, and what the tests ask."""
-    for program in (build.QUANTITY, build.KUBE, build.CONTAINERD, build.METRICS_SERVER, build.VPA, build.HELM):
+    for program in (
+        build.QUANTITY,
+        build.KUBE,
+        build.CONTAINERD,
+        build.METRICS_SERVER,
+        build.VPA,
+        build.HELM,
+    ):
         build.say(f"{program.name} {program.version} is in {program.built()}")
 
 
