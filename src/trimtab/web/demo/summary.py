@@ -79,7 +79,8 @@ def lines(found: Document, *, width: int) -> Iterator[RenderableType]:
     yield ""
     yield Text(
         f"Requested   {money_text(money['atFirst'])} -> {money_text(money['now'])} a month, "
-        f"{share_text(money['saved'], money['atFirst'])} less; {money_text(money['toSave'])} more to save where people decide"
+        f"{share_text(abs(money['saved']), money['atFirst'])} {'less' if money['saved'] >= 0 else 'more'}; "
+        f"{money_text(money['toSave'])} to save still"
     )
     for name, key, text in (("CPU", "cpuCores", _cores), ("memory", "memoryBytes", memory_text)):
         each = found[key]
