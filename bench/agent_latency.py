@@ -236,12 +236,12 @@ def main() -> None:
                 for condition in CONDITIONS:
                     console.print(f"turn {number + 1} of {arguments.turns}: {condition}")
                     bench.turn(condition, arguments.seconds)
-            console.print("a step: another pod wants all CPU")
-            bench.step(arguments.seconds)
             latencies = bench.latencies()
-    show(latencies, bench.readings)
-    if arguments.picture:
-        draw(latencies, bench.readings, arguments.picture)
+            show(latencies, bench.readings)
+            if arguments.picture:
+                console.print("a step: another pod wants all CPU")
+                bench.step(arguments.seconds)
+                draw(latencies, bench.readings, arguments.picture)
 
 
 if __name__ == "__main__":
