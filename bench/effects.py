@@ -56,7 +56,7 @@ def original(known: Sequence[Sample], asked: Sequence[Sample]) -> Iterable[float
         return a * np.exp(-b * x) + c
 
     try:
-        found, _ = curve_fit(shape, cpu, value, p0=start, bounds=(0, np.inf), maxfev=20000)
+        found, _ = curve_fit(shape, cpu, value, p0=start, bounds=(0, np.inf), maxfev=3000)
     except RuntimeError:
         return [math.nan] * len(asked)
     return [float(shape(np.array(each.knobs.cpu), *found)) for each in asked]

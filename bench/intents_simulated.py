@@ -287,6 +287,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--services", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed, to run some elsewhere")
     parser.add_argument("--hours", type=float, default=8.0)
     parser.add_argument("--scarce", action="store_true", help="nodes with less than is wanted")
     options = parser.parse_args()
@@ -294,7 +295,7 @@ def main() -> None:
     regimes = ["intents", "0.5 1.0"] if options.scarce else ["intents", *by_hand, "fixed"]
     scores: dict[str, list[Score]] = defaultdict(list)
     start = time.process_time()
-    for seed in range(options.seeds):
+    for seed in range(options.first, options.first + options.seeds):
         made = scene(options.services, seed, options.hours, 0.45 if options.scarce else 2.0)
         for regime in regimes:
             score = run(made, seed, options.hours, regime)

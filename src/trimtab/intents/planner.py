@@ -27,7 +27,7 @@ def never() -> bool:
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """How much a plan may cost to find. More of it never finds a worse one."""
 
-    states: int = 400
+    states: int = 250
     """How many states may be looked at: the same answer on every machine."""
     expired: Callable[[], bool] = never
     """Whether the time is over: the best that was found until then is the answer."""
