@@ -54,10 +54,21 @@ def test_a_kill_counts_once_and_only_the_latest_are_kept() -> None:
     assert [kill.memory - 100_000_000 for kill in killed.kills] == list(range(3, KILLS + 3))
 
 
+def test_throttling_by_day_is_remembered_by_night() -> None:
+    seen, quiet = witness(), np.full(2, np.nan)
+    for hour in range(24):
+        by_day = 0.3 if hour < 12 else 0.0
+        seen.observe(START + hour * HOUR, quiet, quiet, throttled=np.array([by_day, 0.0]))
+    held_back, free = seen.evidence(START + 24 * HOUR, BOTH, runs_on=[True, True])
+    assert held_back.throttled is not None
+    assert held_back.throttled > 0.2
+    assert free.throttled == 0.0
+
+
 def test_throttling_fades_and_what_cannot_be_is_not_believed() -> None:
     seen, quiet = witness(), np.full(2, np.nan)
     seen.observe(START, quiet, quiet, throttled=np.array([0.8, 1.5]))
-    seen.observe(START + HOUR, quiet, quiet, throttled=np.array([0.0, np.nan]))
+    seen.observe(START + 24 * HOUR, quiet, quiet, throttled=np.array([0.0, np.nan]))
     one, other = seen.evidence(START + HOUR, BOTH, runs_on=[True, True])
     assert one.throttled == pytest.approx(0.4)
     assert other.throttled is None

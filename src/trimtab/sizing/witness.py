@@ -24,8 +24,9 @@ Booleans = npt.NDArray[np.bool_]
 
 KILLS = 8
 """Kills that are remembered of each container."""
-THROTTLED_FADES = 3600.0
-"""Seconds in which what was seen of throttling loses half its weight."""
+THROTTLED_RISES, THROTTLED_FADES = 3600.0, 86400.0
+"""Seconds in which what was seen of throttling before loses half its weight, where there is more now and where there is
+less: whoever is held back by day must not be made smaller by night."""
 
 
 class WitnessSettings(Settings):
@@ -125,9 +126,10 @@ class Witness(Rowed[WitnessSettings]):
         own = self._arrays
         known = (throttled >= 0) & (throttled <= 1)
         with np.errstate(invalid="ignore"):
-            left = 0.5 ** np.maximum((t - own["throttled_at"]) / THROTTLED_FADES, 0.0)
+            before = np.nan_to_num(own["throttled"])
+            half_life = np.where(throttled > before, THROTTLED_RISES, THROTTLED_FADES)
+            left = 0.5 ** np.maximum((t - own["throttled_at"]) / half_life, 0.0)
         left[np.isnan(left)] = 0.0
-        before = np.nan_to_num(own["throttled"])
         own["throttled"][known] = (before * left + throttled * (1 - left))[known]
         own["throttled_at"][known] = t
 
