@@ -1,0 +1,78 @@
+"""The kubelet of the real node as a witness: what the agent may ask it, and that what it tells fits the cgroups."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from harness import busyboxes
+from harness.cluster import Cluster
+from harness.node import NAME
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.kube.errors import Forbidden
+from trimtab.kube.pace import RetryRule
+from trimtab.kube.rights import HOME
+from trimtab.node.cgroups import Hierarchy
+from trimtab.node.collectors import Advisor, standard
+from trimtab.node.picture import Metric, Tier, container_subject
+from trimtab.node.series import Series
+from trimtab.node.states import States
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def as_agent(cluster: Cluster, folder: Path) -> Path:
+    """A kubeconfig of the kubelet, with a token of the agent's account."""
+    for manifest in ("operator/namespace.yaml", "agent/account.yaml"):
+        cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / manifest))
+    account = f"/api/v1/namespaces/{HOME}/serviceaccounts/trimtab-agent/token"
+    token = cluster.call("POST", account, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    assert cluster.node is not None
+    kubelet = {
+        "server": f"https://localhost:{cluster.node.kubelet_port}",
+        "certificate-authority": str(cluster.ca),
+    }
+    file = folder / "kubelet"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "kubelet",
+                "contexts": [{"name": "kubelet", "context": {"cluster": "kubelet", "user": "agent"}}],
+                "clusters": [{"name": "kubelet", "cluster": kubelet}],
+                "users": [{"name": "agent", "user": {"token": token}}],
+            }
+        )
+    )
+    return file
+
+
+async def test_the_kubelet_tells_the_agent_its_pods_and_lets_it_do_nothing_else(
+    node_cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    pod = busyboxes.template(busyboxes.burns(0.5), app="seen", size=busyboxes.size("50m", "16Mi"))
+    pod["metadata"] |= {"name": "seen", "labels": {"trimtab.io/qos": "BE"}}
+    node_cluster.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+    node_cluster.kubectl("wait", "--for=condition=Ready", "pod/seen", "-n", namespace, "--timeout=120s")
+    states = States(NAME, hierarchy=Hierarchy.detect(Path("/sys/fs/cgroup")))
+    series = Series(now=time.time())
+    advisor = Advisor(standard(states.hierarchy, Path("/proc")), series, registry=CollectorRegistry())
+    connection = load_connection(kubeconfig=str(as_agent(node_cluster, tmp_path)))
+    async with Client(connection, retry=RetryRule(attempts=1)) as kubelet:
+        states.told_by_kubelet(await kubelet.request("GET", "/pods"), time.time())
+        for path in ("/stats/summary", "/configz", "/logs/"):
+            with pytest.raises(Forbidden):
+                await kubelet.request("GET", path)
+    [seen] = [one for one in states.view(time.time()).pods if one.name == "seen"]
+    assert (seen.namespace, seen.tier) == (namespace, Tier.BE)
+    [container] = seen.containers
+    assert container.resources.cpu_request == 50
+    assert states.hierarchy.cgroup(container.cgroup).exists
+    for wait in (1.2, 1.2, 0):
+        advisor.collect(states.view(time.time()), time.time())
+        time.sleep(wait)  # noqa: ASYNC251 - nothing else runs here, and a rate needs time to pass
+    assert (series.latest(container_subject(seen.uid, "main"), Metric.CPU) or 0) > 0.05
+    advisor.close()
+    states.close()
