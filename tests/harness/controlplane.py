@@ -22,6 +22,7 @@ class ControlPlane:
         self.apiserver = self._process("kube-apiserver", self._apiserver_flags())
         flags = [
             f"--service-account-private-key-file={credentials.service_accounts.key}",
+            f"--root-ca-file={credentials.authority.cert}",  # whom pods are told to trust
             "--horizontal-pod-autoscaler-sync-period=5s",  # else a test waits for many times 15 s
         ]
         self.controllers = self._process("kube-controller-manager", [*self._client_flags(), *flags])
