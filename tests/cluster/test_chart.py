@@ -43,7 +43,7 @@ def test_the_operator_runs_from_its_image_and_looks_after_a_workload(
         "operator.replicas=1",
         "operator.hostNetwork=true",  # this node has no way from pods to the API server
         f"operator.env[0].name=KUBERNETES_SERVICE_HOST,operator.env[0].value={host}",
-        f'operator.env[1].name=KUBERNETES_SERVICE_PORT,operator.env[1].value="{port}"',
+        f"operator.env[1].name=KUBERNETES_SERVICE_PORT,operator.env[1].value={port}",
         "operator.config.metricsSource.provider=metrics-server",
         "operator.webhook=false",
     )
