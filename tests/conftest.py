@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from urllib.error import HTTPError
 
 import pytest
+import structlog
 from xdist.scheduler import LoadScopeScheduling
 
 from harness import UnavailableError, build, node, packages
@@ -46,6 +47,14 @@ PREPARATIONS: dict[str, Callable[[], object]] = {
 def pytest_sessionstart() -> None:
     """Say that there is no event loop yet: else pytest-asyncio's question for it makes one that nobody closes."""
     asyncio.set_event_loop(None)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    """A command that is run within a test sets the logs of the whole process; the next test has its own."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:

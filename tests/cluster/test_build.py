@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,25 +32,22 @@ def test_two_runs_build_a_program_once(go_quantity: object, cache: Path) -> None
     assert {entry.name for entry in cache.iterdir()} == {build.QUANTITY.folder.name, "quantity.lock"}
 
 
-def test_other_sources_are_another_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_sources_are_another_build(tmp_path: Path) -> None:
     (tmp_path / "quantity").mkdir()
     (tmp_path / "quantity" / "main.go").write_text("package main")
-    before = build.QUANTITY.folder
-    monkeypatch.setattr(build, "SOURCES", tmp_path)
-    assert build.QUANTITY.folder.name.startswith(f"quantity-{build.KUBERNETES}-")
-    assert build.QUANTITY.folder != before
+    other = replace(build.QUANTITY, home=tmp_path)
+    assert other.folder.name.startswith(f"quantity-{build.KUBERNETES}-")
+    assert other.folder != build.QUANTITY.folder
 
 
-def test_a_program_that_does_not_compile_shows_what_go_said(
-    go_quantity: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_program_that_does_not_compile_shows_what_go_said(go_quantity: object, tmp_path: Path) -> None:
     (tmp_path / "quantity").mkdir()
     (tmp_path / "quantity" / "go.mod").write_text("module quantity\n")
     (tmp_path / "quantity" / "main.go").write_text("package main\nfunc main() { nonsense() }\n")
-    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    broken = replace(build.QUANTITY, home=tmp_path)
     with pytest.raises(RuntimeError, match=r"(?s)quantity did not build.*undefined: nonsense"):
-        build.QUANTITY.built()
-    assert not build.QUANTITY.folder.exists()
+        broken.built()
+    assert not broken.folder.exists()
 
 
 def test_a_machine_without_go_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from harness.watching import eventually
 from trimtab.actuation.live import LiveCluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.errors import Conflict
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.pods import Resources, pods
 from trimtab.kube.resources import (
@@ -195,13 +196,20 @@ async def apply_everything(client: Client, admin: Client, namespace: str) -> Non
         assert found is not None
         await live.annotate(found, {"trimtab.io/seen": "yes"})
         if resource in {DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS}:
-            found = await live.workload(found.key)
-            assert found is not None
-            await live.scale(found, 0)
+            await scale(live, found.key)
     wire = pods()
     there = wire.fold(await admin.get(PODS, "web-0", namespace=namespace, into=wire.wire))
     await live.resize(there, {"web": Resources(300, None, 512 << 20, 512 << 20)})
     await live.evict(there)
+
+
+async def scale(live: LiveCluster, key: WorkloadKey) -> None:
+    """To none; its controller may write to it at the same time."""
+    while True:
+        found = await live.workload(key)
+        assert found is not None
+        with suppress(Conflict):
+            return await live.scale(found, 0)
 
 
 async def renew_the_certificate(client: Client) -> None:

@@ -16,7 +16,7 @@ from store.writer import BATCH, state, writing
 from trimtab.store import Store
 from trimtab.store.tables import history
 
-ROUNDS = 20
+ROUNDS = 8
 
 
 def drained(said: Connection) -> list[tuple[str, int]]:

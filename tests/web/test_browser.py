@@ -103,6 +103,7 @@ async def test_keys_lead_everywhere(opened: Watched) -> None:
     await page.keyboard.press("g")
     await page.keyboard.press("w")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Workloads")
+    await page.wait_for_load_state("load")  # before, nobody hears the keys
     await page.keyboard.press("j")
     await expect(page.locator(":focus")).to_have_class("row")
     await page.keyboard.press("/")

@@ -93,7 +93,7 @@ def assess(
     containers = as_they_run(workload, pods)
     known = {each.name: found for each in containers if (found := learned(each.name)) is not None}
     proposals = {
-        name: msgspec.structs.replace(found.proposal, facts=(*found.proposal.facts, *_facts(found, source)))
+        name: msgspec.structs.replace(found.proposal, facts=_facts(found, source))
         for name, found in known.items()
     }
     evidence = _with_heaps({name: found.evidence for name, found in known.items()}, workload, containers)

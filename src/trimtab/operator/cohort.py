@@ -79,7 +79,7 @@ class Cohort:
         self.absent: dict[WorkloadContainer, float] = {}
         """Those that are not there at the moment, and since when."""
         self._apart = STRATEGIES.type_of(sizing.strategy).replicas_apart
-        self._facts = (told(sizing.strategy, sizing.given()),)
+        self._facts = (told(sizing.strategy, given),) if (given := sizing.given()) else ()
         self._sizes: Sizes | None = None
         self._latest: Floats | None = None
 

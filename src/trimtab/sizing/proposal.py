@@ -54,7 +54,7 @@ def percentile_settings(config: MetricsConfig) -> dict[str, float]:
 def told(strategy: str, settings: Mapping[str, Any]) -> Factor:
     """What a strategy was told, to open an explanation with."""
     said = ", ".join(f"{name} {value}" for name, value in settings.items())
-    return Factor("settings", said or "its own defaults", f"strategy {strategy}")
+    return Factor("settings", said, f"strategy {strategy}")
 
 
 def _ask(bounds: Bounds, row: int, units: float) -> Ask:

@@ -32,6 +32,8 @@ from trimtab.node.picture import (
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 UP, DOWN = 1.2, 0.8
+LEAST_QUOTA = 1000
+"""What a kernel takes at the least, and so what the kubelet gives for any smaller limit."""
 COOLING = 0.9
 """From this share of the threshold on, quotas are held."""
 SAVING = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
@@ -116,7 +118,7 @@ class CpuBurst:
             limit = container.resources.cpu_limit
             if not limit:
                 continue
-            base = limit * self._period(scene, container) // 1000
+            base = max(limit * self._period(scene, container) // 1000, LEAST_QUOTA)
             limited += base
             if settings.policy in SAVING:
                 burst = base * settings.cpu_burst_percent // 100
