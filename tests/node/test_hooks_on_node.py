@@ -181,6 +181,18 @@ async def test_a_plugin_that_never_answers_keeps_no_pod_from_running(
     assert plugin.outcomes["registered"] == 1  # and the runtime has not dropped it
 
 
+async def _refusals(ask: Ask) -> set[grpc.StatusCode]:
+    """How a call that is refused fails. grpc.aio itself says INTERNAL now and then, of a call that the other side ended
+    while it was still being sent; so it is made several times.
+    """
+    found = set()
+    for _ in range(5):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await ask(b"")
+        found.add(refused.value.code())
+    return found
+
+
 async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
     node_cluster: Cluster, containerd: Containerd, pods: Pods, namespace: str, tmp_path: Path
 ) -> None:
@@ -220,9 +232,7 @@ async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
                 )
                 collecting.cancel()
                 unknown: Ask = channel.unary_unary(f"{RUNTIME}/NoSuchCall")
-                with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await unknown(b"")
-                assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED  # by containerd itself
+                assert grpc.StatusCode.UNIMPLEMENTED in await _refusals(unknown)  # by containerd itself
             assert pods.held(other, CPU_QUOTA) == 50_000
             assert proxy.outcomes["failed"] == 1
         finally:
