@@ -162,6 +162,7 @@ def test_a_chunk_of_nonsense_is_read_or_refused_and_never_runs_over(count: int, 
     [
         pytest.param({"status": 404, "text": "404 page not found"}, id="Thanos' Querier has none"),
         pytest.param({"status": 403, "text": "forbidden"}, id="a gateway lets none through"),
+        pytest.param({"status": 502, "text": "bad gateway"}, id="a gateway fails on it"),
         pytest.param(
             {"status": 200, "body": b"\x00", "content_type": "application/x-protobuf"},
             id="it streams nothing",

@@ -83,8 +83,7 @@ class Prometheus(Source[PrometheusSettings]):
         grid = Grid(time.time() - LATELY, LATELY, 2)
         try:
             server = await self._server(grid)
-            hasty = replace(self._patience, retries=min(1, self.settings.retries))
-            held = await self._look(server, grid, None, hasty)
+            held = await self._look(server, grid, None, self._hasty())
         except UsageError as error:
             said, _, advice = str(error).rpartition("; ")
             return Health(ok=False, detail=said or advice, advice=advice if said else "")
@@ -126,6 +125,7 @@ class Prometheus(Source[PrometheusSettings]):
         names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
         done, whole = 0, sum(map(held.weight, parts)) * len(questions)
         window = self._window(held, ask)
+        hasty = self._hasty()
         samples_of = Raw(server, held.scheme, window, self.settings.labels, grid)
         for question in questions:
 
@@ -138,7 +138,7 @@ class Prometheus(Source[PrometheusSettings]):
                     _lay(await samples_of.rows(question.kind, part), question, part, names=names, into=into)
                 done += held.weight(part)
                 if progress:
-                    progress(done / whole)
+                    progress(min(1.0, done / whole))
 
             if (
                 ask.steps >= WORTH_RAW
@@ -147,9 +147,9 @@ class Prometheus(Source[PrometheusSettings]):
                 and server.hands_out_samples
             ):
                 try:
-                    await self._patience.ask_all(self._raw_parts(held, ask), partial(answer, asked=False))
-                except SourceRefused:
-                    self._raw_samples = False
+                    await hasty.ask_all(self._raw_parts(held, ask), partial(answer, asked=False))
+                except UsageError as error:  # whatever it is, the server may well answer queries
+                    self._raw_samples = not isinstance(error, SourceRefused)
                 else:
                     continue
             await self._patience.ask_all(parts, answer)
@@ -177,6 +177,10 @@ class Prometheus(Source[PrometheusSettings]):
         return await self._patience.ask(lambda: server.range(promql, grid, numbers))
 
     # How it is done
+
+    def _hasty(self) -> Patience:
+        """For what has another way, or whose failure is an answer."""
+        return replace(self._patience, retries=min(1, self.settings.retries))
 
     def _questions(self, held: Holdings, ask: Ask) -> list[Question]:
         left_out = {
