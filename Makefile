@@ -7,6 +7,8 @@ export PYTHONPATH := $(CURDIR)/tests
 
 # Three processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
 SIDE_BY_SIDE := --numprocesses 3 --dist loadscope --no-loadscope-reorder
+# Real processes on shared cores: what fails is tried once more, and the summary names it (a property's counterexample is kept and fails again).
+SECOND_TRY := --reruns 1 -raR
 
 .PHONY: help setup lint format test test-fast test-deps soak soak-operator bench demo docs cluster cluster-down crds lock clean
 
@@ -32,7 +34,7 @@ lint: setup ## Check style, types and layers
 	lint-imports --no-cache
 
 test: lint test-deps ## Run all checks and tests, on a real cluster too
-	pytest $(SIDE_BY_SIDE)
+	pytest $(SIDE_BY_SIDE) $(SECOND_TRY)
 
 test-fast: setup ## Run only the tests that need no cluster
 	TRIMTAB_SKIP_CLUSTER=1 pytest

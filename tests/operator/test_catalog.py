@@ -191,13 +191,27 @@ async def test_what_has_a_say_in_a_workload_makes_it_be_looked_at_again(
     await watcher.hears_of(other)
 
 
+async def settled(client: Client, watcher: Watcher, namespace: str, *deployments: str) -> None:
+    """Until their controller has nothing more to write, and all that it wrote was told."""
+
+    async def is_seen(name: str) -> bool:
+        body = await client.get(DEPLOYMENTS, name, namespace=namespace)
+        return bool({"Progressing"} <= {each["type"] for each in body["status"].get("conditions", ())})
+
+    async with asyncio.timeout(60):
+        while not all([await is_seen(name) for name in deployments]):
+            await asyncio.sleep(0.1)
+    await client.create(DEPLOYMENTS, deployment("last"), namespace=namespace)
+    await watcher.hears_of(WorkloadKey("Deployment", namespace, "last"))
+
+
 async def test_a_policy_makes_those_be_looked_at_again_that_it_selects_or_did(
     client: Client, watcher: Watcher, namespace: str
 ) -> None:
     web, other = (WorkloadKey("Deployment", namespace, name) for name in ("web", "other"))
     for key in (web, other):
         await client.create(DEPLOYMENTS, deployment(key.name), namespace=namespace)
-    await watcher.hears_of(web, other)
+    await settled(client, watcher, namespace, "web", "other")
     only_web = {"selector": {"workloadSelector": {"matchLabels": {"app": "web"}}}}
     policy = {
         "apiVersion": "trimtab.io/v1alpha1",
@@ -218,8 +232,8 @@ async def test_a_policy_makes_those_be_looked_at_again_that_it_selects_or_did(
     watcher.told.clear()
     narrowed = {"spec": {"selector": {"workloadSelector": {"matchLabels": {"app": "other"}}}}}
     await client.patch(OPTIMIZATION_POLICIES, "some", narrowed, type=PatchType.MERGE, namespace=namespace)
+    await eventually(lambda: watcher.catalog.selection.of(found) == (), what="it selects this one no more")
     await watcher.hears_of(web, other)
-    assert watcher.catalog.selection.of(found) == ()
 
 
 def crd(group: str) -> Object:
