@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/tests
+# Hundreds of processes are started here, and none should compile what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Three processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
 SIDE_BY_SIDE := --numprocesses 3 --dist loadscope --no-loadscope-reorder

@@ -10,10 +10,10 @@ def test_equal_values_become_one() -> None:
     assert intern[first] is intern[second]
 
 
-def test_a_million_values_that_come_and_go_leave_nothing_behind() -> None:
+def test_a_hundred_thousand_values_that_come_and_go_leave_nothing_behind() -> None:
     intern = InternTable()
     used = [intern[(f"pod-{number}", (f"label-{number}",))] for number in range(100)]
-    for number in range(1_000_000):
+    for number in range(100_000):
         intern[(f"passing-{number}", number)]
     assert len(intern) <= 2 * 4096 + 1
     assert all(intern[(f"pod-{number}", (f"label-{number}",))] is used[number] for number in range(100))

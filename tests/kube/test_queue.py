@@ -390,17 +390,17 @@ async def test_a_queue_that_is_cancelled_and_run_again_has_lost_no_key() -> None
 
 
 @pytest.mark.looptime
-async def test_200_000_keys_come_and_go_without_a_trace() -> None:
+async def test_20_000_keys_come_and_go_without_a_trace() -> None:
     bench = Bench()
     queue = WorkQueue("q", bench, workers=16)
     async with running(queue):
-        for number in range(200_000):
+        for number in range(20_000):
             key = str(number)
             for delay in (900, 600, 300):
                 queue.add(key, delay + number % 100)
-        assert len(queue) == 200_000
+        assert len(queue) == 20_000
         await asyncio.sleep(1000)
-    assert sorted(bench.keys) == sorted(map(str, range(200_000)))
+    assert sorted(bench.keys) == sorted(map(str, range(20_000)))
     left = (queue._ready, queue._delayed._entries, queue._delayed._heap, queue._working, queue._failures)
     assert not any(left)
 

@@ -17,7 +17,7 @@ from harness.watching import eventually, watching
 from trimtab.kube.client import Client, PatchType
 from trimtab.kube.resources import CONFIG_MAPS
 
-SECONDS = float(os.environ.get("TRIMTAB_SOAK_SECONDS", "40"))
+SECONDS = float(os.environ.get("TRIMTAB_SOAK_SECONDS", "20"))
 SEED = int(os.environ.get("TRIMTAB_SOAK_SEED", "1"))
 
 PLAN = {

@@ -1,6 +1,7 @@
 """Killed at any moment, the store opens clean: what was committed is there, and nothing by half."""
 
 import asyncio
+import os
 import random
 import sqlite3
 import time
@@ -16,7 +17,7 @@ from store.writer import BATCH, state, writing
 from trimtab.store import Store
 from trimtab.store.tables import history
 
-ROUNDS = 8
+KILLS = int(os.environ.get("TRIMTAB_KILLS", "3"))
 
 
 def drained(said: Connection) -> list[tuple[str, int]]:
@@ -54,7 +55,7 @@ async def test_killed_in_mid_write_it_opens_clean_with_all_that_was_committed(ad
     promised: set[int] = set()
     unsaid: set[int] = set()  # may have been committed in the moment of death
     first = 0
-    for _ in range(ROUNDS):
+    for _ in range(KILLS):
         committed = await asyncio.to_thread(kill_at_random, address, first=first, chance=chance)
         promised |= set(range(first, committed["history"] + 1))
         unsaid.add(committed["history"] + 1)
@@ -81,7 +82,7 @@ def assert_intact(file: Path) -> None:
 
 async def test_killed_while_it_is_made_it_is_made_at_the_next_opening(address: str) -> None:
     chance = random.Random(11)
-    for _ in range(8):
+    for _ in range(KILLS):
         with writing(address) as (process, said):
             assert said.recv() == "opening"
             await asyncio.to_thread(time.sleep, chance.uniform(0, 0.2))
