@@ -7,20 +7,25 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
+from trimtab.kube.workloads import WorkloadKey
 from trimtab.web.access import ClusterAccess, OwnMachine, Refused, Viewer
 from trimtab.web.application import application
 from trimtab.web.board import Board
+from trimtab.web.model import Act, WorkloadDetail
 from trimtab.web.serving import serving
 from trimtab.web.snapshot import SnapshotBoard
 from web.scene import scene
 
 SCENE = scene(60)
 ROW = next(row for row in SCENE.workloads if row.kind == "Deployment")
+UNDONE = {str(each.id) for each in SCENE.history[:50] if each.undo and each.kind == "Deployment"}
+"""What an actor, who may patch Deployments alone, is offered to undo."""
 ACT = f"/workloads/{ROW.namespace}/{ROW.kind}/{ROW.name}/hold"
 
 
@@ -31,6 +36,10 @@ class Willing(SnapshotBoard):
         super().__init__(SCENE)
         self.read_only = ""
         self.acts: list[str] = []
+
+    async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
+        found = await super().workload(key)
+        return msgspec.structs.replace(found, acts={Act.HOLD: ""}) if found else None
 
     async def act(self, act: object, key: object, *, who: str, why: str) -> str:
         self.acts.append(f"{act} {key} {who} {why}")
@@ -192,6 +201,10 @@ async def _try(board: Board, access: ClusterAccess, token: str, *, may: bool) ->
         async with session.post(f"{url}/login", data={"token": token}) as answer:
             assert answer.url.path == "/"
         headers = {"X-CSRF-Token": await csrf(session, url)}
+        async with session.get(url + ACT.removesuffix("/hold")) as answer:
+            assert ("Hold it" in await answer.text()) is may
+        async with session.get(f"{url}/history") as answer:
+            assert set(re.findall(r"/history/(\d+)/undo", await answer.text())) == (UNDONE if may else set())
         async with session.post(url + ACT, headers=headers) as answer:
             assert answer.status == (200 if may else 403)
             assert may or "looking is all that RBAC grants" in await answer.text()

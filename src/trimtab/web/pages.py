@@ -17,6 +17,7 @@ from trimtab.web.access import Access
 from trimtab.web.board import Board
 from trimtab.web.listing import Listing, Query
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow
+from trimtab.web.offering import Offering
 from trimtab.web.rendering import Rendering
 from trimtab.web.snapshot import take
 
@@ -32,7 +33,7 @@ HISTORY_PAGE = 50
 class Pages:
     def __init__(self, board: Board, access: Access, rendering: Rendering) -> None:
         self._board = board
-        self._access = access
+        self._offering = Offering(access)
         self._page = rendering.page
         self._listing = Listing(())
 
@@ -84,15 +85,17 @@ class Pages:
 
     async def _detail(self, request: Request) -> dict[str, object]:
         found = await self._found(request)
-        may = not self._board.read_only and await self._access.may_act(
-            request.state.session.viewer, found.row.key
-        )
         return {
             "found": found,
-            "may": may,
+            "may": await self._offered(request, [found.row.key]),
             "now": self._board.at,
             "currency": self._board.currency,
         }
+
+    async def _offered(self, request: Request, keys: Iterable[WorkloadKey]) -> frozenset[WorkloadKey]:
+        if self._board.read_only:
+            return frozenset()
+        return await self._offering.of(request.state.session.viewer, keys)
 
     async def _found(self, request: Request) -> WorkloadDetail:
         asked = request.path_params
@@ -136,6 +139,7 @@ class Pages:
         )
         return {
             "entries": entries,
+            "may": await self._offered(request, (entry.key for entry in entries if entry.undo)),
             "what": what,
             "more": len(entries) == HISTORY_PAGE,
             "now": self._board.at,
