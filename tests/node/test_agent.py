@@ -147,9 +147,11 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
     cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "squeeze", {"cpuSuppress": suppress}))
     try:
         agent.wait_until(lambda: tier.read(CPU_QUOTA) != before)
+        agent.wait_until(lambda: status(cluster).get("qosPolicy") == "squeeze")
     finally:
         cluster.call("DELETE", f"{POLICY}/squeeze")
     agent.wait_until(lambda: tier.read(CPU_QUOTA) == before)
+    agent.wait_until(lambda: "qosPolicy" not in status(cluster))
     agent.stop()
     assert tier.read(CPU_QUOTA) == before
     assert (agent.state / "series").stat().st_size > 1000

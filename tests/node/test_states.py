@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from trimtab.api import NodeQoSPolicy
+from trimtab.kube.nodeqospolicies import QosPolicy, policy_for
 from trimtab.node.cgroups import Driver, Hierarchy, Layout, QosClass
 from trimtab.node.picture import Tier, tier_of
 from trimtab.node.states import States
-from trimtab.node.states.policies import QosPolicy, policy_for
 from trimtab.node.states.topology import topology
 
 UID = "0a1b2c3d-0000-1111-2222-333344445555"

@@ -30,6 +30,7 @@ from trimtab.kube.resources import (
     DEPLOYMENTS,
     INTENTS,
     KPI_PROFILES,
+    NODE_QOS_POLICIES,
     NODES,
     OPTIMIZATION_POLICIES,
     PODS,
@@ -151,6 +152,8 @@ async def scene(cluster: Cluster, client: Client, deployed: None, namespace: str
         )
     machine = node(f"machine-{namespace}")
     await client.create(NODES, machine)
+    quality = {"apiVersion": NODE_QOS_POLICIES.api_version, "kind": NODE_QOS_POLICIES.kind}
+    await client.create(NODE_QOS_POLICIES, {**quality, "metadata": {"name": namespace}, "spec": {}})
     running = pod("web-0", namespace=namespace, node=machine["metadata"]["name"], owned=False)
     await client.create(PODS, running, namespace=namespace)
     await client.patch(
@@ -165,6 +168,7 @@ async def scene(cluster: Cluster, client: Client, deployed: None, namespace: str
     cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
     yield namespace
     await client.delete(NODES, machine["metadata"]["name"])
+    await client.delete(NODE_QOS_POLICIES, namespace)
 
 
 @asynccontextmanager

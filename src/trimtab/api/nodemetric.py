@@ -167,6 +167,9 @@ class NodeMetricStatus(Observed):
     prod_reclaimable_metric: Reclaimable | None = None
     """What production pods have to spare."""
 
+    qos_policy: Text | None = None
+    """The name of the NodeQoSPolicy that the agent acts by; missing where none holds, or where it only looks."""
+
 
 class NodeMetric(Kind):
     """What a node and its pods use, as its agent reports it; named like the node."""
@@ -180,6 +183,7 @@ class NodeMetric(Kind):
             Column("Memory", ".status.nodeMetric.nodeUsage.memory"),
             Column("Reclaimable CPU", ".status.prodReclaimableMetric.resource.cpu", priority=1),
             Column("Reclaimable Memory", ".status.prodReclaimableMetric.resource.memory", priority=1),
+            Column("Policy", ".status.qosPolicy"),
             Column("Updated", ".status.updateTime", "date"),
             AGE,
         ),

@@ -322,7 +322,7 @@ class NodeQoSPolicyStatus(Observed):
     """Ready and others, each with its reason."""
 
     nodes: Count | None = None
-    """How many nodes follow the policy."""
+    """On how many nodes it holds: those that it selects, without those where a heavier policy does."""
 
 
 class NodeQoSPolicy(Kind):

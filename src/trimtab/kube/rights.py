@@ -86,6 +86,8 @@ RIGHTS: dict[Process, tuple[Right, ...]] = {
         Right(GROUP, "intents/status", ("patch",)),
         Right(GROUP, "kpiprofiles", _FOLLOW),
         Right(GROUP, "kpiprofiles/status", ("patch",)),
+        Right(GROUP, "nodeqospolicies", _FOLLOW),
+        Right(GROUP, "nodeqospolicies/status", ("patch",)),
         # What an intent scales.
         Right("apps", "deployments/scale", ("patch",)),
         Right("apps", "statefulsets/scale", ("patch",)),

@@ -165,7 +165,8 @@ class Agent:
         self._advisor.collect(view, now)
         self._predictor.learn(view, self.series, now)
         if quality is not None and self._may_act():
-            await quality.round(view, self.series, self._states.policy)
+            holding = self._states.policy
+            await quality.round(view, self.series, holding.spec if holding else None)
         if not 0 <= now - self._saved < SAVE_EVERY:
             self._save()
 
@@ -183,7 +184,10 @@ class Agent:
         self.series.keep(Retention(node=max(*windows, own), pods=own))
         view = self._states.view(now)
         spare = self._predictor.spare(view, self._settings.prediction)
-        return status_of(view, self.series, policy, spare, now=now)
+        acts = not (self._settings.read_only or self._settings.dry_run)
+        holding = self._states.policy if acts else None
+        followed = holding.name if holding else None
+        return status_of(view, self.series, policy, spare, followed=followed, now=now)
 
     def _restore(self) -> None:
         facts = self._snapshot.load(self.series)

@@ -20,6 +20,7 @@ from trimtab.kube.hpas import Hpa, Target, hpas
 from trimtab.kube.informer import Scope
 from trimtab.kube.limits import Amounts, LimitRange, Quota, limit_ranges, quotas
 from trimtab.kube.metadata import Metadata, metadata
+from trimtab.kube.nodeqospolicies import QosPolicy, qos_policies
 from trimtab.kube.nodes import Node, nodes
 from trimtab.kube.ownership import OWNER, Ownership, owner_uid
 from trimtab.kube.pods import Pod, pods
@@ -29,6 +30,7 @@ from trimtab.kube.resources import (
     HPAS,
     LIMIT_RANGES,
     NAMESPACES,
+    NODE_QOS_POLICIES,
     NODES,
     OPTIMIZATION_POLICIES,
     PODS,
@@ -68,6 +70,7 @@ class Catalog:
         self.nodes: Cache[Node] = follow(NODES, nodes(shared))
         self.pods: Cache[Pod] = follow(PODS, pods(shared), scope=_RUNNING, indexes={OWNER: owner_uid})
         self.policies: Cache[Policy] = follow(OPTIMIZATION_POLICIES, policies(shared), optional=True)
+        self.node_policies: Cache[QosPolicy] = follow(NODE_QOS_POLICIES, qos_policies(), optional=True)
         self.hpas: Cache[Hpa] = follow(HPAS, hpas(shared), indexes={"target": target_of})
         self.vpas: Cache[Vpa] = follow(VPAS, vpas(shared), indexes={"target": target_of}, optional=True)
         self.limit_ranges: Cache[LimitRange] = follow(LIMIT_RANGES, limit_ranges(shared))

@@ -35,6 +35,7 @@ from trimtab.operator.learning import Learning, Pace
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.loop import SizingLoop
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.nodequality import NodeQuality
 from trimtab.operator.orders import Orders
 from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Weather
@@ -94,6 +95,13 @@ class Term:
             may_write=may_write,
             events=events,
             tally=self._tally,
+        )
+        self._node_quality = NodeQuality(
+            client,
+            policies=catalog.node_policies,
+            nodes=catalog.nodes,
+            may_write=may_write,
+            now=time.time,
         )
         self._vpas = DropIn(client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run)
         self._turns = Turns(
@@ -181,6 +189,7 @@ class Term:
     async def _work(self, group: asyncio.TaskGroup) -> Never:
         await self._look_at_features()
         group.create_task(self._statuses.queue.run())
+        group.create_task(self._node_quality.run())
         try:
             if self._intents is not None:
                 group.create_task(self._intents.run())

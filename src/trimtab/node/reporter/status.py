@@ -35,7 +35,13 @@ MOST_PODS = 1000
 
 
 def status_of(
-    view: NodeView, windows: Windows, policy: MetricCollectPolicy, spare: Spare | None, *, now: float
+    view: NodeView,
+    windows: Windows,
+    policy: MetricCollectPolicy,
+    spare: Spare | None,
+    *,
+    now: float,
+    followed: str | None = None,
 ) -> NodeMetricStatus:
     """The report of this moment. What samples do not span half a window of is left out."""
     seconds = float(policy.aggregate_duration_seconds)
@@ -54,6 +60,7 @@ def status_of(
         prod_reclaimable_metric=None
         if spare is None
         else Reclaimable(resource=_usage(spare.cpu / 1000, spare.memory)),
+        qos_policy=followed,
     )
 
 

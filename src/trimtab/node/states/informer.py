@@ -16,12 +16,12 @@ from typing import Never
 import msgspec
 import structlog
 
-from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.cache import Cache
 from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.following import Following
 from trimtab.kube.informer import Scope
+from trimtab.kube.nodeqospolicies import QosPolicy, policy_for, qos_policies
 from trimtab.kube.nodes import Node, nodes
 from trimtab.kube.resources import NODE_QOS_POLICIES, NODES, PODS
 from trimtab.node.cgroups import Hierarchy, Layout, QosClass
@@ -29,7 +29,6 @@ from trimtab.node.cgroups.layout import Found
 from trimtab.node.picture import NodeView
 from trimtab.node.states.composing import compose
 from trimtab.node.states.pods import KnownPod, PodFolding
-from trimtab.node.states.policies import QosPolicy, policy_for, qos_policies
 from trimtab.node.states.topology import memory_total, topology
 from trimtab.node.states.watching import FolderWatch
 
@@ -74,11 +73,10 @@ class States:
         self._kubelet_trouble = ""
 
     @property
-    def policy(self) -> NodeQoSPolicySpec | None:
-        """What holds on this node now; None without a policy."""
+    def policy(self) -> QosPolicy | None:
+        """What holds on this node now."""
         node = self._nodes.get(self._node)
-        found = policy_for(dict(node.labels) if node else {}, self._policies)
-        return found.spec if found else None
+        return policy_for(dict(node.labels) if node else {}, self._policies)
 
     def troubles(self) -> dict[str, str]:
         """Which witnesses are away, and why."""

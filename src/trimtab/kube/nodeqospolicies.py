@@ -1,11 +1,13 @@
-"""NodeQoSPolicies, and which of them holds on a node: the heaviest that selects it, and of equals the first by name."""
+"""NodeQoSPolicies, and which of them holds on a node: the heaviest that selects it, and of equals the first by name.
+
+The agent of a node asks for its own; the operator counts on how many nodes each holds. Both ask here, and so agree.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 import msgspec
-import structlog
 
 from trimtab.api import NodeQoSPolicy
 from trimtab.api.errors import InvalidObjectError
@@ -13,23 +15,27 @@ from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.intern import Memo
 from trimtab.kube.records import MetadataWire, Shape, version_number
 
-log = structlog.get_logger(__name__)
 
-
-class QosPolicy(msgspec.Struct, frozen=True, eq=False):
+class QosPolicy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One NodeQoSPolicy."""
 
     name: str
     uid: str
     version: int
+    generation: int = 0
     spec: NodeQoSPolicySpec | None
-    """None for one that makes no sense, let in before its kind knew better; it then holds nowhere."""
+    """None for one that makes no sense, let in before its kind knew better; it then holds nowhere,"""
+    problem: str = ""
+    """and this is what is wrong with it."""
+    status: bytes = b"{}"
+    """As the server sent it."""
     namespace: str = ""
 
 
 class _PolicyWire(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 def qos_policies() -> Shape[QosPolicy]:
@@ -38,8 +44,15 @@ def qos_policies() -> Shape[QosPolicy]:
 
     def fold(wire: _PolicyWire) -> QosPolicy:
         found = wire.metadata
+        spec, problem = specs[bytes(wire.spec)]
         return QosPolicy(
-            found.name, found.uid, version_number(found.resource_version), specs[bytes(wire.spec)]
+            name=found.name,
+            uid=found.uid,
+            version=version_number(found.resource_version),
+            generation=found.generation,
+            spec=spec,
+            problem=problem,
+            status=bytes(wire.status),
         )
 
     return Shape(wire=_PolicyWire, fold=fold)
@@ -56,9 +69,8 @@ def policy_for(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosP
     return min(selecting, key=lambda one: one[:2])[2] if selecting else None
 
 
-def _read(raw: bytes) -> NodeQoSPolicySpec | None:
+def _read(raw: bytes) -> tuple[NodeQoSPolicySpec | None, str]:
     try:
-        return NodeQoSPolicy.read({"kind": "NodeQoSPolicy", "spec": msgspec.json.decode(raw)}).spec
+        return NodeQoSPolicy.read({"kind": "NodeQoSPolicy", "spec": msgspec.json.decode(raw)}).spec, ""
     except InvalidObjectError as error:
-        log.warning("policy.ignored", reason=str(error))
-        return None
+        return None, str(error)
