@@ -68,6 +68,11 @@ kill -9 $others $loops 2>/dev/null; exit 137
 """.replace("PORT", str(PORT)).replace("CATCH_UP", str(_CATCH_UP))
 
 
+def escaped(script: str) -> str:
+    """As it must stand in a container's command, where Kubernetes makes `$` of `$$` and a value of `$(NAME)`."""
+    return script.replace("$", "$$")
+
+
 def deployment(name: str, *, size: Resources, image: str = IMAGE, run: str = "stress") -> dict[str, Any]:
     """A Deployment of one stress pod."""
     labels = {"app": name, LABEL: run}
@@ -75,7 +80,7 @@ def deployment(name: str, *, size: Resources, image: str = IMAGE, run: str = "st
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", SCRIPT],
+        "command": ["/bin/sh", "-c", escaped(SCRIPT)],
         "ports": [{"containerPort": PORT}],
         "resources": written(size),
         "volumeMounts": [{"name": "stress", "mountPath": "/stress"}],
