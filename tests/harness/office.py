@@ -24,9 +24,10 @@ from trimtab.kube.policies import Policy
 from trimtab.kube.resources import OPTIMIZATION_POLICIES, PODS
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
-from trimtab.operator.learning import Pace
+from trimtab.operator.learning import DEFAULT
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.school import Pace
 from trimtab.operator.term import Term
 from trimtab.store import Store
 from trimtab.usage.usage import PodContainer
@@ -68,6 +69,8 @@ class Office:
     namespace: str
     folder: Path
     source: Scripted
+    others: dict[str, Scripted] = field(default_factory=dict)
+    """Sources of other names."""
     metrics: Metrics = field(default_factory=Metrics)
     settings: dict[str, Any] = field(default_factory=dict)
     leads: Callable[[], bool] = lambda: True
@@ -116,7 +119,7 @@ class Office:
                     client=self.client,
                     catalog=catalog,
                     events=events,
-                    usage=self.source,
+                    sources={DEFAULT: self.source} | self.others,
                     store=store,
                     config=config,
                     metrics=self.metrics,

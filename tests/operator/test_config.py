@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.actuation.pace import Pace
 from trimtab.api import Duration
-from trimtab.api.optimizationpolicy import Mode
+from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
 from trimtab.operator.config import Guardrail, OperatorConfig, restart_fields
 from trimtab.operator.layers import ConfigurationError, configuration
 from trimtab.operator.values import host_and_port
@@ -78,6 +78,14 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
             "metricsSource: usage source 'abacus' is not known; there are:",
         ),
         ("metricsSource: {settings: {uri: x}}", "metricsSource: usage source prometheus: uri: unknown field"),
+        (
+            "otherMetricsSources: [{provider: abacus}]",
+            "otherMetricsSources[0]: usage source 'abacus' is not known; there are:",
+        ),
+        (
+            "otherMetricsSources: [{provider: prometheus}]",
+            'otherMetricsSources[0].name: "prometheus" is the name of another source; give this one another',
+        ),
         (
             "guardrails: [{name: errors, query: 'sum(rate(x))'}]",
             "guardrails[0].query: is no PromQL: expected type",
@@ -151,8 +159,27 @@ def test_a_password_in_the_address_of_the_store_is_refused_and_not_repeated(url:
 
 def test_the_fields_that_wait_for_a_restart_are_those_that_are_marked() -> None:
     assert set(restart_fields()) == {
-        "metrics_source", "learning", "store", "namespace", "leader_election", "webhook", "address",
+        "metrics_source", "other_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
     }  # fmt: skip
+
+
+def test_a_policy_may_name_any_source_by_its_name_or_its_provider() -> None:
+    thanos = {"name": "thanos", "provider": "prometheus", "settings": {"url": "http://thanos:9090"}}
+    config = OperatorConfig.model_validate({"otherMetricsSources": [{"provider": "metrics-server"}, thanos]})
+    assert config.source_names == ("prometheus", "metrics-server", "thanos")
+    assert [each.provider for each in config.sources.values()] == [
+        "prometheus",
+        "metrics-server",
+        "prometheus",
+    ]
+
+    def source_of(provider: str | None) -> str | None:
+        spec = OptimizationPolicySpec.model_validate({"metricsConfig": {"provider": provider}})
+        return config.source_of(spec)
+
+    assert source_of(None) == source_of("prometheus") == ""
+    assert source_of("thanos") == "thanos"
+    assert source_of("abacus") is None
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,16 @@ def with_guardrail(query: str) -> Policy:
         ({"strategy": {"name": "luck"}}, {}, "spec.strategy: strategy 'luck' is not known; there are: "),
         ({"strategy": {"name": "vpa", "settings": {"hope": 1}}}, {}, "spec.strategy: strategy vpa: hope"),
         ({"mode": "Auto"}, {"limits": {"forbiddenModes": ["Auto"]}}, "spec.mode: Auto is forbidden"),
-        ({"metricsConfig": {"provider": "metrics-server"}}, {}, "this operator reads usage from prometheus"),
+        (
+            {"metricsConfig": {"provider": "metrics-server"}},
+            {},
+            "spec.metricsConfig.provider: the operator has no usage source 'metrics-server'; name one of: prometheus",
+        ),
+        (
+            {"metricsConfig": {"provider": "metrics-server"}},
+            {"otherMetricsSources": [{"provider": "metrics-server"}]},
+            "",
+        ),
         ({"metricsConfig": {"provider": "prometheus"}}, {}, ""),
         ({}, {}, ""),
     ],
@@ -49,6 +58,17 @@ def test_a_policy_that_cannot_be_acted_on_has_a_problem_that_says_why(
     found = mandate(policy(**spec), **said).problem
     assert problem in found
     assert bool(found) == bool(problem)
+
+
+def test_workloads_are_learned_of_from_the_source_that_their_policy_names() -> None:
+    other = {"otherMetricsSources": [{"provider": "metrics-server"}]}
+    assert (
+        mandate(policy(metricsConfig={"provider": "metrics-server"}), **other).sizing.source
+        == "metrics-server"
+    )
+    assert (
+        mandate(policy(metricsConfig={"provider": "prometheus"}), **other).sizing == mandate(policy()).sizing
+    )
 
 
 def test_a_policy_that_cannot_be_read_says_what_its_kind_said() -> None:

@@ -37,10 +37,10 @@ from trimtab.operator.assessment import Assessment, assess
 from trimtab.operator.cohort import Cohort, Learned, Sizing
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.layers import ConfigurationError, configuration
-from trimtab.operator.learning import Learning, Pace, Want
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.mandate import Mandates
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.school import Pace, School, Want
 from trimtab.operator.selection import Standing
 from trimtab.operator.status import Document, Outcome, Skipped, Weather, news, same, status_of
 from trimtab.operator.tally import Tally
@@ -144,7 +144,7 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
     """Whoever is to be looked after is asked for at the very next turn, CPU and memory."""
     pods = [pod for name, containers in estate.items() for pod in pods_of(name, containers, 1)]
     source = Scripted(steady(0.2, 3e8), *pods)
-    learning = Learning(source, cast("Store", Nowhere()), cluster="c", pace=FEW_STEPS, metrics=Metrics())
+    learning = School(source, cast("Store", Nowhere()), cluster="c", pace=FEW_STEPS, metrics=Metrics())
     wanted = {
         WorkloadContainer("shop", "Deployment", name, each): Want(EASY, NOW - DAY)
         for name, containers in estate.items()

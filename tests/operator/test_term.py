@@ -13,7 +13,7 @@ import pytest
 from harness.faultproxy import FaultProxy
 from harness.faults import Asked, Fault, Kind
 from harness.office import Office, deployment, office
-from harness.scripted import steady
+from harness.scripted import Scripted, steady
 from harness.watching import eventually
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object
@@ -347,3 +347,25 @@ async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Offi
         term.look_again(work.web)
         await work.turns()
         assert work.sample("recommendations_total", policy="default") == made
+
+
+async def test_each_policy_has_its_workloads_learned_from_the_source_that_it_names(work: Office) -> None:
+    live = Scripted(steady(0.6, 2e8), *work.source.pods)
+    work.others["live"] = live
+    work.configure(otherMetricsSources=[{"name": "live", "provider": "metrics-server"}])
+    metrics = {"minimumHistory": "1m", "provider": "live"}
+    await work.write_policy(mode="Recommend", metricsConfig=metrics)
+    async with work.leading():
+        status = await work.until(is_recommended, what="web is recommended a size")
+        assert cpu(status) == "730m", "by what the other source knows"
+        assert condition(status, "MetricsAvailable")["message"] == "Usage is read from live."
+        live.go_away()
+        await work.until(
+            lambda found: condition(found, "MetricsAvailable")["status"] == "False",
+            what="its own source is away",
+        )
+        await work.write_policy(mode="Recommend")
+        await work.until(
+            lambda found: condition(found, "MetricsAvailable")["status"] == "True" and cpu(found) == "500m",
+            what="web is learned of from the usual source",
+        )

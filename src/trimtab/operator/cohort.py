@@ -31,6 +31,8 @@ class Sizing(NamedTuple):
 
     strategy: str
     settings: str
+    source: str = ""
+    """The name of the source of their usage; empty for that of policies that name none."""
 
     @classmethod
     def of(cls, strategy: str, settings: Mapping[str, Any]) -> Sizing:

@@ -58,6 +58,20 @@ class MetricsSource(Model):
         return self
 
 
+class OtherMetricsSource(MetricsSource):
+    """Where usage comes from for policies that ask for it."""
+
+    name: PluginName | None = None
+    """What metricsConfig.provider of a policy calls it; its provider's name when left out."""
+
+    provider: PluginName
+    """The source: prometheus, metrics-server, or the name of a plugin."""
+
+    @property
+    def called(self) -> str:
+        return self.name or self.provider
+
+
 class StoreSettings(Model):
     """Where what was learned is kept."""
 
@@ -264,6 +278,9 @@ class OperatorConfig(Model):
     metrics_source: Annotated[MetricsSource, RESTART] = Field(default_factory=MetricsSource)
     """Where usage comes from."""
 
+    other_metrics_sources: Annotated[tuple[OtherMetricsSource, ...], Field(max_length=16), RESTART] = ()
+    """Where usage comes from for policies that name another source."""
+
     store: Annotated[StoreSettings, RESTART] = StoreSettings()
     """Where what was learned is kept."""
 
@@ -304,6 +321,33 @@ class OperatorConfig(Model):
 
     logs: Logs = Logs()
     """What is logged."""
+
+    @property
+    def sources(self) -> dict[str, MetricsSource]:
+        """All sources, by the name that a policy has for each; the one for policies that name none has none."""
+        return {"": self.metrics_source} | {each.called: each for each in self.other_metrics_sources}
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """What policies may name as their provider; the first is also that of policies that name none."""
+        return (self.metrics_source.provider, *(each.called for each in self.other_metrics_sources))
+
+    def source_of(self, spec: OptimizationPolicySpec) -> str | None:
+        """The name of the source of a policy, empty for the one of all that name none; None when there is none such."""
+        provider = spec.metrics_config.provider
+        if provider in {None, self.metrics_source.provider}:
+            return ""
+        return provider if provider in self.source_names else None
+
+    @model_validator(mode="after")
+    def _tells_sources_apart(self) -> Self:
+        for place, name in enumerate(self.source_names[1:]):
+            if name in self.source_names[: place + 1]:
+                raise problem(
+                    f'"{name}" is the name of another source; give this one another',
+                    field=f"otherMetricsSources[{place}].name",
+                )
+        return self
 
 
 def restart_fields() -> tuple[str, ...]:

@@ -1,124 +1,79 @@
-"""Keeps what strategies know up to date: usage is read step by step, shown to every cohort, and the result kept.
+"""What is learned of a cluster, from every source of usage: each container in the `school` of its policy's source.
 
-A cohort that is new, or was away, is first shown the past as far as the source knows it, in parts, so that no read is
-large. A read that fails leaves everything as it was: the same step is asked for again at the next turn, and whoever
-asks is told since when nothing was heard (`trouble`).
-
-What was learned is saved in the store now and then. It is never needed: without it the past is read again.
+The sources do not wait for each other: where one is away, the workloads of the others are learned of all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-import structlog
+from typing import Any
 
 from trimtab.kube.nodes import Room
-from trimtab.operator.cohort import Cohort, Kill, Learned, Sizing, Used
+from trimtab.operator.cohort import Kill, Learned, Sizing, Used
 from trimtab.operator.metrics import Metrics
-from trimtab.store import StateKey, Store, StoreError
-from trimtab.usage.errors import UsageError
+from trimtab.operator.school import Pace, School, Want
+from trimtab.store import Store
 from trimtab.usage.owners import Owners, WorkloadContainer
-from trimtab.usage.source import Ask, Source
-from trimtab.usage.usage import Usage, plausible
+from trimtab.usage.source import Source
+from trimtab.usage.usage import Usage
 
-log = structlog.get_logger(__name__)
-
-MOST_COHORTS = 8
-"""With more than these, all of a strategy's containers begin anew, together, from the past that the source knows."""
-
-GLITCH = 1.25
-"""Times the CPU of the largest machine: a rate is drawn out to the ends of its window, and so may be a little more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How usage is read, in seconds."""
-
-    step: float = 60.0
-    """Between two samples of the present,"""
-    past_step: float = 300.0
-    """and of the past."""
-    past: float = 8 * 86400.0
-    """How much of the past is shown to a cohort that is new."""
-    part: float = 2 * 3600.0
-    """How much of it is read at once: of 100,000 containers this is 60 MB."""
-    young: float = 3600.0
-    """Who is younger has no past worth reading."""
-    keep: float = 86400.0
-    """How long what was learned of a container is kept when it is gone."""
-    save_every: float = 600.0
-
-
-def state_key(cluster: str, sizing: Sizing, number: int) -> StateKey:
-    """Where the store has what the cohort of this number knows."""
-    digest = hashlib.blake2b(sizing.settings.encode(), digest_size=6).hexdigest()
-    return StateKey(cluster, sizing.strategy, f"{digest}/{number}")
-
-
-class Want(NamedTuple):
-    """A container that is to be learned of: how it is sized, and since when it has been there."""
-
-    sizing: Sizing
-    created: float
+DEFAULT = ""
+"""The name of the source for policies that name none."""
 
 
 class Learning:
-    """All cohorts of a cluster, learning from one source."""
+    """All that is learned; `sources` are by the names that policies have for them, the first under `DEFAULT`."""
 
     def __init__(
-        self, source: Source[Any], store: Store, *, cluster: str, pace: Pace | None = None, metrics: Metrics
+        self,
+        sources: Mapping[str, Source[Any]],
+        store: Store,
+        *,
+        cluster: str,
+        pace: Pace | None = None,
+        metrics: Metrics,
     ) -> None:
-        self._source = source
-        self._store = store
-        self._cluster = cluster
-        self._pace = pace or Pace()
-        self._metrics = metrics
-        self._cohorts: dict[Sizing, list[Cohort]] = {}
-        self._saved_at = float("-inf")
-        self._machine: Room | None = None
-        self.lock = asyncio.Lock()
-        """Held while cohorts learn, which is done in a thread: who asks them anything holds it too."""
-        self.trouble = ""
-        """Why nothing could be read at the last turn; empty when it could."""
-        self.heard: float | None = None
-        """When usage was last read."""
-        self.present: Usage | None = None
-        """The last read of the present: what each pod used."""
-
-    @property
-    def source(self) -> Source[Any]:
-        return self._source
-
-    @property
-    def step(self) -> float:
+        pace = pace or Pace()
+        self.step = pace.step
         """Seconds between two samples of the present."""
-        return self._pace.step
+        self.lock = asyncio.Lock()
+        """Held while anybody learns, which is done in a thread: who asks what was learned holds it too."""
+        self._schools = {
+            name: School(
+                source, store, cluster=cluster, pace=pace, metrics=metrics, name=name, lock=self.lock
+            )
+            for name, source in sources.items()
+        }
 
-    def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
-        return next((cohort for cohort in self._cohorts.get(sizing, ()) if name in cohort.fleet), None)
+    def of(self, sizing: Sizing | None) -> School:
+        """Where containers of this sizing are learned of, or would be that have none."""
+        return self._schools[sizing.source if sizing else DEFAULT]
 
     def learned(
         self, name: WorkloadContainer, sizing: Sizing, *, now: float, runs_on: bool
     ) -> Learned | None:
         """What is known of a container; None when it is not learned of yet."""
-        cohort = self.cohort_of(name, sizing)
-        return cohort.learned(name, now=now, runs_on=runs_on) if cohort else None
+        return self.of(sizing).learned(name, sizing, now=now, runs_on=runs_on)
 
     def used(self, name: WorkloadContainer, sizing: Sizing) -> Used | None:
         """What a container used when usage was last read; None when it is not learned of yet."""
-        cohort = self.cohort_of(name, sizing)
-        return cohort.used(name) if cohort else None
+        return self.of(sizing).used(name, sizing)
 
     def note_kills(self, kills: Iterable[Kill]) -> set[Kill]:
         """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
         found = set(kills)
-        return {new for cohort in self._all() for new in cohort.take_in_kills(found)} if found else found
+        return {new for school in self._schools.values() for new in school.note_kills(found)}
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Why a source could not be read at the last turn, by its name; those that could are left out."""
+        return {name: school.trouble for name, school in self._schools.items() if school.trouble}
+
+    @property
+    def present(self) -> list[Usage]:
+        """The last read of the present of each source: what each pod used."""
+        return [school.present for school in self._schools.values() if school.present]
 
     async def advance(
         self,
@@ -129,167 +84,20 @@ class Learning:
         running: Collection[WorkloadContainer],
         machine: Room | None = None,
     ) -> set[WorkloadContainer]:
-        """Bring every cohort up to the last whole step before now; the answer is those that are learned of since now.
-
-        What no `machine` has is not believed.
-        """
-        self._machine = machine
-        async with self.lock:
-            new = await self._assign(now, wanted)
-        try:
-            await self._read(now, owners, running)
-        except Exception as error:  # noqa: BLE001 - a plugin may fail in ways of its own, and must not end the rest
-            self._note_trouble(error)
-        else:
-            if self.trouble:
-                log.info("usage.back", source=self._source.name)
-            self.trouble = ""
-            self.heard = now
-        if now - self._saved_at >= self._pace.save_every:
-            await self.save(now)
-        return new
-
-    def _note_trouble(self, error: Exception) -> None:
-        expected = isinstance(error, UsageError)
-        trouble = str(error) if expected else f"{self._source.name} failed: {error!r}"
-        if trouble != self.trouble:
-            log.warning(
-                "usage.away", source=self._source.name, error=trouble, exc_info=None if expected else error
-            )
-        self.trouble = trouble
-        self._metrics.reconciliation_errors.labels("", type(error).__name__).inc()
+        """Read every source up to the last whole step before now; the answer is those learned of since now."""
+        theirs: dict[str, dict[WorkloadContainer, Want]] = {name: {} for name in self._schools}
+        for container, want in wanted.items():
+            theirs[want.sizing.source][container] = want
+        async with asyncio.TaskGroup() as group:
+            reading = [
+                group.create_task(
+                    school.advance(now, wanted=theirs[name], owners=owners, running=running, machine=machine)
+                )
+                for name, school in self._schools.items()
+            ]
+        return {container for task in reading for container in task.result()}
 
     async def save(self, now: float) -> None:
-        """Keep what was learned. A store that is away costs nothing but the past's being read again."""
-        try:
-            for sizing, cohorts in self._cohorts.items():
-                for number, cohort in enumerate(cohorts):
-                    async with self.lock:
-                        state = await asyncio.to_thread(cohort.state)
-                    await self._store.states.save(self._key(sizing, number), state, timestamp=now)
-                # Or one of a time when there were more cohorts would be taken for one of now.
-                await self._store.states.forget(self._key(sizing, len(cohorts)))
-        except StoreError as error:
-            log.warning("learning.not_saved", error=str(error))
-        self._saved_at = now
-
-    # Who is learned of, with whom
-
-    async def _assign(self, now: float, wanted: Mapping[WorkloadContainer, Want]) -> set[WorkloadContainer]:
-        newcomers: set[WorkloadContainer] = set()
-        for sizing in {want.sizing for want in wanted.values()} - self._cohorts.keys():
-            self._cohorts[sizing] = await self._restored(sizing)
-        for sizing, cohorts in self._cohorts.items():
-            ours = {name: want for name, want in wanted.items() if want.sizing == sizing}
-            for cohort in cohorts:
-                self._forget_gone(cohort, ours, now)
-            new = [name for name in ours if not any(name in cohort.fleet for cohort in cohorts)]
-            if new:
-                self._cohorts[sizing] = self._with(cohorts, sizing, new, ours, now)
-                newcomers.update(new)
-        return newcomers
-
-    def _forget_gone(self, cohort: Cohort, wanted: Collection[WorkloadContainer], now: float) -> None:
-        """Let go of those that have not been wanted for long: a brief absence costs nobody what was learned of it."""
-        absent = {name for name in cohort.fleet if name not in wanted}
-        for name in cohort.absent.keys() - absent:
-            del cohort.absent[name]
-        for name in absent:
-            if now - cohort.absent.setdefault(name, now) > self._pace.keep:
-                cohort.fleet.forget([name])
-                del cohort.absent[name]
-
-    def _with(
-        self,
-        cohorts: list[Cohort],
-        sizing: Sizing,
-        new: list[WorkloadContainer],
-        wanted: Mapping[WorkloadContainer, Want],
-        now: float,
-    ) -> list[Cohort]:
-        """These cohorts and the newcomers: those with a past in a cohort of their own."""
-        old = [name for name in new if now - wanted[name].created > self._pace.young]
-        if cohorts and not (old and self._source.capabilities.history):
-            cohorts[-1].include(new)
-            return cohorts
-        kept = [cohort for cohort in cohorts if len(cohort.fleet)]
-        if len(kept) >= MOST_COHORTS:
-            kept, new = [], list(wanted)
-        begins = now - self._pace.past if self._source.capabilities.history else now - self._pace.step
-        fresh = Cohort(sizing, until=begins // self._pace.past_step * self._pace.past_step)
-        fresh.include(new)
-        return [*kept, fresh]
-
-    async def _restored(self, sizing: Sizing) -> list[Cohort]:
-        found: list[Cohort] = []
-        try:
-            while state := await self._store.states.load(self._key(sizing, len(found))):
-                cohort = Cohort(sizing, until=0.0)
-                cohort.restore(state.data)
-                found.append(cohort)
-        except (StoreError, ValueError) as error:
-            log.warning("learning.not_restored", strategy=sizing.strategy, error=str(error))
-        return found
-
-    def _key(self, sizing: Sizing, number: int) -> StateKey:
-        return state_key(self._cluster, sizing, number)
-
-    def _all(self) -> list[Cohort]:
-        return [cohort for cohorts in self._cohorts.values() for cohort in cohorts]
-
-    # Reading
-
-    async def _read(self, now: float, owners: Owners, running: Collection[WorkloadContainer]) -> None:
-        """Show each cohort what it has not seen; those that stand at the same time share a read."""
-        if self.heard is None:
-            await self._source.check()  # some find out only now what they can know
-        step = self._pace.step
-        end = (now // step) * step
-        for cohort in self._all():
-            if now - cohort.until > self._pace.past:
-                cohort.until = (now - self._pace.past) // self._pace.past_step * self._pace.past_step
-        while behind := [cohort for cohort in self._all() if cohort.until < end and len(cohort.fleet)]:
-            by_time: dict[float, list[Cohort]] = defaultdict(list)
-            for cohort in behind:
-                by_time[cohort.until].append(cohort)
-            until, cohorts = min(by_time.items())
-            await self._show(until, end, cohorts, owners, running)
-
-    async def _show(
-        self,
-        until: float,
-        end: float,
-        cohorts: list[Cohort],
-        owners: Owners,
-        running: Collection[WorkloadContainer],
-    ) -> None:
-        """One read, of the present step by step or of a part of the past, for cohorts that ended at the same time."""
-        pace = self._pace
-        is_past = end - until > 2 * pace.past_step and self._source.capabilities.history
-        step = pace.past_step if is_past else pace.step
-        if is_past:
-            begin, last = until // step * step + step, min(until + pace.part, end) // step * step
-        elif self._source.capabilities.history:
-            begin, last = until // step * step + step, end
-        else:
-            begin = last = end
-        namespaces = {name.namespace for cohort in cohorts for name in cohort.fleet}
-        ask = Ask(start=begin, end=last + step, step=step, namespaces=tuple(sorted(namespaces)))
-        with self._metrics.metrics_collection_duration.labels(self._source.name).time():
-            usage = _possible(await self._source.read(ask), self._machine)
-        if not is_past:
-            self.present = usage
-        async with self.lock:
-            for cohort in cohorts:
-                await asyncio.to_thread(cohort.take_in, usage, owners, running=None if is_past else running)
-
-
-def _possible(usage: Usage, machine: Room | None) -> Usage:
-    """Without what is more than the largest machine has: one such sample would be a day's peak."""
-    if machine is None or not (machine.cpu and machine.memory):
-        return usage
-    return replace(
-        usage,
-        cpu=plausible(usage.cpu.copy(), most=machine.cpu / 1000 * GLITCH),
-        memory=plausible(usage.memory.copy(), most=machine.memory),
-    )
+        """Keep what was learned."""
+        for school in self._schools.values():
+            await school.save(now)

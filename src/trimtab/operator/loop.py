@@ -90,7 +90,6 @@ class SizingLoop:
         self._journal = journal
         self._guardrails = guardrails
         self._vpas = vpas
-        self._throttling = Throttling(learning.source, step=learning.step)
         self._neighbourhood = neighbourhood
         self._resizes_in_place = resizes_in_place
         self._metrics = metrics
@@ -204,7 +203,7 @@ class SizingLoop:
             rules=mandate.rules,
             learned=learned,
             around=self._neighbourhood().around(workload, replicas=workload.replicas, hpas=hpas),
-            source=self._learning.source.name,
+            source=self._learning.of(mandate.sizing).name,
             now=now,
         )
 
@@ -239,9 +238,10 @@ class SizingLoop:
     async def _evidence(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> Evidence:
         """What tells whether a change hurts, besides the pods themselves."""
         observed = mandate.spec.update_strategy.canary.observation.seconds
+        throttling = Throttling(self._learning.of(mandate.sizing).source, step=self._learning.step)
         return Evidence(
             guardrails=await self._guardrails.verdicts(
                 workload, mandate.guardrails(self._orders.config), now=now
             ),
-            throttled=await self._throttling.lately(pods, seconds=observed, now=now),
+            throttled=await throttling.lately(pods, seconds=observed, now=now),
         )

@@ -23,7 +23,7 @@ from trimtab.operator.config import Guardrail, OperatorConfig
 from trimtab.operator.promql import problem_of
 from trimtab.operator.selection import Verdict
 from trimtab.operator.statuses import DEFAULT, PolicyKey
-from trimtab.operator.webhook.rules import GUARDRAIL
+from trimtab.operator.webhook.rules import GUARDRAIL, unknown_source
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.sizing.rules import Rules
 
@@ -122,12 +122,10 @@ class Mandates:
         limits = self.config.limits
         bounded = _bounded(spec, limits.max_cpu, limits.max_memory)
         problems = limits.problems(spec)
-        provider, ours = spec.metrics_config.provider, self.config.metrics_source.provider
-        if provider not in {None, ours}:
-            problems.append(
-                f"spec.metricsConfig.provider: this operator reads usage from {ours}, not {provider}"
-            )
-        sizing = sizing_of(spec)
+        source = self.config.source_of(spec)
+        if source is None:
+            problems.append(unknown_source(spec, self.config))
+        sizing = sizing_of(spec)._replace(source=source or "")
         try:
             STRATEGIES.settings_of(sizing.strategy, sizing.given())
         except TrimtabError as error:

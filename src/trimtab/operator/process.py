@@ -31,10 +31,10 @@ from trimtab.operator.desk import Desk
 from trimtab.operator.health import Health
 from trimtab.operator.intents.plugged import plugins
 from trimtab.operator.intents.roll import Roll
-from trimtab.operator.learning import Pace
 from trimtab.operator.listening import listening
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.school import Pace
 from trimtab.operator.term import Term
 from trimtab.operator.webhook.gate import Gate
 from trimtab.operator.webhook.server import Admission
@@ -85,10 +85,12 @@ class Operator:
             limit = RateLimit(per_second=200.0, burst=400)
             client = await stack.enter_async_context(Client(self._connection, rate=limit))
             store = await stack.enter_async_context(Store.open(config.store.url))
-            provider = config.metrics_source
-            usage = await stack.enter_async_context(
-                source(provider.provider, client=client, store=store, **provider.settings)
-            )
+            sources = {
+                name: await stack.enter_async_context(
+                    source(each.provider, client=client, store=store, **each.settings)
+                )
+                for name, each in config.sources.items()
+            }
             following = Following(client)
             catalog = Catalog(following, home=config.namespace, look_again=self._look_again)
             roll = Roll(following)
@@ -111,7 +113,7 @@ class Operator:
                     client=client,
                     catalog=catalog,
                     events=events,
-                    usage=usage,
+                    sources=sources,
                     store=store,
                     config=self._config,
                     metrics=self._metrics,

@@ -55,7 +55,7 @@ class Statuses:
         policy: Callable[[PolicyKey], Policy | None],
         standing: Callable[[Policy], Standing],
         problem: Callable[[Policy], str],
-        weather: Callable[[], Weather],
+        weather: Callable[[Policy], Weather],
         may_write: Callable[[], bool],
         events: Voice,
         tally: Tally,
@@ -127,7 +127,7 @@ class Statuses:
                 self.of(key),
                 standing=self._standing(policy),
                 problem=self._problem(policy),
-                weather=self._weather(),
+                weather=self._weather(policy),
                 before=before,
             )
             if status != before:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 import structlog
@@ -31,12 +31,13 @@ from trimtab.operator.guardrails import PromQLGuardrails
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.intents.term import IntentTerm
 from trimtab.operator.journal import LiveJournal
-from trimtab.operator.learning import Learning, Pace
+from trimtab.operator.learning import DEFAULT, Learning
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.loop import SizingLoop
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.nodequality import NodeQuality
 from trimtab.operator.orders import Orders
+from trimtab.operator.school import Pace
 from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Weather
 from trimtab.operator.statuses import PolicyKey, Statuses
@@ -62,7 +63,7 @@ class Term:
         client: Client,
         catalog: Catalog,
         events: EventRecorder,
-        usage: Source[Any],
+        sources: Mapping[str, Source[Any]],
         store: Store,
         config: LiveConfig,
         metrics: Metrics,
@@ -75,15 +76,16 @@ class Term:
         self._catalog = catalog
         self._config = config
         self._pace = pace or Pace()
-        self._usage = usage
         self._resizes = False
         self._acted_on = config.current
         self._standings: dict[PolicyKey, Standing] = {}
         self._counted_at = float("-inf")
         name = _name_of(catalog)
         cluster = LiveCluster(client, events, kinds=catalog.kinds)
-        self._learning = Learning(usage, store, cluster=name, pace=self._pace, metrics=metrics)
-        orders = Orders(catalog, lambda: config.current)
+        self._learning = Learning(sources, store, cluster=name, pace=self._pace, metrics=metrics)
+        self._orders = orders = Orders(catalog, lambda: config.current)
+        # Whatever is asked in PromQL, and is no usage, is asked of the first source that understands it.
+        prometheus = next((each for each in sources.values() if isinstance(each, Prometheus)), None)
         self._tally = Tally(metrics)
         self._pacer = Pacer(config.current.pace.limits)
         self._statuses = Statuses(
@@ -127,7 +129,7 @@ class Term:
                 metrics=metrics,
                 may_annotate=lambda: may_write() and not config.current.dry_run,
             ),
-            guardrails=PromQLGuardrails(usage if isinstance(usage, Prometheus) else None),
+            guardrails=PromQLGuardrails(prometheus),
             vpas=self._vpas,
             neighbourhood=lambda: self._turns.neighbourhood,
             resizes_in_place=lambda: self._resizes,
@@ -144,7 +146,7 @@ class Term:
                 roll=roll,
                 registry=registry or Registry(),
                 events=events,
-                usage=usage,
+                usage=prometheus or sources[DEFAULT],
                 store=store,
                 config=config,
                 metrics=metrics,
@@ -239,11 +241,12 @@ class Term:
             self._counted_at = time.monotonic()
         return self._standings.get(policy.key) or Standing()
 
-    def _weather(self) -> Weather:
+    def _weather(self, policy: Policy) -> Weather:
+        school = self._learning.of(self._orders.of_policy(policy).sizing)
         return Weather(
             now=time.time(),
-            usage_trouble=self._learning.trouble,
-            source=self._usage.name,
+            usage_trouble=school.trouble,
+            source=school.name,
             dry_run=self._config.current.dry_run,
         )
 

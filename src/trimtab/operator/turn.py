@@ -12,11 +12,12 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.census import containers_of, running
 from trimtab.operator.cohort import Used
 from trimtab.operator.dropin import DropIn
-from trimtab.operator.learning import Learning, Want
+from trimtab.operator.learning import Learning
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.neighbourhood import Neighbourhood, largest_machine
 from trimtab.operator.orders import Orders
 from trimtab.operator.quality import compare
+from trimtab.operator.school import Want
 from trimtab.operator.statuses import Statuses
 from trimtab.usage.owners import WorkloadContainer
 
@@ -61,7 +62,7 @@ class Turns:
         for workload in workloads:
             if sizing := self._orders.sizing(self._orders.of(workload), asked=workload.key in asked):
                 wanted |= dict.fromkeys(containers_of(catalog, workload), Want(sizing, workload.created))
-        was_in_trouble = bool(self._learning.trouble)
+        were_away = self._learning.troubles.keys()
         new = await self._learning.advance(
             now,
             wanted=wanted,
@@ -71,17 +72,16 @@ class Turns:
         )
         for key in {name.workload for name in new}:
             self._look_again(key)
-        if bool(self._learning.trouble) != was_in_trouble:
+        if self._learning.troubles.keys() != were_away:
             for policy in catalog.policies:
                 self._statuses.look_again(policy.key)
-        if not self._learning.trouble:
-            for workload in workloads:
-                self._compare(workload)
+        for workload in workloads:
+            self._compare(workload)
 
     def _compare(self, workload: Workload) -> None:
         """Hold what was used against what had been recommended."""
         mandate, outcome = self._orders.of(workload), self._statuses.outcome(workload.key)
-        if mandate is None or outcome is None:
+        if mandate is None or outcome is None or self._learning.of(mandate.sizing).trouble:
             return
         sizing = mandate.sizing
 

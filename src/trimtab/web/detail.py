@@ -71,8 +71,9 @@ class Details:
         )
         names = [each.name for each in containers]
         trace: Trace | None = None
+        source = desk.learning.of(mandate.sizing if mandate else None).source
         try:
-            trace = await read_past(desk.learning.source, desk.catalog.owners(), key, names, now=now)
+            trace = await read_past(source, desk.catalog.owners(), key, names, now=now)
         except UsageError as error:
             log.warning("dashboard.no_past", workload=str(key), error=str(error))
         if before is None or now - before.replayed_at >= REPLAY_LASTS:

@@ -160,7 +160,7 @@ class OperatorBoard:
             rows=tuple(each.row for each in found),
             kills=tuple(kills),
             nodes=nodes,
-            trouble=desk.learning.trouble,
+            trouble="; ".join(desk.learning.troubles.values()),
         )
 
     def _nodes(self, desk: Desk, used: dict[tuple[str, str], Used]) -> tuple[NodeView, ...]:

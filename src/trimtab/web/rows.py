@@ -46,10 +46,20 @@ class Seen(NamedTuple):
     kills: tuple[HistoryEntry, ...]
 
 
-def by_pod(usage: Usage | None) -> dict[tuple[str, str], Used]:
-    """What each pod used at the last step, by its namespace and name; those that were not seen are left out."""
+def by_pod(reads: Iterable[Usage]) -> dict[tuple[str, str], Used]:
+    """What each pod used at the last step, by its namespace and name; those that were not seen are left out.
+
+    Of two sources that know a pod, the first is believed.
+    """
+    found: dict[tuple[str, str], Used] = {}
+    for usage in reads:
+        found = _read(usage) | found
+    return found
+
+
+def _read(usage: Usage) -> dict[tuple[str, str], Used]:
     found: dict[tuple[str, str], Used] = defaultdict(Used)
-    if usage is None or not usage.steps:
+    if not usage.steps:
         return found
     for name, cpu, memory in zip(
         usage.containers, usage.cpu[-1].tolist(), usage.memory[-1].tolist(), strict=True

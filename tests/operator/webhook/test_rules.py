@@ -55,13 +55,20 @@ def test_a_plain_policy_comes_in_without_a_word() -> None:
         ),
         (
             {"metricsConfig": {"provider": "abacus"}},
-            "spec.metricsConfig.provider: usage source 'abacus' is not known; there are:",
+            "spec.metricsConfig.provider: the operator has no usage source 'abacus'; name one of: prometheus",
         ),
     ],
 )
 def test_what_is_not_installed_or_does_not_fit_is_refused(spec: dict[str, Any], line: str) -> None:
     (problem,) = verdict(spec).problems
     assert problem.startswith(line)
+
+
+def test_a_source_that_the_operator_was_not_given_is_refused_with_those_that_it_was() -> None:
+    given = config(otherMetricsSources=[{"name": "live", "provider": "metrics-server"}])
+    (problem,) = judge(policy({"metricsConfig": {"provider": "kubelet"}}), others=(), config=given).problems
+    assert "no usage source 'kubelet'; name one of: prometheus, live" in problem
+    assert judge(policy({"metricsConfig": {"provider": "live"}}), others=(), config=given) == Verdict()
 
 
 @pytest.mark.parametrize(

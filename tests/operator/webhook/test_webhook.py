@@ -131,7 +131,7 @@ async def test_what_is_wrong_is_refused_with_the_field_and_the_fix(replica: Repl
     )
     both = {"metricsConfig": {"provider": "abacus"}, "strategy": {"name": "krr"}}
     told = await replica.refusal(manifest("web", both, guardrail="sum(rate(errors))"))
-    assert "spec.metricsConfig.provider: usage source 'abacus' is not known" in told
+    assert "spec.metricsConfig.provider: the operator has no usage source 'abacus'" in told
     assert "spec.strategy.name: krr is forbidden by your organisation" in told
     assert "is no PromQL" in told
     told = await replica.refusal(manifest("web", {"resourceBounds": {"cpu": {"max": "8"}}}))

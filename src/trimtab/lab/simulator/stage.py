@@ -42,10 +42,11 @@ from trimtab.operator.config import Guardrail, OperatorConfig
 from trimtab.operator.desk import Desk
 from trimtab.operator.dropin import DropIn
 from trimtab.operator.journal import LiveJournal
-from trimtab.operator.learning import Learning, Pace
+from trimtab.operator.learning import DEFAULT, Learning
 from trimtab.operator.loop import SizingLoop
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.orders import Orders
+from trimtab.operator.school import Pace
 from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Outcome, Weather
 from trimtab.operator.statuses import PolicyKey, Statuses
@@ -55,6 +56,7 @@ from trimtab.store import Store
 
 COUNT_EVERY = 3600.0
 """Seconds after which the nodes that are needed are counted again."""
+PATIENCE = 60.0
 SAMPLES_KEPT = 2 * 3600.0
 """Seconds of usage that are kept at least: as long as a change is watched."""
 
@@ -73,12 +75,14 @@ class Stage:
         step: float | None = None,
         past: float = 0.0,
         keep: float = SAMPLES_KEPT,
+        patience: float = PATIENCE,
         pack: bool = False,
         autoscale: bool = False,
         config: OperatorConfig | None = None,
     ) -> None:
         """`step` is that of demand when not given; `past` is for how long usage is known when the operator begins, and
-        `keep` for how long it is remembered at least.
+        `keep` for how long it is remembered at least. `patience` is how long at least passes until a workload is
+        looked at again that only time could change, and at most half a step; events are answered at once.
 
         `pack` has the scheduler fill nodes instead of spreading pods, `autoscale` has nodes come and go as needed.
         """
@@ -89,7 +93,7 @@ class Stage:
         self._policies = _records(policies or {}, home=self.config.namespace)
         self._past = past
         # Usage stays as it is within a step: who only waits for it need not look every few seconds.
-        self._patience = min(60.0, self.step / 2)
+        self._patience = min(patience, self.step / 2)
         self._observers: list[Observer] = []
         self._looks: Schedule[WorkloadKey] = Schedule()
         self._needed, self._counted_at = 0, float("-inf")
@@ -192,13 +196,16 @@ class Stage:
         name = "simulation"
         self.catalog = Catalog(self.following, home=self.config.namespace, look_again=self._look_again)
         orders = Orders(self.catalog, lambda: self.config)
-        learning = Learning(self.usage, self.store, cluster=name, pace=self._pace(), metrics=self.metrics)
+        sources = {DEFAULT: self.usage}
+        learning = Learning(sources, self.store, cluster=name, pace=self._pace(), metrics=self.metrics)
         self._statuses = Statuses(
             self._objects,
             policy=self._policy,
             standing=self._standing,
             problem=lambda policy: orders.of_policy(policy).problem,
-            weather=lambda: Weather(now=self.now, usage_trouble=learning.trouble, source=self.usage.name),
+            weather=lambda _: Weather(
+                now=self.now, usage_trouble=learning.troubles.get(DEFAULT, ""), source=self.usage.name
+            ),
             may_write=lambda: True,
             events=_Silence(),
             tally=Tally(self.metrics),

@@ -21,7 +21,6 @@ from trimtab.operator.config import OperatorConfig
 from trimtab.operator.promql import problem_of
 from trimtab.operator.webhook.overlap import overlap
 from trimtab.sizing.registry import STRATEGIES
-from trimtab.usage.source import SOURCES
 
 GUARDRAIL: Final = "trimtab.io/guardrail"
 """The annotation by which a policy adds a guardrail of its own: PromQL that gives 0 while it holds, and more when not."""
@@ -41,7 +40,7 @@ def judge(policy: OptimizationPolicy, *, others: Iterable[Policy], config: Opera
     """Whether a policy may come in beside these others."""
     problems = [
         *_strategy(policy.spec),
-        *_provider(policy.spec),
+        *_provider(policy.spec, config),
         *_guardrail(policy),
         *config.limits.problems(policy.spec),
     ]
@@ -59,11 +58,18 @@ def _strategy(spec: OptimizationPolicySpec) -> Iterator[str]:
         yield f"spec.strategy.name: {error}"
 
 
-def _provider(spec: OptimizationPolicySpec) -> Iterator[str]:
-    provider = spec.metrics_config.provider
-    if provider is not None and provider not in SOURCES.names():
-        known = ", ".join(SOURCES.names())
-        yield f"spec.metricsConfig.provider: usage source {provider!r} is not known; there are: {known}"
+def _provider(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
+    if config.source_of(spec) is None:
+        yield unknown_source(spec, config)
+
+
+def unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig) -> str:
+    """That the provider of a policy is none of the operator's sources, and which there are."""
+    known = ", ".join(config.source_names)
+    return (
+        f"spec.metricsConfig.provider: the operator has no usage source {spec.metrics_config.provider!r}; "
+        f"name one of: {known} (otherMetricsSources of the operator)"
+    )
 
 
 def _guardrail(policy: OptimizationPolicy) -> Iterator[str]:

@@ -1,0 +1,332 @@
+"""Learning from a source that comes and goes: nothing is learned twice, nothing is lost, nobody starts from nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.records import workload
+from harness.scripted import Script, Scripted, steady
+from trimtab.kube.nodes import Room
+from trimtab.operator.cohort import Cohort, Kill, Sizing
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.school import MOST_COHORTS, Pace, School, Want
+from trimtab.store import StateKey, Store, StoreError
+from trimtab.usage.owners import Owners, WorkloadContainer
+from trimtab.usage.source import Ask, Capabilities
+from trimtab.usage.usage import PodContainer
+
+NOW = 1_800_000_000.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+PACE = Pace(past=2 * HOUR, part=HOUR, keep=DAY, save_every=600.0)
+EASY = Sizing.of("percentile", {"min_samples": 1})
+OLD, NEW = NOW - 30 * DAY, NOW - MINUTE
+
+
+def container(name: str) -> WorkloadContainer:
+    return WorkloadContainer("shop", "Deployment", name, "web")
+
+
+def pod(name: str) -> PodContainer:
+    return PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web")
+
+
+class Bed:
+    """A cluster of deployments with a pod each, and who learns of them."""
+
+    def __init__(self, store: Store, *names: str, script: Script | None = None, history: bool = True) -> None:
+        self.store = store
+        self.metrics = Metrics()
+        self.source = Scripted(script or steady(0.2, 3e8), *map(pod, names), history=history)
+        self.wanted = {container(name): Want(EASY, OLD) for name in names}
+        self.school = self.restarted()
+
+    def restarted(self) -> School:
+        self.school = School(self.source, self.store, cluster="c", pace=PACE, metrics=self.metrics)
+        return self.school
+
+    def add(self, name: str, *, created: float = OLD, sizing: Sizing = EASY) -> None:
+        self.source.pods.append(pod(name))
+        self.wanted[container(name)] = Want(sizing, created)
+
+    async def advance(self, now: float, *, machine: Room | None = None) -> set[str]:
+        """To this time; the names of those that are new."""
+        names = {each.name for each in self.wanted}
+        owners = Owners([workload(name, containers=({"name": "web"},)) for name in names])
+        new = await self.school.advance(
+            now, wanted=self.wanted, owners=owners, running=set(self.wanted), machine=machine
+        )
+        return {each.name for each in new}
+
+    def cpu(self, name: str, now: float) -> float:
+        found = self.school.learned(container(name), EASY, now=now, runs_on=True)
+        return found.proposal.cpu.target if found else math.nan
+
+    def samples(self, name: str, now: float) -> int:
+        found = self.school.learned(container(name), EASY, now=now, runs_on=True)
+        return found.evidence.samples if found else 0
+
+    def cohort(self, name: str) -> Cohort:
+        found = self.school.cohort_of(container(name), EASY)
+        assert found
+        return found
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        yield store
+
+
+def steps(asked: Iterable[Ask]) -> list[float]:
+    """The times that were asked for, one by one."""
+    return [ask.start + row * ask.step for ask in asked for row in range(ask.steps)]
+
+
+async def test_a_new_cohort_is_shown_the_past_in_parts_and_then_the_present_step_by_step(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    assert bed.cpu("web", NOW) == pytest.approx(240, rel=0.1)
+    assert max(ask.end - ask.start for ask in bed.source.asked) <= PACE.part + PACE.past_step
+    first = steps(bed.source.asked)
+    assert first == sorted(set(first)), "every step once, in the order of time"
+    assert first[0] <= NOW - PACE.past + PACE.past_step
+    bed.source.asked.clear()
+    await bed.advance(NOW + MINUTE)
+    assert steps(bed.source.asked) == [NOW + MINUTE]
+
+
+async def test_more_than_any_machine_has_is_not_believed(store: Store) -> None:
+    bed = Bed(store, "web", script=steady(100.0, 1e14))
+    machine = Room(cpu=64_000, memory=1 << 38)
+    await bed.advance(NOW, machine=machine)
+    assert bed.samples("web", NOW) == 0
+    bed.source.script = steady(64.0, 3e8)
+    await bed.advance(NOW + MINUTE, machine=machine)
+    assert bed.samples("web", NOW + MINUTE) == 1
+
+
+async def test_a_source_without_a_past_is_asked_for_now_alone(store: Store) -> None:
+    bed = Bed(store, "web", history=False)
+    for minute in range(5):
+        await bed.advance(NOW + minute * MINUTE)
+    assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(5)]
+    assert bed.samples("web", NOW + 4 * MINUTE) == 5
+
+
+async def test_a_source_that_finds_out_at_the_start_that_it_knows_no_past_is_not_asked_for_it(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    bed.source.found = Capabilities(history=False)
+    await bed.advance(NOW)
+    assert steps(bed.source.asked) == [NOW]
+
+
+async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_nothing_when_it_is_back(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    known, before = bed.cpu("web", NOW), bed.samples("web", NOW)
+    bed.source.go_away()
+    for minute in range(1, 4):
+        await bed.advance(NOW + minute * MINUTE)
+        assert "no answer" in bed.school.trouble
+    assert (bed.cpu("web", NOW), bed.samples("web", NOW)) == (known, before)
+    errors = bed.metrics.registry.get_sample_value
+    assert errors("trimtab_reconciliation_errors_total", {"policy": "", "error_type": "SourceAway"}) == 3
+    bed.source.come_back()
+    bed.source.asked.clear()
+    await bed.advance(NOW + 4 * MINUTE)
+    assert bed.school.trouble == ""
+    assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(1, 5)]
+    assert bed.samples("web", NOW + 4 * MINUTE) == before + 4
+
+
+async def test_a_plugin_that_fails_in_a_way_of_its_own_stops_nobody(store: Store) -> None:
+    bed = Bed(store, "web")
+    bed.source.failure = ZeroDivisionError("oh")
+    await bed.advance(NOW)
+    assert bed.school.trouble == "scripted failed: ZeroDivisionError('oh')"
+    bed.source.come_back()
+    await bed.advance(NOW)
+    assert math.isfinite(bed.cpu("web", NOW))
+
+
+async def test_nonsense_of_a_source_is_not_believed(store: Store) -> None:
+    bed = Bed(store, "web", script=lambda _, t: (-1.0, math.inf) if t % 120 else (math.nan, 1e18))
+    await bed.advance(NOW)
+    assert math.isnan(bed.cpu("web", NOW))
+    assert bed.samples("web", NOW) == 0
+
+
+async def test_a_restart_goes_on_with_the_same_answers_and_reads_only_what_it_missed(store: Store) -> None:
+    bed = Bed(store, "web", "api")
+    await bed.advance(NOW)
+    await bed.school.save(NOW)
+    before = [bed.school.learned(name, EASY, now=NOW, runs_on=True) for name in bed.wanted]
+    bed.restarted()
+    bed.source.go_away()
+    await bed.advance(NOW)
+    after = [bed.school.learned(name, EASY, now=NOW, runs_on=True) for name in bed.wanted]
+    assert after == before
+    bed.source.come_back()
+    bed.source.asked.clear()
+    await bed.advance(NOW + 2 * MINUTE)
+    assert steps(bed.source.asked) == [NOW + MINUTE, NOW + 2 * MINUTE]
+
+
+async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Store) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    bed.source.asked.clear()
+    await bed.advance(NOW + HOUR)
+    times = steps(bed.source.asked)
+    assert times == sorted(set(times))
+    assert len(times) < 30, "not sixty single minutes"
+    bed.source.asked.clear()
+    await bed.advance(NOW + 30 * DAY)
+    assert min(steps(bed.source.asked)) >= NOW + 30 * DAY - PACE.past - PACE.past_step
+
+
+async def test_newcomers_with_a_past_get_a_cohort_of_their_own(store: Store) -> None:
+    bed = Bed(store, "web")
+    assert await bed.advance(NOW) == {"web"}
+    bed.add("api")
+    bed.add("job", created=NEW)
+    assert await bed.advance(NOW + MINUTE) == {"api", "job"}
+    assert bed.cohort("api") is not bed.cohort("web")
+    assert bed.samples("api", NOW + MINUTE) > 10, "it was shown its past"
+    bed.add("tiny", created=NOW + MINUTE)
+    await bed.advance(NOW + 2 * MINUTE)
+    assert bed.cohort("tiny") is bed.cohort("api")
+    await bed.school.save(NOW)
+    bed.restarted()
+    await bed.advance(NOW + 2 * MINUTE)
+    assert bed.cohort("api") is not bed.cohort("web")
+    assert bed.cohort("tiny") is bed.cohort("api")
+
+
+async def test_when_there_are_too_many_cohorts_all_begin_anew_together_and_no_old_one_comes_back(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    for number in range(MOST_COHORTS):
+        await bed.school.save(NOW)
+        bed.add(f"w{number}")
+        await bed.advance(NOW + number * MINUTE)
+    everybody = {id(bed.cohort(name.name)) for name in bed.wanted}
+    assert len(everybody) == 1
+    await bed.school.save(NOW)
+    bed.restarted()
+    await bed.advance(NOW + MOST_COHORTS * MINUTE)
+    assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 1
+    assert bed.samples("web", NOW) > 10
+
+
+async def test_who_is_gone_is_forgotten_after_a_day_and_not_before(store: Store) -> None:
+    bed = Bed(store, "web", "api")
+    await bed.advance(NOW)
+    away = {container("api"): bed.wanted.pop(container("api"))}
+    await bed.advance(NOW + MINUTE)
+    await bed.advance(NOW + DAY)
+    assert container("api") in bed.cohort("web").fleet
+    bed.wanted |= away
+    await bed.advance(NOW + DAY + MINUTE)
+    del bed.wanted[container("api")]
+    await bed.advance(NOW + 2 * DAY)
+    assert container("api") in bed.cohort("web").fleet, "its absence began anew"
+    await bed.advance(NOW + 3 * DAY + 2 * MINUTE)
+    assert bed.school.cohort_of(container("api"), EASY) is None
+
+
+async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: Store, tmp_path: Path) -> None:
+    bed = Bed(store, "web")
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
+        meddler.execute("DROP TABLE trimtab_states")
+    await bed.advance(NOW)
+    await bed.school.save(NOW)
+    with pytest.raises(StoreError):
+        await store.states.notes()
+    assert bed.school.trouble == ""
+    assert math.isfinite(bed.cpu("web", NOW))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_state_that_is_damaged_is_as_good_as_none(data: st.DataObject) -> None:
+    cohort = Cohort(EASY, until=NOW)
+    cohort.include([container("web")])
+    state = bytearray(cohort.state())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(state) - 1))
+        state[place] = data.draw(st.integers(0, 255))
+    damaged = bytes(state[: data.draw(st.integers(0, len(state)))])
+    other = Cohort(EASY, until=0.0)
+    try:
+        other.restore(damaged)
+    except ValueError:
+        assert other.until == 0.0
+        assert len(other.fleet) == 0
+
+
+async def test_a_damaged_state_in_the_store_is_read_again_from_the_source(store: Store) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    await bed.school.save(NOW)
+    (note,) = await store.states.notes()
+    key = StateKey(note.cluster, note.strategy, note.shard)
+    await store.states.save(key, b"no cohort's", timestamp=NOW)
+    bed.restarted()
+    await bed.advance(NOW + MINUTE)
+    assert bed.samples("web", NOW + MINUTE) > 10
+
+
+async def test_a_kill_is_known_at_once_and_new_once(store: Store) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    kill = Kill(container("web"), NOW + 5, 5e8)
+    other = Kill(container("nobody"), NOW + 5, 5e8)
+    assert bed.school.note_kills([kill, kill, other]) == {kill}
+    assert bed.school.note_kills([kill]) == set()
+    found = bed.school.learned(container("web"), EASY, now=NOW + 6, runs_on=True)
+    assert found
+    assert [each.memory for each in found.evidence.kills] == [500_000_000]
+
+
+async def test_what_was_used_last_is_that_of_the_replica_that_used_most(store: Store) -> None:
+    def script(of: PodContainer, t: float) -> tuple[float, float]:
+        return (0.3, 1e8) if of.pod.endswith("x2x2x") else (0.1, t / 10)
+
+    bed = Bed(store, "web", script=script)
+    bed.source.pods.append(PodContainer("shop", "web-7c9f8d6b5-z5z5z", "web"))
+    assert bed.school.used(container("web"), EASY) is None
+    await bed.advance(NOW)
+    used = bed.school.used(container("web"), EASY)
+    assert used == (0.3, NOW / 10)
+    bed.add("api", created=NEW)
+    async with bed.school.lock:
+        bed.cohort("web").include([container("api")])
+    assert bed.school.used(container("web"), EASY) == pytest.approx((math.nan, math.nan), nan_ok=True)
+
+
+async def test_who_asks_waits_until_a_cohort_has_learned(store: Store) -> None:
+    bed = Bed(store, "web")
+    async with bed.school.lock:
+        advancing = asyncio.create_task(bed.advance(NOW))
+        await asyncio.sleep(0)
+        assert bed.source.asked == []
+    await advancing
+    assert bed.source.asked
