@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.files import see_writable, write
+from trimtab.files import beside, see_writable, write
 
 
 def test_files_are_written_with_the_folders_that_they_need_and_a_link_stays_one(tmp_path: Path) -> None:
@@ -22,6 +22,23 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError):
         write({tmp_path / "a.yaml": "new", tmp_path / "a.yaml/below.yaml": "cannot be"})
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.yaml", "old")]
+
+
+def test_what_is_written_beside_takes_the_place_of_what_was_there_only_when_it_is_whole(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "weights"
+    path.write_text("old")
+    path.chmod(0o640)
+    with pytest.raises(KeyboardInterrupt), beside(path) as place:
+        place.write_text("ne")
+        raise KeyboardInterrupt
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("weights", "old")]
+    with beside(path) as place:
+        place.write_text("new")
+        assert path.read_text() == "old"
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("weights", "new")]
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize(("path", "says"), [("", "is a folder"), ("no/where/report", "there is no folder")])

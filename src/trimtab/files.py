@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from trimtab.errors import TrimtabError
 
 
 def write(files: Mapping[Path, str | bytes]) -> None:
-    """Write them; whatever goes wrong before the last byte is down leaves every file as it was."""
-    beside: dict[Path, str] = {}
-    real = {path.resolve(): content for path, content in files.items()}  # a link stays one
+    """Write them; whatever goes wrong while they are written leaves every file as it was."""
     try:
-        for path, content in real.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-                beside[path] = file.name
-                file.write(content.encode() if isinstance(content, str) else content)
-            Path(file.name).chmod(path.stat().st_mode if path.exists() else 0o666 & ~_umask())
-        for path in real:
-            Path(beside[path]).replace(path)
-            del beside[path]
+        with ExitStack() as places:
+            for path, content in files.items():
+                path.resolve().parent.mkdir(parents=True, exist_ok=True)
+                place = places.enter_context(beside(path))
+                place.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise TrimtabError(f"{error.filename or 'file'}: {error.strerror}") from error
-    finally:
-        for name in beside.values():
-            with suppress(OSError):
-                Path(name).unlink()
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A file beside the one of this name, to be written to; at the end it is on the disk and takes the other's place.
+
+    What goes wrong until then leaves the other as it was, and nothing beside it.
+    """
+    real = path.resolve()  # a link stays one
+    handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+    place = Path(name)
+    try:
+        os.close(handle)
+        yield place
+        _sync(place)
+        place.chmod(real.stat().st_mode if real.exists() else 0o666 & ~_umask())
+        place.replace(real)
+    except BaseException:
+        with suppress(OSError):
+            place.unlink()
+        raise
 
 
 def see_writable(path: Path) -> None:
@@ -42,6 +53,15 @@ def see_writable(path: Path) -> None:
         raise TrimtabError(f"{path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
         raise TrimtabError(f"{path}: {folder} cannot be written to")
+
+
+def _sync(path: Path) -> None:
+    """Or a name could outlive a loss of power, and what is in the file could not."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

@@ -8,15 +8,14 @@ Figures are cut back to the checkpoint when a run is taken up again: nothing is 
 from __future__ import annotations
 
 import csv
-import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from trimtab.errors import TrimtabError
+from trimtab.files import beside
 from trimtab.lab.learners.learner import Learner
 from trimtab.sizing.snapshot import Array
 
@@ -69,25 +68,11 @@ def _take_up(learner: Learner, folder: Path) -> list[dict[str, float]]:
 
 
 def _write_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    def content(file: Any) -> None:
+    with beside(path) as place, place.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
-
-    _replace(path, content)
 
 
 def _write_figures(path: Path, figures: list[dict[str, float]]) -> None:
-    def content(file: Any) -> None:
-        lines = [",".join(figures[0]), *(",".join(repr(value) for value in row.values()) for row in figures)]
-        file.write("\n".join([*lines, ""]).encode())
-
-    _replace(path, content)
-
-
-def _replace(path: Path, content: Callable[[Any], None]) -> None:
-    """Let the file have this content, or stay as it was, whatever happens."""
-    beside = path.with_name(f".{path.name}.new")
-    with beside.open("wb") as file:
-        content(file)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    lines = [",".join(figures[0]), *(",".join(repr(value) for value in row.values()) for row in figures)]
+    with beside(path) as place:
+        place.write_text("\n".join([*lines, ""]))

@@ -1,18 +1,14 @@
-"""A workload as a recording that `trimtab backtest` reads, and anything else that reads tables: CSV or parquet.
-
-Written beside its place first, so that a file by this name is a whole one.
-"""
+"""A workload as a recording that `trimtab backtest` reads, and anything else that reads tables: CSV or parquet."""
 
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from trimtab.errors import TrimtabError
+from trimtab.files import beside
 from trimtab.lab.workloads.workload import Workload
 from trimtab.usage.trace import Floats
 
@@ -25,17 +21,10 @@ def export(workload: Workload, path: Path) -> None:
     if write is None:
         raise TrimtabError(f"--output-file {path}: must end in .csv or .parquet")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        with beside(path) as place:
+            write(workload, place)
     except OSError as error:
         raise TrimtabError(f"--output-file {path}: cannot be written: {error.strerror}") from None
-    os.close(handle)
-    try:
-        write(workload, Path(temporary))
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _csv(workload: Workload, path: Path) -> None:
