@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from scipy.optimize import least_squares
 
 from intents.services import GIB, availability, goal, latency, planned, power, service, throughput
-from trimtab.intents.effects.fitting import fit
+from trimtab.intents.effects.fitting import Points, fit
 from trimtab.intents.effects.learning import complete, learn, recalled, remembered
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.effects.sample import observed, recorded
@@ -249,7 +249,8 @@ def test_the_fit_is_that_of_a_general_solver() -> None:
     y[:5] += 3
     rows = np.column_stack([np.ones(60), x])
     prior, spread = np.zeros(2), np.full(2, 10.0)
-    ours = fit(lambda theta: (rows @ theta, rows), y, np.ones(60), prior=prior, spread=spread)
+    points = Points(y, np.ones(60), np.zeros(60, dtype=np.bool_))
+    ours = fit(lambda theta: (rows @ theta, rows), points, prior=prior, spread=spread)
     theirs = least_squares(lambda theta: rows @ theta - y, prior, loss="soft_l1", f_scale=ours.noise)
     assert ours.theta == pytest.approx(theirs.x, abs=5e-3)
 
@@ -278,3 +279,84 @@ def test_the_curve_goes_through_what_it_was_guessed_from() -> None:
 
     (seen,) = samples([(0.0, service(p99=0.123, used=0.4))], "p99")
     assert log(Service.guess(seen).at([seen.knobs])[0]) == pytest.approx(log(0.123))
+
+
+def test_a_service_at_its_time_out_does_not_teach_that_cpu_is_of_no_use() -> None:
+    """Pods without CPU to spare serve what they can, and whoever waits is cut off: always after five seconds."""
+    seen = [
+        (60.0 * at, replace(service(p99=5.0, cpu=cpu, load=30 * cpu, used=0.99), objectives={"p99": 5.0}))
+        for at, cpu in enumerate([0.5, 0.5, 0.6, 0.6, 0.8, 0.8, 1.0, 1.0, 1.2, 1.2] * 2)
+    ]
+    state = seen[-1][1]
+    effects = learn(WANTED, seen, now=1e4)
+    larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=2.4), *state.sizes[1:]))
+    value, doubt = expected(effects, state, larger)
+    assert value < 5.0 / 2, "as was thought beforehand"
+    assert doubt > 0.1, "nothing was learned that would make it surer"
+    assert planned(state, WANTED, by=("resizeCPU",), effects=effects).deeds
+
+
+def test_the_last_bucket_of_a_histogram_is_not_learned_as_the_latency() -> None:
+    seen = [
+        (60.0 * at, replace(state, objectives={"p99": min(0.1, truth(state))}))
+        for at, (_, state) in enumerate(history(count=60))
+    ]
+    assert sum(state.objectives["p99"] == 0.1 for _, state in seen) > 3
+    before, after = service(cpu=0.5, replicas=1, load=40.0), service(cpu=1.0, replicas=1, load=40.0)
+    before = replace(before, objectives={"p99": truth(before)})
+    value, _ = expected(learn(WANTED, seen, now=1e4), before, after)
+    assert value == pytest.approx(truth(after), rel=0.25)
+
+
+def test_what_waits_for_something_else_than_cpu_is_learned_to_have_no_use_for_more() -> None:
+    """Idle pods that are slow: not a ceiling, but the truth."""
+    seen = [
+        (60.0 * at, service(p99=0.3 * (1 + 0.001 * (at % 3)), cpu=cpu, used=0.1))
+        for at, cpu in enumerate([0.5, 1.0, 2.0, 4.0] * 10)
+    ]
+    state = seen[-1][1]
+    larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=8.0), *state.sizes[1:]))
+    assert expected(learn(WANTED, seen, now=1e4), state, larger)[0] > 0.28
+    assert not planned(state, WANTED, by=("resizeCPU",), effects=learn(WANTED, seen, now=1e4)).deeds
+
+
+def test_cores_that_a_request_has_no_threads_for_are_learned_to_be_of_no_use() -> None:
+    seen = [
+        (60.0 * at, service(p99=0.4 / min(cpu, 3.0), cpu=cpu, load=None, used=None))
+        for at, cpu in enumerate([1.0, 1.5, 2.0, 4.0, 6.0] * 4)
+    ]
+    four, eight, half = (service(p99=0.4 / 3, cpu=cpu, load=None) for cpu in (4.0, 8.0, 0.75))
+    effects = learn(WANTED, seen, now=1e4)
+    assert expected(effects, four, eight)[0] == pytest.approx(0.4 / 3, rel=0.05)
+    assert expected(effects, four, half)[0] == pytest.approx(0.4 / 0.75, rel=0.15)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.001, 10),
+            st.floats(0.1, 8),
+            st.integers(1, 8),
+            st.floats(1, 200),
+            st.floats(0.02, 1.0),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.floats(1.05, 4.0),
+)
+def test_whatever_was_seen_more_of_a_resource_is_never_thought_to_hurt(
+    seen: list[tuple[float, float, int, float, float]], factor: float
+) -> None:
+    states = [
+        (60.0 * at, service(p99=p99, cpu=cpu, replicas=replicas, load=load, used=used))
+        for at, (p99, cpu, replicas, load, used) in enumerate(seen)
+    ]
+    state = states[-1][1]
+    effects = learn(WANTED, states, now=1e4)
+    larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=(state.cpu or 1) * factor),))
+    more = replace(state, replicas=state.replicas + 1)
+    now = state.objectives["p99"] or 0.0
+    assert expected(effects, state, larger)[0] <= now * (1 + 1e-9)
+    assert expected(effects, state, more)[0] <= now * (1 + 1e-9)

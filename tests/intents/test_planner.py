@@ -9,7 +9,7 @@ from intents.services import GIB, availability, done, goal, latency, planned, po
 from trimtab.api.intent import Verdict
 from trimtab.intents.actuators.scaling import ScaleOut
 from trimtab.intents.effects.given import given
-from trimtab.intents.effects.learning import complete
+from trimtab.intents.effects.learning import complete, learn
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import Limits
 from trimtab.intents.plan import Plan, Purpose
@@ -190,6 +190,23 @@ def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certa
     assert plan.purpose is Purpose.RELEASE
     assert len(plan.deeds) == 1
     assert 0 < plan.saved <= 1.0
+
+
+def test_where_it_may_explore_a_step_up_is_tried_that_is_only_hoped_to_help() -> None:
+    """A few moments in which CPU brought next to nothing: probably it never does, which is not certain."""
+    seen = [(60.0 * at, service(p99=0.3, cpu=cpu, used=0.1)) for at, cpu in enumerate([1.0, 1.2, 1.5] * 4)]
+    wanted, state = goal(latency(0.1)), seen[-1][1]
+    effects = learn(wanted, seen, now=200.0)
+    assert planned(state, wanted, by=("resizeCPU",), effects=effects).purpose is Purpose.KEEP
+    plan = planned(state, wanted, by=("resizeCPU",), effects=effects, limits=Limits(explore=True))
+    assert plan.purpose is Purpose.COMPROMISE
+    (deed,) = plan.deeds
+    assert (deed.after.cpu or 0) > (state.cpu or 0)
+
+
+def test_a_service_that_is_turned_off_is_not_woken() -> None:
+    state = replace(service(p99=0.3), replicas=0, pods=())
+    assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
 
 
 def test_a_load_that_is_forecast_is_prepared_for_before_anything_is_missed() -> None:

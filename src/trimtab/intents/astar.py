@@ -104,6 +104,13 @@ class AStar:
                 state, goal, found, Purpose.REACH, [*why, f"the cheapest of {found.looked_at} looked at"]
             )
         if not best.deeds:
+            tried = self._try_more(state, goal, actuators, effects, limits) if limits.explore else None
+            if tried is not None:
+                why.append(
+                    "nothing is sure to bring it nearer; a step that may is tried, to learn what it does"
+                )
+                found = Found(tried, (), found.looked_at, True)
+                return self._made(state, goal, found, Purpose.COMPROMISE, why)
             why.append("nothing that may be done brings it nearer at a cost that is worth it")
             return self._made(state, goal, found, Purpose.KEEP, why)
         short = [_told(each) for each in self._outcomes(best.state, goal) if each.verdict is not Verdict.MET]
@@ -147,10 +154,19 @@ class AStar:
     ) -> Way | None:
         """The smallest single step down that is expected to do no harm, though that is not certain."""
         hopeful = msgspec.structs.replace(goal, sureness=0.0)
-        problem = Problem(state, hopeful, actuators, effects, limits, self._prices, 0.0)
+        problem = self._problem(state, hopeful, actuators, effects, limits)
         ways = Search(problem, Budget(states=0)).single_steps()
         saving = [way for way in ways if way.reached and way.cost < 0]
         return max(saving, key=lambda way: way.cost, default=None)
+
+    def _try_more(
+        self, state: State, goal: Goal, actuators: Sequence[Actuator], effects: Effects, limits: Limits
+    ) -> Way | None:
+        """The single step that is worth most if things are as good as they may be; None: even then none is worth it."""
+        hopeful = msgspec.structs.replace(goal, sureness=-_sureness(self._settings.release_confidence))
+        problem = self._problem(state, hopeful, actuators, effects, limits)
+        best = Search(problem, Budget(states=0)).best_step()
+        return best if best.deeds else None
 
     def _search(
         self,
@@ -161,8 +177,13 @@ class AStar:
         limits: Limits,
         budget: Budget,
     ) -> Found:
+        return Search(self._problem(state, goal, actuators, effects, limits), budget).run()
+
+    def _problem(
+        self, state: State, goal: Goal, actuators: Sequence[Actuator], effects: Effects, limits: Limits
+    ) -> Problem:
         worth = self._settings.worth * max(self._prices.of(state), 0.1)
-        return Search(Problem(state, goal, actuators, effects, limits, self._prices, worth), budget).run()
+        return Problem(state, goal, actuators, effects, limits, self._prices, worth)
 
     def _safeguards(
         self, state: State, goal: Goal, actuators: Sequence[Actuator], limits: Limits

@@ -102,6 +102,10 @@ class Search:
         """Where each deed alone leads."""
         return [way for ways in self._first for way in ways]
 
+    def best_step(self) -> Way:
+        """The best of doing nothing and of single deeds."""
+        return self._top
+
     def _look(self, least_of: Callable[[Way], float]) -> bool:
         """Look at ways, those first that can cost least; whether it is certain that none is better than the best."""
         weighs = least_of == self._least_missed

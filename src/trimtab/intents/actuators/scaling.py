@@ -65,7 +65,8 @@ class ScaleOut(_Scaling):
         for each, more in zip(state.requested(), (limits.more_cpu, limits.more_memory), strict=True):
             if each > 0:
                 most = min(most, more / each)
-        if most < 1:
+        # No pods at all is how a person turns a service off: nobody is woken from that.
+        if now < 1 or most < 1:
             return ()
         values = rungs(now, low=1.0, high=now + min(most // 1, 3.0 * now), step=1.0, down=False)
         values = values if values[0] == now + 1 else [now + 1, *values]

@@ -1,11 +1,15 @@
 """The curve of latency against replicas, CPU, memory and load: queueing-shaped, so that few points are enough.
 
-    latency = e^level · (share + (1 - share) · cpu^-speed · queue(busy)) · max(1, need / memory)^knee · e^option
+    latency = e^level · (share^edge + work^edge)^(1/edge) · max(1, need / memory)^knee · e^option
+    work    = (1 - share) · cpu^-speed · queue(busy)
     busy    = load · demand / (replicas^scaling · cpu)
     queue   = 1 / (1 - busy), and from busy = 0.8 on its power law, which never ends
 
-`share` is what no resource makes faster; `scaling` is 1 where pods share nothing, less where they wait for the same. One compiled formula with its derivatives serves fitting (many points) and
-planning (a few steps, a thousand times).
+`share` is what no resource makes faster; `scaling` is 1 where pods share nothing, less where they wait for the same.
+`edge` is not fitted but chosen: 1 where what is fixed and the work add up, 8 where the longer of the two counts, as
+where a request has so many threads and no use for more cores. More of any resource never makes it slower, whatever
+the parameters are. One compiled formula with its derivatives serves fitting (many points) and planning (a few steps, a
+thousand times).
 """
 
 from __future__ import annotations
@@ -21,31 +25,38 @@ Floats = npt.NDArray[np.float64]
 
 LEVEL, SHARE, SPEED, DEMAND, SCALING, NEED, KNEE, OPTIONS = range(8)
 """Where parameters stand: share as a logit, all others as logarithms; options from there on, one a name."""
+ADDED, LONGER = 1.0, 8.0
+"""Edges: what is fixed and the work add up, or the longer of the two counts."""
 BUSIEST = 0.8
 DOUBT = 0.1
 """No curve is the truth: a move may be off by this share of itself, however much was seen."""
 
 
 @njit(cache=True, error_model="numpy")
-def height(theta: Floats, at: Floats, cache: int, power: int, slope: Floats) -> Any:
+def queue(busy: float) -> Any:
+    """How many times as long as its work a request takes."""
+    if busy < BUSIEST:
+        return 1.0 / (1.0 - busy)
+    return (busy / BUSIEST) ** (BUSIEST / (1.0 - BUSIEST)) / (1.0 - BUSIEST)
+
+
+@njit(cache=True, error_model="numpy")
+def height(theta: Floats, edge: float, at: Floats, cache: int, power: int, slope: Floats) -> Any:
     """The logarithm of latency at (replicas of the usual, cpu, memory, load); its derivatives go into `slope`."""
     share = 1.0 / (1.0 + exp(-theta[SHARE]))
     speed, demand, scaling = exp(theta[SPEED]), exp(theta[DEMAND]), exp(theta[SCALING])
     busy = at[3] * demand / (at[0] ** scaling * at[1])
-    if busy < BUSIEST:
-        queue, steep = 1.0 / (1.0 - busy), busy / (1.0 - busy)
-    else:
-        steep = BUSIEST / (1.0 - BUSIEST)
-        queue = (busy / BUSIEST) ** steep / (1.0 - BUSIEST)
-    work = (1.0 - share) * at[1] ** -speed * queue
-    all_ = share + work
+    steep = min(busy, BUSIEST) / (1.0 - min(busy, BUSIEST))
+    work = (1.0 - share) * at[1] ** -speed * queue(busy)
+    fixed, moving = (share, work) if edge == 1.0 else (share**edge, work**edge)
+    part = moving / (fixed + moving)
     slope[:] = 0.0
     slope[LEVEL] = 1.0
-    slope[SHARE] = (share * (1.0 - share) - work * share) / all_
-    slope[SPEED] = -speed * log(at[1]) * work / all_
-    slope[DEMAND] = steep * work / all_
+    slope[SHARE] = (1.0 - part) * (1.0 - share) - part * share
+    slope[SPEED] = -speed * log(at[1]) * part
+    slope[DEMAND] = steep * part
     slope[SCALING] = -slope[DEMAND] * scaling * log(at[0])
-    high = theta[LEVEL] + log(all_)
+    high = theta[LEVEL] + log(fixed + moving) / edge
     need, knee = exp(theta[NEED]), exp(theta[KNEE])
     if need > at[2]:
         short = log(need / at[2])
@@ -73,25 +84,25 @@ def relative(at: Floats, replicas: float, load: float) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def heights(theta: Floats, at: Floats, cache: Any, power: Any, slopes: Floats) -> Any:
+def heights(theta: Floats, edge: float, at: Floats, cache: Any, power: Any, slopes: Floats) -> Any:
     """`height` at many points."""
     found = np.empty(at.shape[0])
     for row in range(at.shape[0]):
-        found[row] = height(theta, at[row], cache[row], power[row], slopes[row])
+        found[row] = height(theta, edge, at[row], cache[row], power[row], slopes[row])
     return found
 
 
 @njit(cache=True, error_model="numpy")
-def moves(theta: Floats, spread: Floats, at: Floats, cache: Any, power: Any) -> Any:
+def moves(theta: Floats, edge: float, spread: Floats, at: Floats, cache: Any, power: Any) -> Any:
     """How the logarithm moves from the first point to each of the others, and its standard deviation: two rows.
 
     What both points share does not make a move unsure: only the difference of the slopes counts.
     """
     start, end = np.empty(theta.size), np.empty(theta.size)
-    here = height(theta, at[0], cache[0], power[0], start)
+    here = height(theta, edge, at[0], cache[0], power[0], start)
     found = np.empty((2, at.shape[0] - 1))
     for row in range(1, at.shape[0]):
-        found[0, row - 1] = height(theta, at[row], cache[row], power[row], end) - here
+        found[0, row - 1] = height(theta, edge, at[row], cache[row], power[row], end) - here
         variance = (DOUBT * found[0, row - 1]) ** 2
         end -= start
         for i in range(theta.size):

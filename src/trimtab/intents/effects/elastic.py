@@ -16,7 +16,7 @@ from numba import njit
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
-from trimtab.intents.effects.fitting import Floats, fit
+from trimtab.intents.effects.fitting import Floats, Points, fit
 from trimtab.intents.effects.knobs import Fan, Knobs
 from trimtab.intents.effects.model import Moves
 from trimtab.intents.effects.sample import Sample
@@ -68,8 +68,11 @@ class Elastic:
         rows = np.column_stack([np.ones(len(seen)), features - features.mean(axis=0)])
         found = fit(
             lambda theta: (rows @ theta, rows),
-            np.log([sample.value for sample in seen]),
-            0.5 ** (np.array([max(0.0, now - sample.at) for sample in seen]) / HALF_LIFE),
+            Points(
+                np.log([sample.value for sample in seen]),
+                0.5 ** (np.array([max(0.0, now - sample.at) for sample in seen]) / HALF_LIFE),
+                np.zeros(len(seen), dtype=np.bool_),
+            ),
             prior=start,
             spread=np.array([10.0, *[3 * _SPREAD] * len(names)]),
         )

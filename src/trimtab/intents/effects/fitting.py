@@ -1,8 +1,9 @@
 """Fitting: parameters between what is thought beforehand and what was seen, robust to what is far off.
 
 The most probable parameters: points pull with their residual, but one that is far off pulls with a root's force
-only (soft L1), and what was thought beforehand pulls as a normal distribution. So no number of points is too few,
-and the covariance tells how much they said. A handful of parameters and points: a Levenberg-Marquardt step of our
+only (soft L1), and what was thought beforehand pulls as a normal distribution. A point of which only is known that it
+is no less (censored) pulls upwards, never down. So no number of points is too few, and the covariance tells how much
+they said. A handful of parameters and points: a Levenberg-Marquardt step of our
 own takes microseconds, where a general solver takes milliseconds.
 """
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 Shape = Callable[[Floats], tuple[Floats, Floats]]
 """From parameters to what they say of each point, and the derivatives of that (a row a point)."""
 
@@ -30,46 +32,59 @@ class Fit(NamedTuple):
     covariance: Floats
     noise: float
     """What points are off by, outliers left aside."""
+    far: float
+    """How far off points are in all, and parameters from what was thought: by it, shapes of one kind are compared."""
 
 
-def fit(shape: Shape, seen: Floats, weights: Floats, *, prior: Floats, spread: Floats) -> Fit:
+class Points(NamedTuple):
+    """What was seen."""
+
+    seen: Floats
+    weights: Floats
+    at_least: Flags
+    """Where the truth is no less than what was seen, and maybe more."""
+
+    def off(self, says: Floats) -> Floats:
+        """How far what was seen is from what is said; what may be more is not contradicted by more."""
+        return np.where(self.at_least & (says >= self.seen), 0.0, self.seen - says)
+
+    def pull(self, says: Floats, noise: float) -> Floats:
+        """With what force each point pulls, for what it is off by; one that is not contradicted does not hold back."""
+        held = np.where(self.at_least & (says >= self.seen), 0.0, self.weights / noise**2)
+        return np.asarray(held / np.sqrt(1.0 + (self.off(says) / noise) ** 2))
+
+    def far(self, says: Floats, noise: float) -> float:
+        return float(self.weights @ (2 * (np.sqrt(1 + (self.off(says) / noise) ** 2) - 1)))
+
+
+def fit(shape: Shape, points: Points, *, prior: Floats, spread: Floats) -> Fit:
     """The most probable parameters; `spread` is the prior's standard deviation of each."""
-    noise = NOISE
+    noise, precision = NOISE, spread**-2.0
     theta = prior.copy()
     for _ in range(3):
-        theta = _climb(
-            shape, seen, weights / noise**2, theta, prior=prior, precision=spread**-2.0, noise=noise
-        )
-        noise = _noise(seen - shape(theta)[0])
+        theta = _climb(shape, points, theta, prior=prior, precision=precision, noise=noise)
+        noise = _noise(points.off(shape(theta)[0])[~points.at_least])
     says, slopes = shape(theta)
-    pull = weights / noise**2 * _pull(seen - says, noise)
-    information = (slopes.T * pull) @ slopes + np.diag(spread**-2.0)
-    return Fit(theta, np.asarray(np.linalg.inv(information), dtype=np.float64), noise)
+    information = (slopes.T * points.pull(says, noise)) @ slopes + np.diag(precision)
+    far = points.far(says, NOISE) + float(precision @ (theta - prior) ** 2)
+    return Fit(theta, np.asarray(np.linalg.inv(information), dtype=np.float64), noise, far)
 
 
 def _climb(
-    shape: Shape,
-    seen: Floats,
-    weights: Floats,
-    theta: Floats,
-    *,
-    prior: Floats,
-    precision: Floats,
-    noise: float,
+    shape: Shape, points: Points, theta: Floats, *, prior: Floats, precision: Floats, noise: float
 ) -> Floats:
-    def cost(theta: Floats, off: Floats) -> float:
-        robust = 2 * noise**2 * (np.sqrt(1 + (off / noise) ** 2) - 1)
-        return float(weights @ robust + precision @ (theta - prior) ** 2)
+    def cost(theta: Floats, says: Floats) -> float:
+        return points.far(says, noise) + float(precision @ (theta - prior) ** 2)
 
     says, slopes = shape(theta)
-    now, damping = cost(theta, seen - says), 1e-3
+    now, damping = cost(theta, says), 1e-3
     for _ in range(_STEPS):
-        pull = weights * _pull(seen - says, noise)
-        force = slopes.T @ (pull * (seen - says)) + precision * (prior - theta)
+        pull = points.pull(says, noise)
+        force = slopes.T @ (pull * points.off(says)) + precision * (prior - theta)
         stiffness = (slopes.T * pull) @ slopes + np.diag(precision)
         step = np.linalg.solve(stiffness + damping * np.diag(np.diag(stiffness)), force)
         tried_says, tried_slopes = shape(theta + step)
-        then = cost(theta + step, seen - tried_says)
+        then = cost(theta + step, tried_says)
         if then < now:
             done = now - then < _ENOUGH * now
             theta, says, slopes, now, damping = theta + step, tried_says, tried_slopes, then, damping / 5
@@ -80,11 +95,6 @@ def _climb(
         else:
             damping *= 5
     return theta
-
-
-def _pull(off: Floats, noise: float) -> Floats:
-    """How much of its weight a point keeps."""
-    return np.asarray(1.0 / np.sqrt(1.0 + (off / noise) ** 2))
 
 
 def _noise(off: Floats) -> float:

@@ -1,16 +1,18 @@
 """Samples: planner events as points that a model can be fitted to.
 
 What is unknown, or was measured while pods were coming up, says nothing of the state it was measured in, and is left
-out.
+out. What was measured of pods that had no CPU to spare, or at a time-out, only says that it is no less: more CPU would
+be learned to bring nothing if that were taken for the truth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from trimtab.intents.effects.knobs import Knobs, knobs
 from trimtab.intents.state import PodState, Size, State
@@ -24,6 +26,14 @@ _FIELDS = {
 }
 STATE = "state"
 """In an event's data: what the seed's fields have no place for."""
+BRIMMING = 0.9
+"""From which share of their limit on pods are out of CPU: a queue then grows for as long as it may, and what is measured
+tells how long that was."""
+_SAME = 0.005
+_OFTEN = 3
+_IDLE = 0.5
+"""A ceiling is a highest value that comes again and again, to so small a share of it, of pods that are not idle: a
+client's time-out, or the last bucket of a histogram."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +43,8 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     busy: float | None = None
     """The share of their CPU that the pods used."""
     memory_used: float | None = None
+    at_least: bool = False
+    """Whether the value may be larger in truth: a latency of pods that are out of CPU, or at a ceiling."""
 
 
 def recorded(state: State) -> dict[str, Any]:
@@ -104,13 +116,30 @@ def observed(event: PlannerEvent) -> State:
 def samples(states: Iterable[tuple[float, State]], objective: str) -> list[Sample]:
     """What these states say of one objective, in their order."""
     return [
-        Sample(at, knobs(state), value, busy(state), state.memory_used)
+        Sample(at, knobs(state), value, busy(state), state.memory_used, out_of_cpu(state))
         for at, state in states
         if (value := state.objectives.get(objective)) is not None
         and isfinite(value)
         and value > 0
         and settled(state)
     ]
+
+
+def under_ceilings(seen: Sequence[Sample]) -> list[Sample]:
+    """These samples of a latency, with those marked that are at a ceiling."""
+    top = max((each.value for each in seen), default=0.0) * (1.0 - _SAME)
+    high = [each.value >= top and (each.busy is None or each.busy >= _IDLE) for each in seen]
+    if sum(high) < _OFTEN or all(high):
+        return list(seen)
+    return [replace(each, at_least=True) if hit else each for each, hit in zip(seen, high, strict=True)]
+
+
+def out_of_cpu(state: State) -> bool:
+    """Whether pods use all that they may; without a limit nobody can tell."""
+    size = state.size
+    if size is None or not size.cpu_limit or state.cpu_used is None:
+        return False
+    return state.cpu_used >= BRIMMING * size.cpu_limit * max(1, state.replicas)
 
 
 def busy(state: State) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite, isnan, log
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.effects import curve
-from trimtab.intents.effects.fitting import NOISE, Floats, fit
+from trimtab.intents.effects.fitting import NOISE, Fit, Floats, Points, fit
 from trimtab.intents.effects.knobs import Fan, Knobs
 from trimtab.intents.effects.model import Moves
-from trimtab.intents.effects.sample import Sample
+from trimtab.intents.effects.sample import Sample, under_ceilings
 
 Indices = npt.NDArray[np.int64]
 
@@ -37,8 +37,13 @@ FASTER = {
 """How options are thought to move the logarithm of a latency, before anything is known."""
 FIXED_SHARE = 0.3
 USUALLY_BUSY = 0.4
-BUSY_UNSEEN = 0.2
+BUSY_UNSEEN = 0.1
 """How busy it is thought to have been where neither load nor use was recorded: little that one could learn from."""
+WIDE, MANY = 3.0, 3
+"""An edge is only told from a bend where sizes this far apart were seen, and so many: a few that are alike would seem to
+tell for certain that nothing helps."""
+CLEARLY = 1.02
+"""By which factor the longer of the two must be nearer to events than the sum: a queue is a sum."""
 OPENNESS = 2.0
 """How many times as far from the guess parameters may lie once there are events."""
 _PARAMETERS = ("level", "share", "speed", "demand", "scaling", "need", "knee")
@@ -75,15 +80,16 @@ class Service:
         usual: Usual,
         samples: int,
         noise: float,
+        edge: float = curve.ADDED,
     ) -> None:
-        self.theta, self.covariance = theta, covariance
+        self.theta, self.covariance, self.edge = theta, covariance, edge
         self.options = {name: curve.OPTIONS + place for place, name in enumerate(options)}
         self.usual, self.samples, self.noise = usual, samples, noise
 
     def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - the curve is in proportion
         caches, powers = self._options(fan.places)
         by, spread = curve.moves(
-            self.theta, self.covariance, self.usual.relative(fan.at), caches, powers
+            self.theta, self.edge, self.covariance, self.usual.relative(fan.at), caches, powers
         ).tolist()
         return by, spread
 
@@ -91,7 +97,7 @@ class Service:
         """The latency that the curve itself has at these."""
         points = self.usual.relative(np.array([each[:4] for each in places]))
         slopes = np.empty((len(places), self.theta.size))
-        high: Floats = curve.heights(self.theta, points, *self._options(places), slopes)
+        high: Floats = curve.heights(self.theta, self.edge, points, *self._options(places), slopes)
         return np.exp(high)
 
     def _options(self, places: Sequence[Knobs]) -> tuple[Indices, Indices]:
@@ -110,7 +116,7 @@ class Service:
         at = seen.knobs
         load = 1.0 if isnan(at.load) else at.load
         busy_now = USUALLY_BUSY if seen.busy is None else seen.busy
-        work = (1 - FIXED_SHARE) * (1 - busy_now) * at.cpu
+        work = (1 - FIXED_SHARE) / float(curve.queue(busy_now)) * at.cpu
         memory = at.memory if isfinite(at.memory) else 2.0**30
         theta = [
             log(seen.value * (FIXED_SHARE + work)),
@@ -136,40 +142,44 @@ class Service:
 
     @classmethod
     def learn(cls, seen: Sequence[Sample], *, now: float) -> Self:
-        """What is thought after these events: guessed at the busiest of them, where most can be told, then fitted."""
-        fullest = max(seen, key=_fullness)
-        if isnan(fullest.knobs.load) and fullest.busy is None:
-            fullest = replace(fullest, busy=BUSY_UNSEEN)
-        prior = cls.guess(fullest)
+        """What is thought after these events: guessed at the busiest of them, where most can be told, then fitted.
+
+        Two shapes are fitted, with what is fixed added to the work and with the longer of the two; both have the same
+        parameters and the same guess, so the one that is nearer to the events is the likelier.
+        """
+        seen = under_ceilings(seen)
+        prior = cls.guess(_fullest(seen))
         options = sorted(
             {*FASTER, *(name for each in seen for name in each.knobs[4:6] if name)}, key=_first_known
         )
         place = {"": -1, **{name: curve.OPTIONS + at for at, name in enumerate(options)}}
         theta = np.array([*prior.theta[: curve.OPTIONS], *(FASTER.get(name, 0.0) for name in options)])
-        spreads = np.full(theta.size, _SPREAD_OF_OPTION)
-        spreads[: curve.OPTIONS] = OPENNESS * np.sqrt(np.diag(prior.covariance))[: curve.OPTIONS]
         at = prior.usual.relative(np.array([each.knobs[:4] for each in seen]))
         caches = np.array([place[each.knobs.cache] for each in seen])
         powers = np.array([place[each.knobs.power] for each in seen])
         slopes = np.empty((len(seen), theta.size))
-
-        def shape(theta: Floats) -> tuple[Floats, Floats]:
-            return curve.heights(theta, at, caches, powers, slopes), slopes.copy()
-
-        found = fit(
-            shape,
+        points = Points(
             np.log([each.value for each in seen]),
             _weights(seen, at[:, 3], now),
-            prior=theta,
-            spread=spreads,
+            np.array([each.at_least for each in seen]),
         )
+
+        def fitted(edge: float) -> Fit:
+            def shape(theta: Floats) -> tuple[Floats, Floats]:
+                return curve.heights(theta, edge, at, caches, powers, slopes), slopes.copy()
+
+            return fit(shape, points, prior=theta, spread=_open(prior, seen, theta.size))
+
+        fits = {edge: fitted(edge) for edge in _edges(seen)}
+        edge = min(fits, key=lambda edge: fits[edge].far * (CLEARLY if edge != curve.ADDED else 1.0))
         return cls(
-            found.theta,
-            found.covariance,
+            fits[edge].theta,
+            fits[edge].covariance,
+            edge=edge,
             options=options,
             usual=Usual(float(np.median(at[:, 3])), prior.usual.replicas),
             samples=len(seen),
-            noise=found.noise,
+            noise=fits[edge].noise,
         )
 
     def data(self) -> dict[str, Any]:
@@ -179,6 +189,7 @@ class Service:
             "version": 1,
             "parameters": dict(zip(names, self.theta.tolist(), strict=True)),
             "covariance": self.covariance.tolist(),
+            "edge": self.edge,
             "usualLoad": self.usual.load,
             "usualReplicas": self.usual.replicas,
             "samples": self.samples,
@@ -208,6 +219,7 @@ class Service:
             usual=Usual(stored.usual_load, stored.usual_replicas),
             samples=stored.samples,
             noise=stored.noise,
+            edge=stored.edge,
         )
 
 
@@ -218,6 +230,7 @@ class _Stored(msgspec.Struct, rename="camel"):
     usual_replicas: float = 1.0
     samples: int = 0
     noise: float = NOISE
+    edge: Annotated[float, msgspec.Meta(ge=1.0, le=64.0)] = curve.ADDED
 
 
 def _first_known(name: str) -> tuple[int, str]:
@@ -231,6 +244,32 @@ def _weights(seen: Sequence[Sample], load: Floats, now: float) -> Floats:
     return np.asarray(0.5 ** (age / HALF_LIFE) * np.minimum(1.0, load / np.median(load)))
 
 
-def _fullness(sample: Sample) -> float:
-    at = sample.knobs
-    return 0.0 if isnan(at.load) else at.load / (at.replicas * at.cpu)
+def _open(prior: Service, seen: Sequence[Sample], size: int) -> Floats:
+    """How far parameters may lie from the guess. Of pods whose load was never told and whose number never changed,
+    waiting cannot be told from work, and is not made up.
+    """
+    spreads = np.full(size, _SPREAD_OF_OPTION)
+    spreads[: curve.OPTIONS] = OPENNESS * np.sqrt(np.diag(prior.covariance))[: curve.OPTIONS]
+    if all(isnan(each.knobs.load) for each in seen) and len({each.knobs.replicas for each in seen}) == 1:
+        spreads[curve.DEMAND] = _SPREAD_OF_KNOWN_DEMAND
+    return spreads
+
+
+def _edges(seen: Sequence[Sample]) -> tuple[float, ...]:
+    """The shapes that these events can tell apart."""
+    sizes = {each.knobs.cpu for each in seen if not each.at_least}
+    told = len(sizes) >= MANY and max(sizes) >= WIDE * min(sizes)
+    return (curve.ADDED, curve.LONGER) if told else (curve.ADDED,)
+
+
+def _fullest(seen: Sequence[Sample]) -> Sample:
+    """The busiest of which the latency is known, as far as can be told; else the largest that was not enough."""
+    known = [each for each in seen if not each.at_least]
+    if not known:
+        return max(seen, key=lambda each: each.knobs.replicas * each.knobs.cpu)
+    told = [each for each in known if not isnan(each.knobs.load)]
+    fullest = max(
+        told or known,
+        key=lambda each: (each.knobs.load if told else 1.0) / (each.knobs.replicas * each.knobs.cpu),
+    )
+    return fullest if told or fullest.busy is not None else replace(fullest, busy=BUSY_UNSEEN)
