@@ -157,6 +157,44 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
     assert (agent.state / "series").stat().st_size > 1000
 
 
+def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go(
+    cluster: Cluster,
+    namespace: str,
+    kubepods: Kubepods,
+    node: str,
+    tmp_path: Path,
+    run: Callable[..., AgentProcess],
+) -> None:
+    for name in ("kept", "sent"):
+        [container] = pod_on(
+            cluster, kubepods, namespace=namespace, node=node, name=name, labels={"app": name}
+        )
+        kubepods.run(container)
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    cluster.call("POST", budgets, {"metadata": {"name": "kept"}, "spec": budget})
+    evict = {"enable": True, "thresholdPercent": 2, "coolDownSeconds": 1}  # more than that is always used
+    cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "evict", {"memoryEvict": evict}))
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def counted(result: str) -> float:
+        labels = f'{{result="{result}",strategy="memoryevict"}}'
+        return agent.counted(f"trimtab_node_evictions_total{labels}") or 0
+
+    def leaving(name: str) -> bool:
+        path = f"{pods}/{name}"
+        return not cluster.has(path) or "deletionTimestamp" in cluster.call("GET", path)["metadata"]
+
+    try:
+        parent = ("--cgroup-parent", kubepods.layout.parent)
+        agent = run(cluster, tmp_path, *parent, node=node, kubeconfig=as_agent(cluster, tmp_path))
+        agent.wait_until(lambda: counted("evicted") >= 1 and counted("refused") >= 2, timeout=120)
+    finally:
+        cluster.call("DELETE", f"{POLICY}/evict")
+    assert leaving("sent")
+    assert not leaving("kept")
+
+
 def test_an_agent_that_may_only_read_writes_nothing(
     cluster: Cluster, kubepods: Kubepods, node: str, tmp_path: Path, run: Callable[..., AgentProcess]
 ) -> None:
