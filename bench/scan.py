@@ -24,7 +24,7 @@ import urllib.request
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import aiohttp
@@ -45,6 +45,8 @@ from trimtab.kube.client import Client
 from trimtab.kube.pace import RateLimit
 
 DAY = 86400
+AHEAD = 3 * 3600
+"""So that a past that is kept can be looked at again."""
 CONTAINERS = ("web", "proxy")
 PODS_A_WORKLOAD = 5
 AT_ONCE = 10
@@ -103,11 +105,12 @@ class Watched:
 
 
 def fill(folder: Path, places: Sequence[Place], *, days: int, scrape: int, now: int) -> None:
-    """The past of every container, a file and a run of the importer a day."""
+    """The past of every container and some hours ahead, a file, a block and a run of the importer a day."""
     packages.install("prometheus")
-    for day in track(range(days), "filling Prometheus", console=console):
-        start = now - (days - day) * DAY
-        times = range(start, start + DAY, scrape)
+    start, end = now - days * DAY, now + AHEAD
+    begins = [start, *range((start // DAY + 1) * DAY, end, DAY)]
+    for begin, until in track(list(pairwise([*begins, end])), "filling Prometheus", console=console):
+        times = range(begin, until, scrape)
         text = folder / "day.txt"
         with text.open("w") as file:
             for metric, kind in (
@@ -135,7 +138,7 @@ def fill(folder: Path, places: Sequence[Place], *, days: int, scrape: int, now: 
 def _cpu(number: int, times: range) -> Counts:
     """A counter: the integral of a day's rhythm, another for each container."""
     hours = np.asarray(times) / 3600
-    used = (0.05 + number % 37 / 50) * 3600 * (hours - hours[0] % 24 + 2 * np.sin(hours / 24 * 2 * np.pi))
+    used = (0.05 + number % 37 / 50) * 3600 * (hours + 2 * np.sin(hours / 24 * 2 * np.pi))
     return np.asarray(used, np.int64)
 
 

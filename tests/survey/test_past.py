@@ -56,7 +56,8 @@ async def test_a_large_cluster_is_read_more_coarsely_and_in_parts() -> None:
     assert reading.is_big
     assert reading.cost.samples <= MOST_SAMPLES
     told: list[float] = []
-    parts = [part async for part in read(source, reading, progress=lambda _, share: told.append(share))]
+    parts: list[Usage] = []
+    await read(source, reading, parts.append, progress=lambda _, share: told.append(share))
     assert len(parts) == len(source.asked) > 1
     assert told == sorted(told)
     assert told[-1] == 1.0

@@ -36,7 +36,8 @@ async def history(
     reading = await plan(source, window=window, step=step, now=now, namespaces=spaces)
     planned(reading)
     owners = picture.owners()
-    parts = [merged(usage, owners).trace() async for usage in read(source, reading, progress=progress)]
+    parts: list[Trace] = []
+    await read(source, reading, lambda usage: parts.append(merged(usage, owners).trace()), progress=progress)
     found = joined(parts)
     if not found.samples:
         raise TrimtabError(

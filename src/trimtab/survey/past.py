@@ -6,7 +6,8 @@ much. The highest memory of a step is kept whatever its width; only short peaks 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,12 +70,17 @@ async def plan(
     return found if wider == STEPS[0] else await reading(wider)
 
 
-async def read(source: Source[Any], reading: Reading, *, progress: Progress) -> AsyncIterator[Usage]:
-    """The parts, in the order of time."""
+async def read(
+    source: Source[Any], reading: Reading, take_in: Callable[[Usage], None], *, progress: Progress
+) -> None:
+    """Hand over the parts in the order of time; while one is taken in, in a thread, the next is on its way."""
     parts = reading.parts()
+    taken: Awaitable[None] = asyncio.sleep(0)
     for number, part in enumerate(parts):
 
         def told(share: float, number: int = number) -> None:
             progress("reading usage", (number + share) / len(parts))
 
-        yield await source.read(part, progress=told)
+        usage, _ = await asyncio.gather(source.read(part, progress=told), taken)
+        taken = asyncio.to_thread(take_in, usage)
+    await taken

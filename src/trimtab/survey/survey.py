@@ -6,7 +6,6 @@ answer beside what was found.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -76,9 +75,12 @@ async def survey(
         reading = await plan(source, window=window, step=step, now=now, namespaces=spaces)
         planned(reading)
         width = reading.ask.step
-        async for usage in read(source, reading, progress=progress):
-            await asyncio.to_thread(lessons.take_in, usage)
+
+        def take_in(usage: Usage) -> None:
+            lessons.take_in(usage)
             heard(usage, lessons.owners)
+
+        await read(source, reading, take_in, progress=progress)
     judge = Judge(picture, lessons, sizings, prices or Prices(), source.name, now)
     found = []
     for workload in sized:

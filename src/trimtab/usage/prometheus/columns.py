@@ -48,6 +48,13 @@ class Columns:
         at = places[which] * self._steps + rows
         np.fmax.at(self._columns.reshape(-1), at, plausible(values.copy(), most=self._most))
 
+    def lay_row(self, container: PodContainer, first: int, values: Floats) -> None:
+        """The same for all steps of one container from the first on, NaN where it has no sample; `values` is used up."""
+        if np.isnan(plausible(values, most=self._most)).all():
+            return
+        column = self._columns[self._place(container), first : first + len(values)]
+        np.fmax(column, values, out=column)
+
     def without_edges(self, width: int) -> None:
         """Drop the first and last samples of each run: a rate over a window that is part empty comes out too low.
 

@@ -24,6 +24,7 @@ USUAL_INTERVAL = 30.0
 _COUNTED_OVER = 600.0
 _STALE = 300.0
 _MOMENTS = 8
+_REMEMBERED = 600.0
 _GLITCH = 2.0
 """Times the largest machine: a rate over a counter that went back a little is far more, an extrapolated one less."""
 
@@ -53,6 +54,25 @@ class Holdings:
     def weight(self, part: Part) -> int:
         """About how many samples a part has."""
         return part.steps * sum(max(1, self.series.get(namespace, 1)) for namespace in part.namespaces)
+
+
+class Memory:
+    """The last look: a window that is read part by part, after its cost was told, is looked at once."""
+
+    def __init__(self) -> None:
+        self._grid = Grid(0.0, 1.0, 0)
+        self._namespaces: tuple[str, ...] | None = None
+        self._held: Holdings | None = None
+        self._at = 0.0
+
+    def keep(self, held: Holdings, grid: Grid, namespaces: tuple[str, ...] | None, *, at: float) -> None:
+        self._held, self._grid, self._namespaces, self._at = held, grid, namespaces, at
+
+    def of(self, grid: Grid, namespaces: tuple[str, ...] | None, *, at: float) -> Holdings | None:
+        """What was seen not long ago of a window in which this one lies."""
+        within = self._grid.start <= grid.start and grid.end <= self._grid.end
+        lately = at - self._at < _REMEMBERED
+        return self._held if within and lately and namespaces == self._namespaces else None
 
 
 class Look:

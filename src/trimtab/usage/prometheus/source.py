@@ -22,13 +22,14 @@ from trimtab.kube.client import Client
 from trimtab.kube.pace import Backoff
 from trimtab.store import Store
 from trimtab.usage.errors import BadAnswer, SourceRefused, UsageError
-from trimtab.usage.prometheus.answer import Grid, Indices, Rows, Series, samples
+from trimtab.usage.prometheus.answer import Grid, Indices, Series, samples
+from trimtab.usage.prometheus.answer import Rows as RowNumbers
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
-from trimtab.usage.prometheus.holdings import Holdings, Look
+from trimtab.usage.prometheus.holdings import Holdings, Look, Memory
 from trimtab.usage.prometheus.parts import Part, parts_of
 from trimtab.usage.prometheus.remote import raw
-from trimtab.usage.prometheus.remote.raw import Raw, Row
+from trimtab.usage.prometheus.remote.raw import Raw, Rows
 from trimtab.usage.prometheus.scheme import MEMORY, Kind, Labels, Question, Window
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
@@ -70,6 +71,7 @@ class Prometheus(Source[PrometheusSettings]):
             rng=random.Random(),  # noqa: S311 - jitter
         )
         self._wire: Wire | None = None
+        self._memory = Memory()
         self._raw_samples = settings.raw_samples
         self._finding = asyncio.Lock()
 
@@ -222,7 +224,11 @@ class Prometheus(Source[PrometheusSettings]):
         namespaces: tuple[str, ...] | None,
         patience: Patience | None = None,
     ) -> Holdings:
-        held = await Look(server, patience or self._patience, self.settings, grid).holdings(namespaces)
+        now = time.monotonic()
+        held = self._memory.of(grid, namespaces, at=now)
+        if held is None:
+            held = await Look(server, patience or self._patience, self.settings, grid).holdings(namespaces)
+            self._memory.keep(held, grid, namespaces, at=now)
         self.capabilities = Capabilities(
             history=True,
             throttling=self.settings.throttling and held.scheme.throttling,
@@ -283,7 +289,7 @@ async def _take(
     """Ask for one part, and keep the answer once all of it is known to be sound."""
     asked = Grid(grid.start + part.first * grid.step, grid.step, part.steps)
 
-    def read(answer: list[Series]) -> tuple[list[PodContainer], Indices, Rows, Floats]:
+    def read(answer: list[Series]) -> tuple[list[PodContainer], Indices, RowNumbers, Floats]:
         found = [_container(series.metric, question.labels) for series in answer]
         return [names.setdefault(name, name) for name in found], *samples(answer, asked)
 
@@ -292,7 +298,7 @@ async def _take(
 
 
 def _lay(
-    found: list[Row],
+    found: Rows,
     question: Question,
     part: Part,
     *,
@@ -300,12 +306,9 @@ def _lay(
     into: Columns,
 ) -> None:
     """Keep raw samples, once all of a part is known to be sound."""
-    containers = [_container(labels, question.labels) for labels, _ in found]
-    steps = np.arange(part.first, part.first + part.steps)
-    for container, (_, row) in zip(containers, found, strict=True):
-        seen = np.flatnonzero(~np.isnan(row))
-        name = names.setdefault(container, container)
-        into.lay([name], np.zeros(len(seen), np.intp), steps[seen], row[seen])
+    containers = [_container(labels, question.labels) for labels in found.labels]
+    for container, row in zip(containers, found.values, strict=True):
+        into.lay_row(names.setdefault(container, container), part.first, row)
 
 
 def _container(names: Mapping[str, str], labels: Labels) -> PodContainer:

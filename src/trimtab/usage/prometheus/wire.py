@@ -6,6 +6,7 @@ and asking for less, is for the source to decide.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from trimtab.usage.prometheus.answer import refusal
 T = TypeVar("T")
 
 _PIECE = 1 << 20
+_LARGE = 1 << 18
+"""Bytes of an answer that is read in a thread: others come in meanwhile."""
 
 
 class _Answer(NamedTuple):
@@ -110,7 +113,9 @@ class Wire:
                 raise refusal(answer.status, answer.body, retry_after=answer.retry_after)
             if not answer.type.startswith(expected):
                 raise SourceRefused(f"the answer to {path} is {answer.type or 'of no type'}, not {expected}")
-            return read(answer.body)
+            if len(answer.body) < _LARGE:
+                return read(answer.body)
+            return await asyncio.to_thread(read, answer.body)
 
     async def _exchange(
         self,
@@ -164,6 +169,10 @@ def _named(address: str, timeout: float) -> Iterator[None]:
         error.args = (f"{address}: {error}",)
         raise
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+        if "WRONG_VERSION_NUMBER" in str(error):
+            raise SourceRefused(
+                f"{address}: there is a server, but not with TLS; write http:// in url"
+            ) from error
         raise SourceRefused(
             f"{address}: the server's certificate is not trusted ({describe(error)}); check ca_file and url"
         ) from error

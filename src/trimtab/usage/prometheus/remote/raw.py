@@ -6,16 +6,18 @@ are added up first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.usage.errors import BadAnswer
 from trimtab.usage.prometheus.answer import Grid
 from trimtab.usage.prometheus.parts import Part
-from trimtab.usage.prometheus.remote.chunks import Times, decode
-from trimtab.usage.prometheus.remote.exchange import Found, request, series
-from trimtab.usage.prometheus.remote.windows import maxima, rates
+from trimtab.usage.prometheus.remote.chunks import packed
+from trimtab.usage.prometheus.remote.exchange import request, series
+from trimtab.usage.prometheus.remote.windows import windowed
 from trimtab.usage.prometheus.scheme import CPU, MEMORY, PERIODS, THROTTLED, Kind, Scheme, Window
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.trace import Floats
@@ -24,9 +26,14 @@ BYTES_A_SAMPLE = 10
 """At most, about: a counter of floats compresses badly."""
 
 Metric = Mapping[str, str]
-Row = tuple[Metric, Floats]
-Windowed = Callable[[Times, Floats, int, int, int, Floats], None]
-"""What is made of the samples within each window; see `windows`."""
+Key = tuple[tuple[str, str], ...]
+
+
+class Rows(NamedTuple):
+    """The labels of each container's series, and its number at every step; NaN where it has none."""
+
+    labels: Sequence[Metric]
+    values: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +52,16 @@ class Raw:
             return self.scheme.memory_rule is None
         return kind == "throttled" or (kind == "cpu" and self.scheme.cpu_rule is None)
 
-    async def rows(self, kind: Kind, part: Part) -> list[Row]:
-        """The labels of each container's series, and its number at every step of the part; NaN where it has none."""
+    async def rows(self, kind: Kind, part: Part) -> Rows:
+        """What the part's containers have of this kind."""
         if kind == "memory":
-            return await self._windows(MEMORY, part, maxima, self.window.gauge)
+            return await self._windows(MEMORY, part, self.window.gauge)
         if kind == "cpu":
-            return await self._windows(CPU, part, rates, self.window.rate)
-        held = await self._windows(THROTTLED, part, rates, self.window.rate)
-        periods = {
-            _key(labels): row for labels, row in await self._windows(PERIODS, part, rates, self.window.rate)
-        }
-        return [
-            (labels, _share(row, periods[_key(labels)])) for labels, row in held if _key(labels) in periods
-        ]
+            return await self._windows(CPU, part, self.window.rate, counter=True)
+        held = await self._windows(THROTTLED, part, self.window.rate, counter=True)
+        return _share(held, await self._windows(PERIODS, part, self.window.rate, counter=True))
 
-    async def _windows(self, metric: str, part: Part, windowed: Windowed, width: float) -> list[Row]:
+    async def _windows(self, metric: str, part: Part, width: float, *, counter: bool = False) -> Rows:
         start = self.grid.start + part.first * self.grid.step
         end = start + (part.steps - 1) * self.grid.step
         asked = request(
@@ -71,39 +73,27 @@ class Raw:
             end=end,
         )
 
-        def row(found: Found) -> Row:
-            labels, chunks = found
-            times, values = _sound(*decode(chunks))
-            out = np.empty(part.steps)
-            windowed(times, values, _ms(start), _ms(self.grid.step), _ms(width), out)
-            return labels, out
+        def read(body: bytes) -> Rows:
+            found = list(series(body))
+            values = np.empty((len(found), part.steps))
+            chunks = packed([chunks for _, chunks in found])
+            if not windowed(chunks, _ms(start), _ms(self.grid.step), _ms(width), counter, values):
+                raise BadAnswer("the answer has a chunk of samples that cannot be read")
+            return _added_up(Rows([labels for labels, _ in found], values))
 
-        return await self.server.raw(asked, lambda body: list(_added_up(map(row, series(body)))))
-
-
-def _sound(times: Times, values: Floats) -> tuple[Times, Floats]:
-    """In order, each time once, and without the marks of a series that went stale."""
-    there = ~np.isnan(values)
-    if not there.all():
-        times, values = times[there], values[there]
-    if len(times) > 1 and not (np.diff(times) > 0).all():
-        times, first = np.unique(times, return_index=True)
-        values = values[first]
-    return times, values
+        return await self.server.raw(asked, read)
 
 
-def _added_up(rows: Iterator[Row]) -> Iterator[Row]:
+def _added_up(rows: Rows) -> Rows:
     """An old kubelet has a series for each processor instead of one for all."""
-    by_processor: dict[tuple[tuple[str, str], ...], Floats] = {}
-    for labels, row in rows:
-        if "cpu" in labels:
-            rest = _key({name: value for name, value in labels.items() if name != "cpu"})
-            before = by_processor.get(rest)
-            by_processor[rest] = row if before is None else _sum(before, row)
-        else:
-            yield labels, row
-    for key, row in by_processor.items():
-        yield dict(key), row
+    if not any("cpu" in labels for labels in rows.labels):
+        return rows
+    whole: dict[Key, Floats] = {}
+    for labels, row in zip(rows.labels, rows.values, strict=True):
+        rest = tuple(sorted(item for item in labels.items() if item[0] != "cpu"))
+        before = whole.get(rest)
+        whole[rest] = row if before is None else _sum(before, row)
+    return Rows([dict(key) for key in whole], np.array(list(whole.values())))
 
 
 def _sum(one: Floats, other: Floats) -> Floats:
@@ -112,15 +102,19 @@ def _sum(one: Floats, other: Floats) -> Floats:
     return both
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
-    share: Floats = np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
-    return share
+def _share(part: Rows, whole: Rows) -> Rows:
+    """One counter in another of the same container; who has only one of them has no share."""
+    place = {_key(labels): number for number, labels in enumerate(whole.labels)}
+    both = [number for number, labels in enumerate(part.labels) if _key(labels) in place]
+    over = whole.values[[place[_key(part.labels[number])] for number in both]]
+    share = np.divide(part.values[both], over, out=np.full_like(over, np.nan), where=over > 0)
+    return Rows([part.labels[number] for number in both], share)
 
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _key(labels: Metric) -> tuple[tuple[str, str], ...]:
+def _key(labels: Metric) -> Key:
     """What two counters of one container have in common: all labels but the name."""
     return tuple(sorted(item for item in labels.items() if item[0] != "__name__"))

@@ -1,6 +1,7 @@
 """What PromQL makes of the samples within a window that ends at each step: `rate` and `max_over_time`, to the number.
 
-A window is open at its left end, as in Prometheus 3. Pure.
+A window is open at its left end, as in Prometheus 3. A whole answer is worked through in one call that leaves Python
+alone, so that the next answer can come in meanwhile. Pure.
 """
 
 from __future__ import annotations
@@ -8,12 +9,52 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from trimtab.usage.prometheus.remote.chunks import Times
+from trimtab.usage.prometheus.remote.chunks import DAMAGED, Packed, Times, counted, unpack
 from trimtab.usage.trace import Floats
 
 
-@njit(cache=True)
-def rates(times: Times, values: Floats, first: int, step: int, width: int, out: Floats) -> None:
+@njit(cache=True, nogil=True)
+def windowed(chunks: Packed, first: int, step: int, width: int, rate: bool, out: Floats) -> bool:  # noqa: FBT001 - numba has no keyword-only arguments
+    """Fill in a row for each series: its rate, or else its maximum, in the window of `width` that ends at each step.
+
+    Times are in milliseconds. False when a chunk cannot be read.
+    """
+    for series in range(chunks.begins.size - 1):
+        room = counted(chunks, series)
+        times, values = np.empty(room, np.int64), np.empty(room)
+        if unpack(chunks, series, times, values) == DAMAGED:
+            return False
+        count = _sound(times, values)
+        if rate:
+            _rates(times[:count], values[:count], first, step, width, out[series])
+        else:
+            _maxima(times[:count], values[:count], first, step, width, out[series])
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _sound(times: Times, values: Floats) -> int:
+    """Put in order, each time once, and without the marks of a series that went stale; the answer is how many are left."""
+    count, ordered = 0, True
+    for place in range(times.size):
+        if not np.isnan(values[place]):
+            times[count], values[count] = times[place], values[place]
+            ordered = ordered and (count == 0 or times[count] > times[count - 1])
+            count += 1
+    if ordered:
+        return count
+    order = np.argsort(times[:count], kind="mergesort")
+    in_order, theirs = times[:count][order], values[:count][order]
+    kept = 0
+    for place in range(count):
+        if place == 0 or in_order[place] > in_order[place - 1]:
+            times[kept], values[kept] = in_order[place], theirs[place]
+            kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _rates(times: Times, values: Floats, first: int, step: int, width: int, out: Floats) -> None:
     """The rate of a counter a second; NaN where there are no two samples. Times in milliseconds, in order, each once."""
     begin = end = 0
     for row in range(out.size):
@@ -26,7 +67,7 @@ def rates(times: Times, values: Floats, first: int, step: int, width: int, out: 
         out[row] = _rate(times[begin:end], values[begin:end], since, until) if end - begin > 1 else np.nan
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _rate(times: Times, values: Floats, since: int, until: int) -> float:
     """Increase over the window, extrapolated to its ends as Prometheus' extrapolatedRate does."""
     count = times.size
@@ -49,8 +90,8 @@ def _rate(times: Times, values: Floats, since: int, until: int) -> float:
     return float(grown * (whole / seen) / ((until - since) / 1000.0))
 
 
-@njit(cache=True)
-def maxima(times: Times, values: Floats, first: int, step: int, width: int, out: Floats) -> None:
+@njit(cache=True, nogil=True)
+def _maxima(times: Times, values: Floats, first: int, step: int, width: int, out: Floats) -> None:
     """The highest sample of each window; NaN where there is none. Windows overlap by little, so each is gone through."""
     begin = end = 0
     for row in range(out.size):
