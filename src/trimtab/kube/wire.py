@@ -35,6 +35,8 @@ JSON = "application/json"
 
 _STREAM_BUFFER = 512 << 10
 _FEW_BYTES = 64 << 10
+_TLS_RECORD = 20 << 10
+"""More than a TLS record can be long, so that the beginning of one never counts as too much."""
 
 
 class Wire:
@@ -116,6 +118,7 @@ class Wire:
             "GET", path, params=params, accept=accept, timeout=timeout, buffer=_STREAM_BUFFER
         ) as response:
             try:
+                _read_ahead_little(response)
                 yield _gathered(response, gather)
             finally:
                 # Nobody waits for the end of an endless answer: the connection is dropped, not taken leave of.
@@ -197,6 +200,14 @@ def _named_errors(request: str) -> Iterator[None]:
         raise TimedOut(f"{request}: no answer in time", sent=True) from error
     except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
         raise Unreachable(f"{request}: the connection broke: {describe(error)}", sent=True) from error
+
+
+def _read_ahead_little(response: aiohttp.ClientResponse) -> None:
+    """Leave to the kernel what comes while reading rests: under TLS each packet would be taken at once, half a megabyte."""
+    if (connection := response.connection) and (transport := connection.transport):
+        limit = getattr(transport, "set_read_buffer_limits", None)  # a transport without TLS has none to set
+        if limit is not None:
+            limit(high=2 * _TLS_RECORD, low=_TLS_RECORD)
 
 
 async def _gathered(response: aiohttp.ClientResponse, pause: float) -> AsyncIterator[bytes]:
