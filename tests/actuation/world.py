@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from actuation.builders import MIB, NOW, pod, workload
 from trimtab.actuation.marks import Foreign, Marks, read_marks
+from trimtab.actuation.options import OptionsMark
 from trimtab.actuation.sizes import Sizes, joined
 from trimtab.kube.errors import Conflict, NotFound, Status, Unreachable
 from trimtab.kube.ledger import EventType
@@ -129,6 +130,9 @@ class World:
             self._check_written_down(sizes)
             self.template = joined(self.template, sizes)
             self.version += 1
+
+    async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
+        raise AssertionError("sizing never chooses options")
 
     async def scale(self, workload: Workload, replicas: int) -> None:
         raise AssertionError("sizing never scales")

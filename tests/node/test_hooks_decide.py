@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy, NodeQoSPolicySpec, Resctrl
+from trimtab.api.podoptions import CACHE_CLASS
 from trimtab.node.arbiter import Spot, Value
 from trimtab.node.arbiter.machine import CACHE_SHARES
 from trimtab.node.cgroups import Version
@@ -68,6 +69,14 @@ async def test_a_container_with_cpus_of_its_own_keeps_them() -> None:
 async def test_there_is_no_class_where_the_machine_has_none() -> None:
     policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
     assert (await _entitled(_subject("/kubepods/pod1"), policy)).cache_class is None
+
+
+async def test_a_class_that_an_annotation_names_comes_before_that_of_the_tier() -> None:
+    policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    named = {CACHE_CLASS: "besteffort"}
+    assert (await _entitled(_subject("/kubepods/pod1", annotations=named), policy)).cache_class == "BE"
+    unknown = {CACHE_CLASS: "gold"}
+    assert (await _entitled(_subject(annotations=unknown), policy)).cache_class == "BE"
 
 
 async def test_in_v2_a_latency_sensitive_container_may_burst_from_the_start() -> None:

@@ -23,6 +23,7 @@ from trimtab.api.nodeqospolicy import (
     Resctrl,
     System,
 )
+from trimtab.api.podoptions import CACHE_CLASS
 from trimtab.kube.pods import Resources
 from trimtab.node.arbiter import Spot, Value
 from trimtab.node.arbiter.machine import CACHE_SHARES, MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
@@ -379,6 +380,17 @@ def test_each_tier_has_a_class_and_its_processes_are_gathered_every_ten_seconds(
     assert _of(plans[0])["BE", CACHE_SHARES.name] == {"L3:0": 0xF, "MB:0": 100}
     assert _of(plans[0])["LS", CACHE_SHARES.name] == {"L3:0": 0x7FF, "MB:0": 100}
     assert [dict(plan.members).get("BE") for plan in plans] == [{7, 8}, None, {7, 8}]
+
+
+def test_a_pod_whose_annotation_names_a_class_is_gathered_into_that_one() -> None:
+    strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    held: dict[tuple[str, Knob[Any]], Any] = {
+        ("", CACHE_SHARES): {"L3:0": 0x7FF},
+        (f"{BE_CGROUP}/podbe/c", PROCESSES): (7, 8),
+    }
+    chosen = replace(BE, annotations=((CACHE_CLASS, "guaranteed"),))
+    members = strategy.plan(_scene(_node(LS, chosen), policy, held=held, now=0.0)).members
+    assert (members["LSR"], members["BE"]) == ({7, 8}, frozenset())
 
 
 def test_bandwidth_comes_in_steps_of_ten() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from trimtab.actuation.options import OptionsMark
 from trimtab.actuation.sizes import Sizes
 from trimtab.kube.ledger import EventType
 from trimtab.kube.pods import Pod
@@ -36,6 +37,12 @@ class Cluster(Protocol):
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         """Give the pod template these sizes; Conflict when another owns them and is not to be overruled."""
+        ...
+
+    async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
+        """Give the pod template the options that the mark has in effect, and leave the mark; Conflict when another
+        owns one of them.
+        """
         ...
 
     async def scale(self, workload: Workload, replicas: int) -> None:

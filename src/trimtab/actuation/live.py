@@ -1,7 +1,8 @@
 """The real cluster behind the port: requests to its API server, by the client.
 
-Two field managers, for server-side apply gives up what a manager no longer names: `trimtab.io` owns the sizes in a
-pod template, where GitOps tools look for who did what, and `trimtab.io-marks` our annotations.
+Three field managers, for server-side apply gives up what a manager no longer names: `trimtab.io` owns the sizes in a
+pod template, where GitOps tools look for who did what, `trimtab.io-marks` our annotations, and `trimtab.io-options` the
+options of pods.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from trimtab.actuation.options import MANAGER as OPTIONS_MANAGER
+from trimtab.actuation.options import OptionsMark, options_patch
 from trimtab.actuation.sizes import Sizes, said, sizes_of
 from trimtab.actuation.template import by_role, removed, template_patch
 from trimtab.kube.client import Client, PatchType
@@ -107,6 +110,12 @@ class LiveCluster:
         if any(found.get(name) != wanted for name, wanted in sizes.items()):
             words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
             raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
+
+    async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
+        body = options_patch(mark)
+        # With its uid, since to apply to what is gone would make it anew.
+        body["metadata"] |= {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
+        await self._client.apply(workload.resource, body, manager=OPTIONS_MANAGER)
 
     async def scale(self, workload: Workload, replicas: int) -> None:
         await self._client.scale(

@@ -6,11 +6,13 @@ reads a file nor a clock. Records tell what is wanted and where it lies; what is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Final, Protocol
 
+from trimtab.api.podoptions import CACHE_CLASS, CACHE_CLASSES
 from trimtab.kube.pods import Resources
 from trimtab.node.cgroups import QosClass
 
@@ -34,6 +36,12 @@ def tier_of(label: str | None, qos: QosClass) -> Tier:
         return Tier((label or "").upper())
     except ValueError:
         return Tier.BE if qos is QosClass.BEST_EFFORT else Tier.LS
+
+
+def cache_tier(annotations: Mapping[str, str], tier: Tier) -> Tier:
+    """The tier whose cache class a pod is in: by its annotation where that names one, else its own."""
+    named = CACHE_CLASSES.get(annotations.get(CACHE_CLASS, "").lower())
+    return tier if named is None else Tier(named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

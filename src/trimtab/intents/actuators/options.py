@@ -1,6 +1,7 @@
 """Options by name: the cache class (RDT) of the pods, and the power profile of the cores that they run on.
 
-How they are set is the node's business. What each brings is learned; beforehand it is thought to be little.
+Both come to pods by a rollout, and mean something where nodes have them. What each brings is learned; beforehand it is
+thought to be little.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ NONE = "None"
 
 
 class CacheClassSettings(Settings):
-    disruption: float = 0.01
-    """What it costs by itself, in cores for an hour."""
+    disruption: float = 0.05
+    """What it costs by itself, in cores for an hour: pods are replaced for it."""
     options: tuple[str, ...] = ("None", "besteffort", "burstable", "guaranteed")
-    """The classes, from the cheapest to the dearest."""
+    """The classes, from the cheapest to the dearest; nodes' agents know these."""
 
 
 class PowerProfileSettings(Settings):
     disruption: float = 0.05
     """What it costs by itself, in cores for an hour: pods are replaced for it."""
     options: tuple[str, ...] = ("balance-power", "None", "balance-performance", "performance")
-    """The profiles, from the cheapest to the dearest."""
+    """The profiles, from the cheapest to the dearest: extended resources of power.intel.com, or VENDOR/NAME."""
 
 
 class CacheClass:

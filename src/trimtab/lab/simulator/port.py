@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from trimtab.actuation.live import MARKS_MANAGER
+from trimtab.actuation.options import MANAGER as OPTIONS_MANAGER
+from trimtab.actuation.options import OPTIONS, OptionsMark
 from trimtab.actuation.sizes import Sizes, joined, sizes_of
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid, NotFound, Status
 from trimtab.kube.ledger import EventType
@@ -75,6 +77,15 @@ class SimulatedCluster:
         if wanted == found.containers:
             return
         found.containers = wanted
+        found.revision += 1
+        found.generation += 1
+        self._world.look_at(found)
+        self._world.settle(self._world.time)
+
+    async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
+        """Pods are replaced for them, and fare no better or worse: physics here knows neither cache nor power."""
+        found = self._known(workload.key)
+        found.annotations[OPTIONS_MANAGER] = {OPTIONS: mark.written()}
         found.revision += 1
         found.generation += 1
         self._world.look_at(found)

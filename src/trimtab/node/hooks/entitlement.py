@@ -2,7 +2,8 @@
 
 - A best-effort one starts on the CPUs, and with no more than the quota, that its tier has at the moment: cgroup v1
   refuses a container that asks for more than its parent has.
-- With resctrl, each starts in the class of its tier, so that it never fills the cache of another.
+- With resctrl, each starts in the class of its tier, or in the one that its annotation names, so that it never fills
+  the cache of another.
 - A latency-sensitive one may save quota up from the start (cgroup v2; v1's runtimes cannot set it).
 - Each can read its tier in TRIMTAB_QOS.
 
@@ -20,7 +21,7 @@ from trimtab.node.cgroups import UNLIMITED, QosClass, Version
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
 from trimtab.node.cgroups.values import cpu_list
 from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
-from trimtab.node.picture import TIER_LABEL, Tier, tier_of
+from trimtab.node.picture import TIER_LABEL, Tier, cache_tier, tier_of
 
 Held = Callable[[Spot], Value | None]
 SAVING = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
@@ -45,11 +46,12 @@ class Entitlement:
         if self.policy is None or not subject.cgroup_parent:
             return NOTHING
         mine = tier(subject)
+        cache = cache_tier(subject.annotations, mine)
         below = subject.cgroup_parent.strip("/").startswith(f"{self._best_effort}/")
         return Adjustment(
             cpus=self._cpus() if below and not subject.cpus else None,
             quota=self._quota(subject) if below else None,
-            cache_class=mine.value if self._has_class(mine) else None,
+            cache_class=cache.value if self._has_class(cache) else None,
             unified=self._burst(subject) if mine is Tier.LS else {},
             env={"TRIMTAB_QOS": mine.value},
         )

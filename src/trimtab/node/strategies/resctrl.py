@@ -2,7 +2,8 @@
 
 A class a tier. Its part of the cache is a run of ways, (1 << ⌈ways · end⌉) - (1 << ⌈ways · start⌉); its bandwidth comes
 in steps of ten percent, rounded up. What the machine has is what the root class may use: without one, nothing is asked
-for. Containers get into their class when they are made, by `hooks`; every ten seconds whoever was missed follows.
+for. Containers get into their class when they are made, by `hooks`; every ten seconds whoever was missed follows. A pod
+whose annotation names another class than its tier's is in that one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from trimtab.api.nodeqospolicy import Resctrl as Settings
 from trimtab.node.arbiter import Spot, Wish
 from trimtab.node.arbiter.machine import CACHE_SHARES
 from trimtab.node.cgroups.knobs import PROCESSES
-from trimtab.node.picture import Tier
+from trimtab.node.picture import Tier, cache_tier
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 BANDWIDTH_STEP = 10
@@ -76,5 +77,6 @@ class Resctrl:
 
 
 def _processes(scene: Scene, tier: Tier) -> frozenset[int]:
-    cgroups = (container.cgroup for pod in scene.view.of_tier(tier) for container in pod.containers)
+    pods = (pod for pod in scene.view.pods if cache_tier(dict(pod.annotations), pod.tier) is tier)
+    cgroups = (container.cgroup for pod in pods for container in pod.containers)
     return frozenset(pid for path in cgroups for pid in scene.held_as(tuple, path, PROCESSES) or ())

@@ -1,7 +1,7 @@
 """What one intent may do now: guardrails, other autoscalers and rest, folded into its limits.
 
 One owner a field holds here too: with a HorizontalPodAutoscaler on the target the number of pods is that one's, and
-with a VerticalPodAutoscaler that applies, their size.
+with a VerticalPodAutoscaler that applies, their size. Options come by a rollout, so only to pods that are replaced by one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from math import inf
 
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import Foreign, read_marks
+from trimtab.actuation.options import RETRY, Phase, can_roll, read_options
 from trimtab.intents.limits import EVERY, Limits
 from trimtab.kube.workloads import Workload
 from trimtab.operator.config import OperatorConfig
@@ -20,6 +21,7 @@ from trimtab.operator.intents.settings import IntentGuardrail
 
 SCALING = frozenset({"scaleOut", "scaleIn"})
 RESIZING = frozenset({"resizeCPU", "resizeMemory"})
+CHOOSING = frozenset({"cacheClass", "powerProfile"})
 ABOVE_USE = 1.1
 """Nothing is given back below what is used now and a tenth, whatever models say of it."""
 _NO_SCALE = {"DaemonSet", "Job", "CronJob"}
@@ -42,7 +44,7 @@ def limits_of(
         max_memory=_least(float(rail.max_memory.bytes) for rail in rails if rail.max_memory),
         forbidden=_forbidden(rails) | others.forbidden(),
         freeze=next((rail.freeze for rail in rails if rail.freeze), "") or _freeze(workload, config),
-        resting={EVERY: rests_until},
+        resting={EVERY: rests_until, **_reverted(workload)},
         explore=bool(rails) and all(rail.explore for rail in rails),
     )
 
@@ -60,10 +62,12 @@ class Others:
         self._vpa = vpa
         self._resizes = resizes_in_place
         self._scales = workload.kind not in _NO_SCALE
+        self._rolls = can_roll(workload)
 
     def forbidden(self) -> frozenset[str]:
         scaling = SCALING if self._scaler or not self._scales else frozenset[str]()
-        return scaling | (RESIZING if self._vpa or not self._resizes else frozenset())
+        resizing = RESIZING if self._vpa or not self._resizes else frozenset[str]()
+        return scaling | resizing | (frozenset[str]() if self._rolls else CHOOSING)
 
     def said(self) -> list[str]:
         """For the status: what is left to others, and to whom."""
@@ -89,11 +93,22 @@ def _freeze(workload: Workload, config: OperatorConfig) -> str:  # noqa: PLR0911
         return marks.why
     if marks.change is not None:
         return "a change of size is under way"
+    options = read_options(workload)
+    if options is not None and options.phase is Phase.ROLLING:
+        return f"a rollout is under way, to {options.after}"
     if workload.replicas == 0:
         return "it is scaled to zero, as autoscalers are told by that to leave it alone"
     if workload.paused:
         return "it is paused"
     return "a rollout is under way" if workload.rolling else ""
+
+
+def _reverted(workload: Workload) -> dict[str, float]:
+    """Until when options are left alone that could not be had the last time."""
+    mark = read_options(workload)
+    if mark is None or mark.phase is not Phase.REVERTED:
+        return {}
+    return dict.fromkeys(CHOOSING, mark.since + RETRY)
 
 
 def _forbidden(rails: Iterable[IntentGuardrail]) -> frozenset[str]:

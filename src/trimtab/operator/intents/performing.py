@@ -1,4 +1,4 @@
-"""Does what a plan says: scales, has a pod replaced, resizes, or has a plugin do it.
+"""Does what a plan says: scales, has a pod replaced, resizes, chooses options, or has a plugin do it.
 
 What is done is the state that a deed promises, which was held against the limits, and not what its parameters say.
 Sizes go the way that sizing's go, with marks, pace, verification and the way back, so a policy and an intent never
@@ -16,6 +16,7 @@ import structlog
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.cluster import Cluster
 from trimtab.actuation.marks import Marks, read_marks
+from trimtab.actuation.options import Options, Phase, changed, followed_up
 from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import Sizes, commonest
 from trimtab.api.duration import Duration
@@ -27,7 +28,7 @@ from trimtab.intents.state import Size, State
 from trimtab.kube.errors import KubeError, NotFound, describe
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload
-from trimtab.operator.intents.guarding import RESIZING, SCALING
+from trimtab.operator.intents.guarding import CHOOSING, RESIZING, SCALING
 from trimtab.operator.intents.observing import Observation
 
 log = structlog.get_logger(__name__)
@@ -79,6 +80,8 @@ class Performer:
                 return Performed(tuple(done), f"{deed.actuator}: {breach}")
             if not self._may_write():
                 return Performed(tuple(done), "this process may not write any more")
+            if deed.actuator in CHOOSING and any(each.actuator in RESIZING for each in done):
+                return Performed(tuple(done), f"{deed.actuator}: the change of size comes first")
             try:
                 refused = await self._do(deed, observation, plugins, now)
             except NotFound:
@@ -91,10 +94,11 @@ class Performer:
         return Performed(tuple(done))
 
     async def tend(self, observation: Observation, now: float) -> Report | None:
-        """Go on with a change of size that is under way, and bring new pods to the size in effect."""
+        """Go on with a change that is under way, and bring new pods to the size in effect."""
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
+        await self._follow_up(workload, now)
         marks = read_marks(dict(workload.annotations), uid=workload.uid)
         if not isinstance(marks, Marks) or not (marks.change or marks.applied):
             return None
@@ -117,6 +121,8 @@ class Performer:
             sizes = {size.container: _resources(size) for size in deed.after.sizes}
             report = await self._resize(observation, workload, sizes, now)
             return report.reason if report and not report.done else "" if report else "it is gone"
+        if deed.actuator in CHOOSING:
+            return await self._choose(observation, workload, deed.after, now)
         if deed.actuator == REMOVING:
             return await self._remove(observation, str(deed.parameters.get("name", "")))
         return "nothing in this cluster does it"
@@ -129,6 +135,35 @@ class Performer:
             return f"it has been scaled to {present.replicas} meanwhile"
         await self._cluster.scale(present, replicas)
         return ""
+
+    async def _choose(self, observation: Observation, workload: Workload, after: State, now: float) -> str:
+        state, present = observation.state, await self._cluster.workload(workload.key)
+        assert state is not None
+        if present is None or present.uid != workload.uid:
+            return "it is gone"
+        mark = changed(
+            present,
+            Options(after.cache_class, after.power_profile),
+            had=Options(state.cache_class, state.power_profile),
+            container=observation.main,
+            cores=after.cpu or 1.0,
+            now=now,
+        )
+        await self._cluster.patch_options(present, mark)
+        return ""
+
+    async def _follow_up(self, workload: Workload, now: float) -> None:
+        """Say of options that a rollout has brought that it has, and take them back where it cannot."""
+        mark = followed_up(workload, now=now)
+        if mark is None or not self._may_write():
+            return
+        await self._cluster.patch_options(workload, mark)
+        if mark.phase is Phase.REVERTED:
+            said = f"{mark.after} could not be had in time, so it is back at {mark.before}"
+            self._cluster.emit(workload, type="Warning", reason="OptionsReverted", message=said)
+        else:
+            said = f"its pods have {mark.after}, instead of {mark.before}"
+            self._cluster.emit(workload, type="Normal", reason="OptionsChanged", message=said)
 
     async def _remove(self, observation: Observation, name: str) -> str:
         pod = next((pod for pod in observation.pods if pod.name == name), None)

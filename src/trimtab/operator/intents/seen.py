@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from trimtab.actuation.options import options_of
 from trimtab.actuation.sizes import commonest, sizes_of
 from trimtab.intents.kpi.availability import PodHistory
 from trimtab.intents.kpi.reading import Reading
@@ -38,6 +39,7 @@ def state_of(
     """The state of a workload, given how its objectives fare and what else is known of it."""
     sizes = commonest(pods) if pods else sizes_of(workload.containers)
     past = history.whole
+    options = options_of(pods)
     return State(
         objectives={name: reading.value for name, reading in readings.items()},
         pods=tuple(
@@ -56,6 +58,8 @@ def state_of(
         load=more.get(LOAD),
         cpu_used=more.get(CPU),
         memory_used=more.get(MEMORY),
+        cache_class=options.cache_class,
+        power_profile=options.power_profile,
         data={"history": {"up": past.up, "down": past.down}},
     )
 

@@ -1,0 +1,96 @@
+"""Options of pods: how they are asked for, and what becomes of a rollout that brings them, or does not."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actuation.builders import NOW, pod, workload
+from trimtab.actuation.options import (
+    OPTIONS,
+    PATIENCE,
+    Options,
+    OptionsMark,
+    Phase,
+    can_roll,
+    changed,
+    followed_up,
+    options_of,
+    options_patch,
+    read_options,
+)
+from trimtab.api.podoptions import CACHE_CLASS, POWER_PROFILE
+from trimtab.kube.resources import REPLICA_SETS
+from trimtab.kube.workloads import Workload
+
+FAST = Options("guaranteed", "performance")
+
+
+def asked(*, now: float = NOW, had: Options | None = None, cores: float = 1.5) -> OptionsMark:
+    return changed(workload(), FAST, had=had or Options(), container="web", cores=cores, now=now)
+
+
+def marked(mark: OptionsMark, **facts: object) -> Workload:
+    return replace(workload(annotations={OPTIONS: mark.written()}), updated=1, ready=1, **facts)
+
+
+def test_a_profile_is_asked_for_as_an_extended_resource_of_whole_cores_and_a_class_by_annotation() -> None:
+    template = options_patch(asked())["spec"]["template"]
+    assert template["metadata"]["annotations"] == {CACHE_CLASS: "guaranteed", POWER_PROFILE: "performance"}
+    amount = {"power.intel.com/performance": "2"}
+    assert template["spec"]["containers"] == [
+        {"name": "web", "resources": {"requests": amount, "limits": amount}}
+    ]
+
+
+def test_a_profile_may_name_its_vendor() -> None:
+    mark = replace(asked(), after=Options(None, "example.com/fast"))
+    (container,) = options_patch(mark)["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"example.com/fast": "2"}
+
+
+def test_what_is_not_chosen_any_more_is_given_up() -> None:
+    assert options_patch(replace(asked(), after=Options()))["spec"]["template"] == {
+        "metadata": {"annotations": {}}
+    }
+
+
+def test_a_rollout_that_has_come_to_its_end_is_settled() -> None:
+    found = followed_up(marked(asked()), now=NOW + 30)
+    assert found is not None
+    assert (found.phase, found.in_effect) == (Phase.SETTLED, FAST)
+    assert followed_up(marked(found), now=NOW + 10_000) is None
+
+
+def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> None:
+    before = Options("burstable", None)
+    under_way = marked(asked(had=before), rolling=True)
+    assert followed_up(under_way, now=NOW + PATIENCE - 1) is None
+    found = followed_up(under_way, now=NOW + PATIENCE)
+    assert found is not None
+    assert (found.phase, found.in_effect) == (Phase.REVERTED, before)
+    assert "spec" not in options_patch(found)["spec"]["template"]
+
+
+def test_a_second_choice_during_a_rollout_goes_back_to_what_was_before_the_first() -> None:
+    first = replace(asked(had=Options("burstable", None)), after=Options("guaranteed", None))
+    second = changed(
+        marked(first), FAST, had=Options("guaranteed", None), container="web", cores=1, now=NOW + 5
+    )
+    assert second.before == Options("burstable", None)
+
+
+def test_a_mark_that_was_copied_from_elsewhere_or_cannot_be_read_says_nothing() -> None:
+    assert read_options(marked(replace(asked(), uid="another"))) is None
+    assert read_options(workload(annotations={OPTIONS: "by hand"})) is None
+
+
+def test_options_come_only_to_pods_that_a_rollout_replaces() -> None:
+    assert can_roll(workload())
+    assert not can_roll(workload(update="OnDelete"))
+    assert not can_roll(workload(resource=REPLICA_SETS))
+
+
+def test_what_most_pods_have_is_what_there_is() -> None:
+    fast = replace(pod("web-1"), annotations=((CACHE_CLASS, "guaranteed"),))
+    assert options_of([pod("web-0"), fast, fast]) == Options("guaranteed", None)
+    assert options_of([]) == Options()

@@ -1,0 +1,93 @@
+"""Cache class and power profile, chosen for a workload on the real API server: brought by its rollout, or taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from harness.objects import pod_status
+from harness.watching import eventually
+from trimtab.actuation.options import PATIENCE, Phase, read_options
+from trimtab.api.podoptions import CACHE_CLASS
+from trimtab.kube.client import Object, PatchType
+from trimtab.kube.resources import DEPLOYMENTS, PODS
+
+Shop = Any
+"""See conftest."""
+RESOURCE = "power.intel.com/performance"
+
+
+async def template(shop: Shop) -> Object:
+    found = await shop.client.get(DEPLOYMENTS, "web", namespace=shop.namespace)
+    return dict(found["spec"]["template"])
+
+
+def phase(shop: Shop) -> Phase | None:
+    """As the loop sees it."""
+    found = shop.catalog.get(shop.web)
+    mark = read_options(found) if found else None
+    return mark.phase if mark else None
+
+
+async def rolled_out(shop: Shop) -> None:
+    """The part of the kubelet in a rollout: new pods are ready; and wait until the loop sees its end."""
+
+    async def all_new() -> bool:
+        for pod in await shop.client.items(PODS, namespace=shop.namespace):
+            name, kind, body = pod["metadata"]["name"], PatchType.STRATEGIC, {"status": pod_status(pod)}
+            if not pod["metadata"].get("deletionTimestamp"):
+                await shop.client.patch(
+                    PODS, name, body, type=kind, namespace=shop.namespace, subresource="status"
+                )
+        seen = shop.catalog.get(shop.web)
+        return bool(seen and seen.observed and not seen.rolling and seen.updated == seen.ready == 1)
+
+    async with asyncio.timeout(60):
+        while not await all_new():
+            await asyncio.sleep(0.1)
+
+
+async def test_a_cache_class_comes_by_a_rollout_is_seen_on_pods_and_settles(shop: Shop) -> None:
+    shop.settings |= {"actuators": {"cacheClass": {}}}
+    await shop.write_intent(value=0.19)
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+        assert "performedAt" in status["plan"]
+        chosen = (await template(shop))["metadata"]["annotations"][CACHE_CLASS]
+        assert chosen in {"burstable", "guaranteed"}
+        await eventually(lambda: phase(shop) is Phase.ROLLING, what="the mark is seen")
+        await rolled_out(shop)
+        await shop.take(loop)
+        await eventually(lambda: phase(shop) is Phase.SETTLED, what="the rollout is known to be over")
+
+        def seen() -> bool:
+            found = shop.catalog.get(shop.web)
+            pods = [pod for pod in shop.catalog.pods_of(found) if not pod.deleting] if found else []
+            return bool(pods) and all(dict(pod.annotations).get(CACHE_CLASS) == chosen for pod in pods)
+
+        await eventually(seen, what="the pods have the class")
+
+
+async def test_a_power_profile_that_no_node_has_is_taken_back_and_not_tried_again_at_once(shop: Shop) -> None:
+    shop.settings |= {"actuators": {"powerProfile": {"options": ["None", "performance"]}}}
+    await shop.write_intent(value=0.19)
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        await shop.take(loop)
+        (container,) = (await template(shop))["spec"]["containers"]
+        assert container["resources"]["limits"][RESOURCE] == "1"
+        await eventually(lambda: phase(shop) is Phase.ROLLING, what="the mark is seen")
+
+        # The new pod never becomes ready: nobody here reports that it does.
+        await eventually(lambda: shop.catalog.get(shop.web).rolling, what="the rollout has begun")
+        await shop.take(loop, every=PATIENCE + 1)
+        (container,) = (await template(shop))["spec"]["containers"]
+        assert RESOURCE not in container["resources"]["limits"]
+        await eventually(lambda: phase(shop) is Phase.REVERTED, what="it is taken back")
+        await rolled_out(shop)
+        await shop.take(loop, 2, every=120.0)
+        (container,) = (await template(shop))["spec"]["containers"]
+        assert RESOURCE not in container["resources"]["limits"]
