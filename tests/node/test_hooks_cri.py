@@ -23,14 +23,13 @@ class Echo(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
         method = handler_call_details.method
 
-        async def answer(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        async def answer(request: bytes, context: Context) -> AsyncIterator[bytes]:
             if method.endswith("Refused"):
                 await context.abort(grpc.StatusCode.NOT_FOUND, "no such container", (("why", "gone"),))
-            async for request in requests:
-                yield request
+            yield request
             yield method.encode()
 
-        return grpc.stream_stream_rpc_method_handler(answer)
+        return grpc.unary_stream_rpc_method_handler(answer)
 
 
 async def _decide(subject: Subject) -> Adjustment:
@@ -78,9 +77,10 @@ async def test_calls_that_nobody_has_heard_of_pass_whatever_their_length(channel
     assert await _ask(channel, "/next.Service/Call", message) == [message, b"/next.Service/Call"]
 
 
-async def test_a_refusal_is_the_runtimes_own(channel: grpc.aio.Channel) -> None:
+@pytest.mark.parametrize("length", [0, 1 << 20], ids=["short", "long"])
+async def test_a_refusal_is_the_runtimes_own(channel: grpc.aio.Channel, length: int) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await _ask(channel, "/runtime.v1.RuntimeService/Refused", b"")
+        await _ask(channel, "/runtime.v1.RuntimeService/Refused", b"x" * length)
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND
     assert refused.value.details() == "no such container"
     assert ("why", "gone") in tuple(refused.value.trailing_metadata())

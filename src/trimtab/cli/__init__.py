@@ -22,6 +22,7 @@ COMMANDS = {
     "backtest": "Replay recorded usage through strategies, and compare what they would have cost and harmed.",
     "completion": "Print what makes a shell complete our commands and options.",
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.",
+    "cri": "Stand between the kubelet and a runtime without NRI, and let the node agent adjust containers at their start.",
     "demo": "Show a week of a made-up cluster in half a minute: the production operator on it, and the dashboard.",
     "diff": "Show current against recommended resources as a unified diff.",
     "doctor": "Check a cluster: version, rights, usage, resize in place, CRDs; and say what to do about each.",

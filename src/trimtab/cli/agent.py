@@ -27,7 +27,6 @@ def agent(
     kubelet_insecure: bool = False,
     nri: Path | None = None,
     cri: Path | None = None,
-    runtime: Path = Path("/run/containerd/containerd.sock"),
     cgroups: Path = Path("/sys/fs/cgroup"),
     cgroup_parent: str = "",
     proc: Path = Path("/proc"),
@@ -62,9 +61,7 @@ def agent(
     nri
         The container runtime's NRI socket, such as /var/run/nri/nri.sock, to adjust containers at their creation.
     cri
-        Where to listen as a proxy between the kubelet and a runtime without NRI: the kubelet's runtime endpoint.
-    runtime
-        The runtime's own CRI socket, which the proxy asks.
+        The socket at which to answer `trimtab cri`, such as /run/trimtab/agent.sock, for a runtime without NRI.
     cgroups
         Where the node's cgroups are mounted.
     cgroup_parent
@@ -100,7 +97,6 @@ def agent(
         kubelet_insecure=kubelet_insecure,
         nri=nri,
         cri=cri,
-        runtime=runtime,
         read_only=read_only,
         dry_run=dry_run,
         prediction=prediction,

@@ -34,9 +34,7 @@ class AgentSettings:
     nri: Path | None = None
     """The runtime's NRI socket; None for no hook at a container's creation."""
     cri: Path | None = None
-    """Where the kubelet is to find a proxy before its runtime, for runtimes without NRI; None for no proxy."""
-    runtime: Path = Path("/run/containerd/containerd.sock")
-    """The runtime's own CRI socket, which the proxy asks."""
+    """The socket at which to answer a `trimtab cri`, for runtimes without NRI; None for no proxy."""
     read_only: bool = False
     """Only look and report: no knob is written, no pod evicted, not even what a journal says is restored."""
     dry_run: bool = False

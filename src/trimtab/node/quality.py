@@ -17,6 +17,7 @@ from trimtab.node.executor import Executor, Surface
 from trimtab.node.executor.departures import by_eviction_api
 from trimtab.node.executor.enforcer import Enforcer, installed
 from trimtab.node.executor.tally import Tally
+from trimtab.node.hooks.consultation import answering
 from trimtab.node.hooks.entitlement import Entitlement
 from trimtab.node.journal import Journal, this_boot
 from trimtab.node.picture import NodeView, Windows
@@ -64,13 +65,11 @@ class Quality:
         decide = self._entitlement = Entitlement(
             self._executor.held, self._hierarchy.version, best_effort_cgroup=view.best_effort_cgroup
         )
-        # Protobuf and gRPC take memory: only who asks for them pays.
         async with AsyncExitStack() as stack:
             if settings.cri is not None:
-                from trimtab.node.hooks.cri import CriProxy
-
-                await stack.enter_async_context(CriProxy(settings.cri, settings.runtime, decide))
+                await stack.enter_async_context(answering(settings.cri, decide))
             if settings.nri is not None:
+                # Protobuf takes memory: only who asks for it pays.
                 from trimtab.node.hooks.nri import NriPlugin
 
                 await NriPlugin(settings.nri, decide).run()

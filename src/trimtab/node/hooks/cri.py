@@ -1,13 +1,15 @@
 """A proxy between the kubelet and its runtime, for runtimes without NRI: CRI's calls pass through it.
 
-Every call is passed on as bytes, streams included, whatever its name: only the two that make or change a container are
-looked into. An answer that is not there within the deadline is "no change". The proxy has to live as long as the
-kubelet wants anything, so it is the second choice; with NRI an agent that is gone is not missed.
+Every call is passed on as bytes, whatever its name: only the two that make or change a container are looked into. What
+cannot be decided on, or not in time, passes as it is. It is a process of its own, `trimtab cri`, which has to live as long
+as the kubelet wants anything; so it is the second choice after NRI, and holds nothing that it could do without.
+
+Left out: calls with more than one request. CRI has none, and a call whose only request is sent along with its
+beginning has but one outcome, the runtime's; of a stream gRPC says INTERNAL when the runtime refuses before all is sent.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,7 +27,7 @@ UPDATE = "/runtime.v1.RuntimeService/UpdateContainerResources"
 REMOVE = "/runtime.v1.RuntimeService/RemoveContainer"
 ANY_LENGTH = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
-Relayed: TypeAlias = "grpc.aio.StreamStreamMultiCallable[bytes, bytes]"
+Relayed: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
 
 log = structlog.get_logger(__name__)
 
@@ -33,16 +35,16 @@ log = structlog.get_logger(__name__)
 class CriProxy:
     """Listens on one socket and asks at another. `async with` it."""
 
-    def __init__(self, listen: Path, runtime: Path, decide: Decide, *, deadline: float = 1.0) -> None:
+    def __init__(self, listen: Path, runtime: Path, decide: Decide) -> None:
         self.outcomes: Counter[str] = Counter()
         """How often what happened: adjusted, unchanged, failed (and so passed on unchanged)."""
         self._listen = listen
         self._runtime_socket = runtime
         self._decide = decide
-        self._deadline = deadline
         self._known: dict[str, Subject] = {}
 
     async def __aenter__(self) -> Self:
+        self._listen.parent.mkdir(parents=True, exist_ok=True)
         self._listen.unlink(missing_ok=True)
         # The name of a socket's host means nothing, but containerd refuses the path of the socket as one.
         options = (*ANY_LENGTH, ("grpc.default_authority", "localhost"))
@@ -59,17 +61,12 @@ class CriProxy:
         await self._channel.close()
 
     async def relay(
-        self, method: str, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+        self, method: str, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> AsyncIterator[bytes]:
-        """One call, of whatever kind: on the wire all of them are streams, most of one message."""
+        """One call, of one answer or many: on the wire they are the same."""
         made: list[Subject] = []
-
-        async def passed_on() -> AsyncIterator[bytes]:
-            async for request in requests:
-                yield await self._adjusted(method, request, made)
-
-        start: Relayed = self._channel.stream_stream(method)
-        call = start(passed_on(), timeout=context.time_remaining())
+        start: Relayed = self._channel.unary_stream(method)
+        call = start(await self._adjusted(method, request, made), timeout=context.time_remaining())
         try:
             async for answer in call:
                 if made:
@@ -113,8 +110,7 @@ class CriProxy:
         return request
 
     async def _decided(self, subject: Subject) -> Adjustment:
-        async with asyncio.timeout(self._deadline):
-            wanted = await self._decide(subject)
+        wanted = await self._decide(subject)
         self.outcomes["adjusted" if wanted else "unchanged"] += 1
         return wanted
 
@@ -129,9 +125,9 @@ class _Everything(grpc.GenericRpcHandler):
         method = handler_call_details.method
 
         async def handle(
-            requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+            request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
         ) -> AsyncIterator[bytes]:
-            async for answer in self._proxy.relay(method, requests, context):
+            async for answer in self._proxy.relay(method, request, context):
                 yield answer
 
-        return grpc.stream_stream_rpc_method_handler(handle)
+        return grpc.unary_stream_rpc_method_handler(handle)

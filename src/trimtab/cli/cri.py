@@ -1,0 +1,49 @@
+"""`trimtab cri`: the CRI proxy of a node, a process of its own so that the kubelet does not depend on the agent."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+from trimtab.errors import TrimtabError
+from trimtab.node.hooks.consultation import Agent
+from trimtab.node.hooks.cri import CriProxy
+
+
+def cri(
+    *,
+    listen: Path = Path("/run/trimtab/cri.sock"),
+    runtime: Path = Path("/run/containerd/containerd.sock"),
+    agent: Path = Path("/run/trimtab/agent.sock"),
+    deadline: float = 1.0,
+) -> None:
+    """Stand between the kubelet and a runtime without NRI, and let the node agent adjust containers at their start.
+
+    As a service of the node, which is there before its kubelet (containerRuntimeEndpoint: unix:///run/trimtab/cri.sock):
+
+        trimtab cri --runtime /run/containerd/containerd.sock
+
+    The agent beside it: trimtab agent --cri /run/trimtab/agent.sock
+
+    Parameters
+    ----------
+    listen
+        Where the kubelet finds it.
+    runtime
+        The runtime's own socket, to which every call is passed on.
+    agent
+        Where the node agent answers what a container is entitled to. Without an answer a call passes as it is.
+    deadline
+        Seconds to wait for that answer.
+    """
+    try:
+        asyncio.run(_serve(CriProxy(listen, runtime, Agent(agent, deadline=deadline))))
+    except (OSError, RuntimeError) as error:
+        raise TrimtabError(f"--listen {listen}: cannot be listened on: {error}; name another") from None
+
+
+async def _serve(proxy: CriProxy) -> None:
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    async with proxy:
+        await told.wait()

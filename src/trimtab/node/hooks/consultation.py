@@ -1,0 +1,74 @@
+"""How the CRI proxy, a process of its own, asks the agent what a container is entitled to.
+
+The kubelet can do nothing without the proxy, so nothing of the agent may be in it: an agent that is restarted, hangs or
+was killed costs a container its adjustment. A question is one line of JSON over the agent's own socket, on a
+connection of its own, and so is the answer; both ends are here, as they have to agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
+
+log = structlog.get_logger(__name__)
+
+PATIENCE = 5.0
+"""Seconds after which whoever connected and asks nothing is hung up on."""
+LONGEST = 1 << 20
+"""Bytes of a line: labels and annotations may be long, but Kubernetes takes no more than 256 KiB of them."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The agent as the proxy sees it: a `Decide`. OSError, TimeoutError or ValueError where there is no answer."""
+
+    path: Path
+    """Its socket."""
+    deadline: float = 1.0
+    """Seconds that a container may wait for it."""
+
+    async def __call__(self, subject: Subject) -> Adjustment:
+        async with asyncio.timeout(self.deadline):
+            reader, writer = await asyncio.open_unix_connection(str(self.path), limit=LONGEST)
+            try:
+                writer.write(msgspec.json.encode(subject) + b"\n")
+                return msgspec.json.decode(await reader.readline(), type=Adjustment)
+            finally:
+                writer.close()
+
+
+@asynccontextmanager
+async def answering(path: Path, decide: Decide) -> AsyncIterator[None]:
+    """Answer such questions at a socket, which only root can open."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                subject = msgspec.json.decode(await reader.readline(), type=Subject)
+                writer.write(msgspec.json.encode(await decide(subject)) + b"\n")
+                await writer.drain()
+        except (OSError, TimeoutError, ValueError) as error:
+            log.warning("hooks.not_answered", why=repr(error))
+        finally:
+            writer.close()
+
+    async with await asyncio.start_unix_server(answer, sock=_bound(path), limit=LONGEST):
+        yield
+
+
+def _bound(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # of an agent that was killed
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(path))
+    path.chmod(0o600)
+    return made
