@@ -369,3 +369,12 @@ async def test_each_policy_has_its_workloads_learned_from_the_source_that_it_nam
             lambda found: condition(found, "MetricsAvailable")["status"] == "True" and cpu(found) == "500m",
             what="web is learned of from the usual source",
         )
+
+
+async def test_a_status_waits_until_all_workloads_have_been_looked_at(work: Office, client: Client) -> None:
+    for name in ("api", "db"):
+        await client.create(DEPLOYMENTS, deployment(name), namespace=work.namespace)
+    await work.write_policy(mode="Recommend")
+    async with work.leading():
+        first = await work.until(bool, what="a status at all")
+        assert first["counts"]["monitored"] == 3

@@ -110,6 +110,8 @@ class SizingLoop:
             except Exception as error:
                 self._metrics.reconciliation_errors.labels(name, type(error).__name__).inc()
                 raise
+            finally:
+                self._statuses.looked_at(key)
         return again
 
     async def _tell_vpas(

@@ -1,11 +1,13 @@
 """Writes the status of each policy when it has changed, and no more often than anybody reads it; a trouble is an Event.
 
 Outcomes are noted here as workloads are looked at. A policy whose outcomes changed is written a moment later, with all
-that changed meanwhile. What is written is compared with what is there; after a restart that is asked of the server.
+that changed meanwhile; while some of its workloads have yet to be looked at (`expect`), not at all, for what it said would
+be true of the others only. What is written is compared with what is there; after a restart that is asked of the server.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -72,6 +74,9 @@ class Statuses:
         self._owner: dict[WorkloadKey, PolicyKey] = {}
         self._written: dict[PolicyKey, tuple[str, bytes]] = {}
         """The status that each has, as JSON, and of which uid: another may have taken its name."""
+        self._expected: dict[WorkloadKey, PolicyKey] = {}
+        self._waiting: Counter[PolicyKey] = Counter()
+        """How many of those that are expected each has."""
         self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self.write, workers=4)
 
     def outcome(self, workload: WorkloadKey) -> Outcome | None:
@@ -99,12 +104,27 @@ class Statuses:
             self._outcomes.get(owner, {}).pop(workload, None)
             self.look_again(owner)
 
+    def expect(self, workloads: Mapping[WorkloadKey, PolicyKey]) -> None:
+        """All of these are about to be looked at: hold back the statuses of their policies until they have been."""
+        self._expected = dict(workloads)
+        self._waiting = Counter(workloads.values())
+
+    def looked_at(self, workload: WorkloadKey) -> None:
+        """It has been, whatever came of it."""
+        policy = self._expected.pop(workload, None)
+        if policy is not None:
+            self._waiting[policy] -= 1
+            if not self._waiting[policy]:
+                self.look_again(policy)
+
     def look_again(self, policy: PolicyKey) -> None:
         """Something that a policy's status tells of has changed."""
         self.queue.add(policy, delay=GATHER)
 
     async def write(self, key: PolicyKey) -> float | None:
         """Write the status of a policy where it has changed; the answer is when to try again, if at all."""
+        if self._waiting[key]:
+            return None
         policy = self._policy(key)
         if policy is None and key != DEFAULT:
             self._written.pop(key, None)

@@ -218,10 +218,12 @@ class Term:
         """At the start, and when the configuration says something else."""
         self._acted_on = self._config.current
         self._pacer.adopt(self._acted_on.pace.limits)
+        mandates = {workload.key: self._orders.of(workload) for workload in self._catalog.workloads()}
+        self._statuses.expect({key: mandate.key for key, mandate in mandates.items() if mandate})
         for policy in self._catalog.policies:
             self._statuses.look_again(policy.key)
-        # In order, so that those of a policy are looked at together and its status is written once.
-        for key in sorted({workload.key for workload in self._catalog.workloads()} | self._vpas.targets()):
+        # In order, so that those of a policy are looked at together.
+        for key in sorted(mandates.keys() | self._vpas.targets()):
             self.look_again(key)
 
     async def _look_at_features(self) -> None:
