@@ -2,13 +2,10 @@
 
 Two replicas of `trimtab operator`, with the rights of deploy/, look after real containers; Prometheus and
 metrics-server measure them. All tests share them, in this order: while a minute of history gathers, without which
-nothing is made smaller, operators are killed. `make soak-operator` runs the same with 100 kills and minutes of outage.
+nothing is made smaller, operators are killed. tests/operator/test_soak.py does the same at length, on paper.
 """
 
-import asyncio
-import os
 import random
-import time
 from collections.abc import Iterator
 from itertools import cycle
 
@@ -27,18 +24,12 @@ from harness.busyboxes import (
 )
 from harness.cluster import Cluster
 from harness.estate import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
-from trimtab.store import Store
+from harness.rollouts import Rollouts
 
-KILLS = int(os.environ.get("TRIMTAB_KILLS", "2"))
-OUTAGE = float(os.environ.get("TRIMTAB_OUTAGE_SECONDS", "6"))
-LONG = 120.0 + 4 * OUTAGE
+KILLS, OUTAGE = 2, 6.0
 MIB = 1 << 20
 
-pytestmark = pytest.mark.timeout(600 + 40 * KILLS + 4 * OUTAGE)
-
-IN_PLACE, ROLLED = ("Deployment", "canaried"), ("StatefulSet", "rolled")
-LESS, MORE = 40, 60
-"""Millicores between which what is told goes to and fro."""
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +38,9 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("estate")
     with Estate(node_cluster, folder, namespace=f"estate-{random.randrange(1 << 32):x}") as estate:
         usual = {"name": "percentile"}
-        told = {"name": "told", "settings": {"file": estate.tell(cpu=LESS)}}
         poison = {"name": "told", "settings": {"file": estate.tell(cpu=10, by="poison")}}
-        rolls = {"template": "Always", "allowRecreate": True}
-        small = size(f"{LESS}m", "32Mi")
         limited = size("100m", "32Mi", cpu_limit="100m", memory_limit="32Mi")
         estate.apply(
-            policy("told", strategy=told, observation="2s"),
-            policy("told-rolled", strategy=told, update=rolls, observation="2s"),
-            workload(*IN_PLACE, template(plods(), app="canaried", size=small), policy="told", replicas=3),
-            workload(*ROLLED, template(plods(), app="rolled", size=small), policy="told-rolled", replicas=2),
             policy("usual", strategy=usual),
             workload(
                 "Deployment", "web", template(burns(0.2), app="web", size=size("1", "64Mi")), policy="usual"
@@ -102,25 +86,13 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         yield estate
 
 
+@pytest.fixture(scope="module")
+def rollouts(estate: Estate) -> Rollouts:
+    """Beside them, what is told to change."""
+    return Rollouts(estate, patience=150)
+
+
 # Killed at any moment
-
-
-def is_settled(estate: Estate, which: tuple[str, str], cpu: int) -> bool:
-    """Whether a workload is, in all that tells of it, of this size and nothing else."""
-    kind, name = which
-    policy = "told" if which == IN_PLACE else "told-rolled"
-    replicas = estate.get(kind, name)["spec"]["replicas"]
-    return (
-        not estate.mark(kind, name, "change")
-        and estate.sizes(name) == [cpu] * replicas
-        and estate.status(policy, name).get("status") == "Applied"
-        and f"{cpu}m" in [each["cpu"] for each in estate.status(policy, name)["recommendations"]]
-    )
-
-
-def settle(estate: Estate, cpu: int, timeout: float = LONG) -> None:
-    for which in (IN_PLACE, ROLLED):
-        eventually(lambda: is_settled(estate, which, cpu), what=f"{which[1]} at {cpu}m", timeout=timeout)  # noqa: B023
 
 
 def test_a_second_replica_takes_over_when_the_leader_is_killed(estate: Estate) -> None:
@@ -133,37 +105,8 @@ def test_a_second_replica_takes_over_when_the_leader_is_killed(estate: Estate) -
     leader.start()
 
 
-def test_killed_at_random_moments_it_applies_every_change_once(estate: Estate) -> None:
-    settle(estate, LESS)
-    before = {pod["metadata"]["name"]: pod["metadata"]["generation"] for pod in estate.pods("canaried")}
-    template_before = estate.get(*ROLLED)["metadata"]["generation"]
-    moments = random.Random(KILLS)
-    kills, changes, target = 0, 0, LESS
-    while kills < KILLS:
-        if all(is_settled(estate, which, target) for which in (IN_PLACE, ROLLED)):
-            target = MORE if target == LESS else LESS
-            estate.tell(cpu=target)
-            changes += 1
-        eventually(lambda: estate.leader is not None, what="a leader")
-        time.sleep(moments.uniform(0, 12))  # any moment may be the one
-        if leader := estate.leader:
-            leader.kill()
-            leader.start()
-            kills += 1
-    settle(estate, target)
-    assert estate.mark(*IN_PLACE, "reverted") == estate.mark(*ROLLED, "reverted") == {}
-    # A pod's generation grows with each change of its spec, so the API server itself has counted.
-    after = {pod["metadata"]["name"]: pod["metadata"]["generation"] for pod in estate.pods("canaried")}
-    assert after == {name: generation + changes for name, generation in before.items()}
-    assert estate.get(*ROLLED)["metadata"]["generation"] == template_before + changes
-    for _, name in (IN_PLACE, ROLLED):
-        for what in ("applying", "applied"):
-            assert asyncio.run(_times_told(estate, name, what)) <= changes
-
-
-async def _times_told(estate: Estate, name: str, what: str) -> int:
-    async with Store.open(str(estate.folder / "trimtab.db")) as store:
-        return len(await store.history.find(name=name, what=what, limit=1000))
+def test_killed_at_random_moments_it_applies_every_change_once(rollouts: Rollouts) -> None:
+    rollouts.apply_every_change_once(kills=KILLS, within=12)
 
 
 # Sized
@@ -253,16 +196,8 @@ def test_a_poisoned_recommendation_is_tried_noticed_and_taken_back(sized: Estate
 # Others are away, or lie
 
 
-def test_without_usage_nothing_is_changed_and_all_goes_on_when_it_is_back(estate: Estate) -> None:
-    cpu = _target(estate)
-    estate.prometheus.kill()
-    eventually(lambda: estate.condition("told", "MetricsAvailable") == "False", what="a status that says so")
-    estate.tell(cpu=cpu)
-    time.sleep(OUTAGE)
-    assert cpu not in estate.sizes("canaried") + estate.sizes("rolled")
-    estate.prometheus.start()
-    eventually(lambda: estate.condition("told", "MetricsAvailable") == "True", what="usage again")
-    settle(estate, cpu)
+def test_without_usage_nothing_is_changed_and_all_goes_on_when_it_is_back(rollouts: Rollouts) -> None:
+    rollouts.wait_for_usage(seconds=OUTAGE)
 
 
 def test_on_nonsense_nothing_is_changed(estate: Estate) -> None:
@@ -278,22 +213,5 @@ def test_on_nonsense_nothing_is_changed(estate: Estate) -> None:
         eventually(lambda: estate.status("usual", name)["status"] == "Applied", what=f"{name} as it was")  # noqa: B023
 
 
-def test_an_api_server_that_was_away_finds_everything_going_on(estate: Estate) -> None:
-    cpu = _target(estate)
-    estate.tell(cpu=cpu)
-    eventually(lambda: bool(estate.mark(*IN_PLACE, "change")), what="a change under way")
-    estate.cluster.kill_apiserver()
-    time.sleep(OUTAGE)
-    estate.cluster.start_apiserver()
-
-    def goes_on() -> bool:
-        estate.cluster.revive_controllers()
-        return all(is_settled(estate, which, cpu) for which in (IN_PLACE, ROLLED))
-
-    eventually(goes_on, what=f"all at {cpu}m", timeout=LONG)
-    assert all(operator.alive for operator in estate.operators)
-
-
-def _target(estate: Estate) -> int:
-    """What the told workloads are not at the moment."""
-    return MORE if estate.sizes("canaried")[0] == LESS else LESS
+def test_an_api_server_that_was_away_finds_everything_going_on(rollouts: Rollouts) -> None:
+    rollouts.wait_for_the_api_server(seconds=OUTAGE)

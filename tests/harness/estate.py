@@ -1,4 +1,4 @@
-"""Workloads on the real node under the care of real operators: all that a test of the whole operator starts and asks.
+"""Workloads under the care of real operators, on the real node or on one of paper: what a test of the whole needs.
 
 The operators have the rights of deploy/ and no other. Every workload is of `busyboxes`; what becomes of one is read
 from where users read it: its pods, its annotations, the status of its policy, the cgroups of its containers.
@@ -19,7 +19,7 @@ from harness.cluster import Cluster
 from harness.liar import Liar
 from harness.operator import OperatorProcess
 from harness.process import free_port, wait_for
-from harness.prometheus import Prometheus
+from harness.prometheus import Prometheus, Server
 from trimtab.api.quantity import Quantity
 from trimtab.kube.rights import HOME
 
@@ -41,11 +41,13 @@ CGROUPS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/memory"), Path("/sys
 class Estate:
     """A namespace with workloads, and two operators for it; `with` starts and ends them."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *, namespace: str) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, *, namespace: str, prometheus: Server | None = None
+    ) -> None:
         self.cluster = cluster
         self.folder = folder
         self.namespace = namespace
-        self.prometheus = Prometheus(cluster, folder, every="1s")
+        self.prometheus = prometheus or Prometheus(cluster, folder, every="1s")
         self.liar = Liar(self.prometheus.url)
         self._ending = ExitStack()
         settings = {
