@@ -1,6 +1,7 @@
 """Make the networks that ship with Trimtab anew: what was trained on, with which settings and seed.
 
     python examples/train_weights.py TRACES --learner forecaster --folder made
+    python examples/train_weights.py TRACES --brief     to see that it runs
 
 TRACES is a folder with a folder a set, each with a parquet file, of which four are trained on; all others are left for
 the test. What comes out depends on the last bit of the machine's arithmetic, so it is as good as the shipped one and
@@ -10,10 +11,12 @@ not the same. On one NVIDIA H200 with four workers each takes four to five minut
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +27,27 @@ from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan
 from trimtab.lab.learners.learner import Learner
 from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
 from trimtab.lab.learners.sac import SacLearner, SacPlan
+from trimtab.lab.learners.workers import Workers, here
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
 LONG = ("bitbrains_rnd", "crane_dsp")
 SHORT = ("planetlab", "alibaba_tianchi_apps")
 MOST_CONTAINERS, MOST_DAYS = 1500, 60
-UPDATES = {"forecaster": 110, "ppo": 260, "sac": 160}
+
+
+class Extent(NamedTuple):
+    """How much is learned."""
+
+    updates: int
+    containers: int
+    """Of a family of generators, or of a shard of episodes."""
+    steps: int
+    """Of an update; PPO takes as many as its episodes have."""
+
+
+SHIPPED = {"forecaster": Extent(110, 500, 200), "ppo": Extent(260, 256, 0), "sac": Extent(160, 256, 200)}
+BRIEF = Extent(updates=2, containers=4, steps=2)
 
 
 def recording(folder: Path, name: str) -> Trace:
@@ -42,42 +59,53 @@ def recording(folder: Path, name: str) -> Trace:
     return replace(trace, cpu=trace.cpu[:rows], memory=memory[:rows])
 
 
-def learner(name: str, folder: Path, workers: Any) -> Learner:
-    updates = UPDATES[name]
+def learner(name: str, folder: Path, extent: Extent, workers: Workers[Any, Any]) -> Learner:
+    updates, containers, steps = extent
     if name == "forecaster":
         traces = [recording(folder, each) for each in (*SHORT, *LONG)]
-        plan = ForecasterPlan(updates=updates, steps=200, batch=4096, examples=100_000, decay=1e-2)
-        made = sources.recordings(traces, seed=0, containers=500)
+        plan = ForecasterPlan(updates=updates, steps=steps, batch=4096, examples=100_000, decay=1e-2)
+        made = sources.recordings(traces, seed=0, containers=containers)
         return ForecasterLearner(made, seed=0, plan=plan, workers=workers)
     drawn = [Generated(types=sources.TRAINED, step=step) for step in (300.0, 60.0)]
     demand = AnyOf(
         [*drawn, *(Recorded(recording(folder, each)) for each in LONG)], weights=[2.0, 1.0, 1.0, 0.5]
     )
-    stage = Stage(course=Course(demand=demand, hours=72))
+    stage = Stage(course=Course(demand=demand, hours=72), containers=containers)
     if name == "ppo":
         return PpoLearner(seed=0, plan=PpoPlan(stage=stage, updates=updates), workers=workers)
-    return SacLearner(seed=0, plan=SacPlan(stage=stage, steps=200), workers=workers)
+    return SacLearner(seed=0, plan=SacPlan(stage=stage, steps=steps), workers=workers)
+
+
+@contextmanager
+def hired(many: int) -> Iterator[Workers[Any, Any]]:
+    """So many processes that make examples and live through episodes; this one alone where it is one."""
+    if many == 1:
+        yield here
+        return
+    with get_context("forkserver").Pool(many) as pool:
+        yield lambda work, parts: pool.map(work, list(parts), chunksize=1)
 
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("traces", type=Path)
-    parser.add_argument("--learner", choices=UPDATES, default="forecaster")
+    parser.add_argument("--learner", choices=SHIPPED, default="forecaster")
     parser.add_argument("--folder", type=Path, default=Path("made"))
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--brief", action="store_true", help="very little of everything, to see that it runs")
     given = parser.parse_args()
-    with get_context("forkserver").Pool(given.workers) as pool:
-        made = learner(
-            given.learner, given.traces, lambda work, parts: pool.map(work, list(parts), chunksize=1)
-        )
+    extent = BRIEF if given.brief else SHIPPED[given.learner]
+    with hired(given.workers) as workers:
+        made = learner(given.learner, given.traces, extent, workers)
 
         def told(done: int, figures: dict[str, float]) -> None:
             print(f"{done:4d} {made.objective} {figures[made.objective]:.4f}")
 
-        figures = training.train(made, given.folder, updates=UPDATES[given.learner], told=told)
+        figures = training.train(made, given.folder, updates=extent.updates, told=told)
     training.ship(made, given.folder / "weights.npz")
-    command = f"examples/train_weights.py TRACES --learner {given.learner}"
-    card.write(given.folder / "weights.json", made, command=command, data=(*SHORT, *LONG), figures=figures)
+    command = f"examples/train_weights.py TRACES --learner {given.learner}{' --brief' if given.brief else ''}"
+    data = (*SHORT, *LONG) if given.learner == "forecaster" else LONG
+    card.write(given.folder / "weights.json", made, command=command, data=data, figures=figures)
 
 
 if __name__ == "__main__":
