@@ -1,8 +1,8 @@
 """Tasks as Google's Borg has them: nearly all tiny, and a few that take most of everything.
 
-Sizes are those that were published of Borg in 2019, cut off at what one machine has; how usage goes over time is that
-of containers elsewhere, since no usage of Borg's was at hand. `fitted/borg.json` says it exactly, docs/workloads.md
-shows the fit.
+Sizes are as uneven as was published of jobs on Borg in 2019, cut off at what one machine has; how usage goes over time
+is that of containers elsewhere, since no usage of Borg's was at hand. `fitted/borg.json` says it exactly,
+docs/workloads.md shows the fit.
 """
 
 from __future__ import annotations
