@@ -52,7 +52,8 @@ class Columns:
         """The same for all steps of one container from the first on, NaN where it has no sample; `values` is used up."""
         if np.isnan(plausible(values, most=self._most)).all():
             return
-        column = self._columns[self._place(container), first : first + len(values)]
+        place = self._place(container)  # first: it may move all columns
+        column = self._columns[place, first : first + len(values)]
         np.fmax(column, values, out=column)
 
     def without_edges(self, width: int) -> None:
