@@ -79,6 +79,16 @@ class Bucket:
         return self.tokens > 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a container is to have, in microseconds a period."""
+
+    limit: int
+    quota: int
+    burst: int | None
+    """None where none is to be saved up."""
+
+
 @dataclass(slots=True)
 class Raised:
     """What a container has at the moment."""
@@ -111,36 +121,32 @@ class CpuBurst:
         return Plan(tuple(wishes))
 
     def _of_pod(self, scene: Scene, pod: PodView, state: Pool) -> list[Wish]:
-        settings = scene.policy.cpu_burst
-        saved = raised = limited = 0
+        limited = [container for container in pod.containers if container.resources.cpu_limit]
+        wanted = [self._wanted(scene, pod, container, state) for container in limited]
         wishes: list[Wish] = []
-        for container in pod.containers:
-            limit = container.resources.cpu_limit
-            if not limit:
-                continue
-            base = max(limit * self._period(scene, container) // 1000, LEAST_QUOTA)
-            limited += base
-            if settings.policy in SAVING:
-                burst = base * settings.cpu_burst_percent // 100
-                saved += burst
-                wishes.append(self._wish(container.cgroup, CPU_BURST, burst, f"limit {limit} m"))
-            quota = base
-            if settings.policy in RAISING:
-                subject = container_subject(pod.uid, container.name)
-                quota = self._quota(container, subject=subject, base=base, scene=scene, state=state)
-            raised += quota
-            if quota != base:
-                wishes.append(
-                    self._wish(
-                        container.cgroup, CPU_QUOTA, quota, f"limit {limit} m, shared CPUs {state.value}"
-                    )
-                )
+        for container, share in zip(limited, wanted, strict=True):
+            why = f"limit {container.resources.cpu_limit} m"
+            if share.burst is not None:
+                wishes.append(self._wish(container.cgroup, CPU_BURST, share.burst, why))
+            if share.quota != share.limit:
+                why = f"{why}, shared CPUs {state.value}"
+                wishes.append(self._wish(container.cgroup, CPU_QUOTA, share.quota, why))
         if pod.resources.cpu_limit:
-            if saved:
-                wishes.append(self._room(pod, CPU_BURST, saved))
-            if raised != limited:
-                wishes.append(self._room(pod, CPU_QUOTA, raised))
+            if burst := sum(share.burst or 0 for share in wanted):
+                wishes.append(self._room(pod, CPU_BURST, burst))
+            if any(share.quota != share.limit for share in wanted):
+                wishes.append(self._room(pod, CPU_QUOTA, sum(share.quota for share in wanted)))
         return wishes
+
+    def _wanted(self, scene: Scene, pod: PodView, container: ContainerView, state: Pool) -> Share:
+        settings, cpu_limit = scene.policy.cpu_burst, container.resources.cpu_limit or 0
+        limit = max(cpu_limit * self._period(scene, container) // 1000, LEAST_QUOTA)
+        quota = limit
+        if settings.policy in RAISING:
+            subject = container_subject(pod.uid, container.name)
+            quota = self._quota(container, subject=subject, base=limit, scene=scene, state=state)
+        burst = limit * settings.cpu_burst_percent // 100 if settings.policy in SAVING else None
+        return Share(limit=limit, quota=quota, burst=burst)
 
     def _period(self, scene: Scene, container: ContainerView) -> int:
         """The kubelet gives a container its period once."""
