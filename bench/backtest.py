@@ -1,4 +1,4 @@
-"""trimtab beside each peer on recorded usage, hourly updates: cost against harm, and samples a second.
+"""Samples a second, then trimtab beside each peer on recorded usage, hourly updates: cost against harm.
 
     make bench BENCH=backtest
     .venv/bin/python bench/backtest.py TRACES --chart chart.html --containers 300
@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=300, help="take at most so many of each set")
     parser.add_argument("--sets", help="only these sets, with commas between them")
     given = parser.parse_args()
+    throughput()
     if not given.traces.is_dir():
         sys.exit(f"skipped: there are no traces at {given.traces}; name a folder that has some")
     wanted = given.sets.split(",") if given.sets else None
@@ -88,7 +89,6 @@ def main() -> None:
         results[name, told(choice)] = {**scores, FLEET: pooled(list(scores.values()))}
     for source in (*sets, FLEET):
         show(source, {key: scores[source] for key, scores in results.items()})
-    throughput()
     if given.chart:
         outcomes = [Outcome(name, settings, scores[FLEET]) for (name, settings), scores in results.items()]
         given.chart.write_text(page("Cost against harm, all sets", outcomes, [("set", *sets)]))
