@@ -330,3 +330,22 @@ async def test_who_asks_waits_until_a_cohort_has_learned(store: Store) -> None:
         assert bed.source.asked == []
     await advancing
     assert bed.source.asked
+
+
+async def test_what_was_proposed_of_late_is_known_from_the_past_and_through_a_restart(store: Store) -> None:
+    def busy_an_hour_ago(_: PodContainer, t: float) -> tuple[float, float]:
+        return (0.2 if t > NOW - HOUR else 0.8), 3e8
+
+    bed = Bed(store, "web", script=busy_an_hour_ago)
+    await bed.advance(NOW)
+    before = bed.school.learned(container("web"), EASY, now=NOW, runs_on=True)
+    assert before
+    this_hour, *earlier = before.proposal.cpu.lately
+    assert this_hour >= before.proposal.cpu.target > 0
+    assert max(earlier) > 0, "of the past that was read"
+    await bed.school.save(NOW)
+    bed.restarted()
+    await bed.advance(NOW + MINUTE)
+    after = bed.school.learned(container("web"), EASY, now=NOW + MINUTE, runs_on=True)
+    assert after
+    assert after.proposal.cpu.lately == before.proposal.cpu.lately

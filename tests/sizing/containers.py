@@ -23,7 +23,7 @@ from trimtab.sizing.rules import ResourceRules, Rules
 from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget
 
 GIB = 1024 * MIB
-DAY = 86400.0
+HOUR, DAY = 3600.0, 86400.0
 NOW = 30 * DAY
 
 RESOURCES: tuple[ResourceName, ResourceName] = ("cpu", "memory")
@@ -128,9 +128,9 @@ def _ask(resource: ResourceName) -> Ask:
     target = float(_amount(resource))
     if _chance.random() < 0.15:
         return Ask(_chance.choice([math.nan, math.inf, -1.0, 0.0]))
-    return _chance.choice(
-        [Ask(target), Ask(target, target * _chance.uniform(0.3, 1), target * _chance.uniform(1, 3))]
-    )
+    lately = tuple(float(_amount(resource)) for _ in range(_chance.choice([0, 1, 25])))
+    lower, upper = target * _chance.uniform(0.3, 1), target * _chance.uniform(1, 3)
+    return _chance.choice([Ask(target, lately=lately), Ask(target, lower, upper, lately)])
 
 
 def _evidence() -> Evidence:
@@ -174,6 +174,7 @@ def _rules() -> Rules:
         cpu=_resource_rules("cpu"),
         memory=_resource_rules("memory"),
         minimum_change=_chance.choice([0.0, 0.1, 0.5]),
+        stabilization=_chance.choice([0.0, HOUR, DAY]),
         beside_hpa=_chance.choice(list(BesideHpa)),
     )
 

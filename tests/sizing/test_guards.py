@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.containers import DAY, FREE, GIB, HAS, NOW, WELL_KNOWN, cases, names, rules, sized
+from sizing.containers import DAY, FREE, GIB, HAS, HOUR, NOW, WELL_KNOWN, cases, names, rules, sized
 from trimtab.api.optimizationpolicy import BesideHpa, LimitMode
 from trimtab.kube.nodes import Room
 from trimtab.kube.pods import Container, Resources
@@ -86,6 +86,40 @@ def test_a_short_history_may_raise_but_not_lower() -> None:
     young = with_(WELL_KNOWN, first=NOW - 3600)
     assert sized(500, evidence=young).resources.cpu_request == 1000
     assert sized(1800, evidence=young).resources.cpu_request == 1800
+
+
+def stabilized(target: float, *lately: float, hours: float = 24.0, has: Resources = HAS) -> Recommendation:
+    """What is recommended where this is asked now, and in the hours before this one so much was at most."""
+    return recommend(
+        Container("app", "main", has),
+        proposal=Proposal(cpu=Ask(target, lately=(target, *lately)), strategy="test"),
+        evidence=WELL_KNOWN,
+        rules=with_(FREE, stabilization=hours * HOUR),
+        around=Surroundings(qos="Burstable"),
+        now=NOW,
+    )
+
+
+def test_a_container_shrinks_only_to_the_highest_of_late_and_says_so() -> None:
+    found = stabilized(300, 350, 800, 400)
+    assert found.resources.cpu_request == 800
+    (line,) = (each for each in found.explanation if each.name == "cpu stabilization")
+    assert line.detail == "300m -> 800m: the highest that was proposed in the last 24 h"
+    assert line.source == "policy changes.stabilization"
+    assert stabilized(300, 1800).resources.cpu_request == 1000, "it is never made larger by what is past"
+
+
+@pytest.mark.parametrize(("hours", "gets"), [(0, 300), (0.5, 400), (1, 400), (1.5, 600), (24, 800)])
+def test_of_late_is_what_the_policy_says_in_whole_hours_of_the_clock(hours: float, gets: int) -> None:
+    assert stabilized(300, 400, 600, 800, hours=hours).resources.cpu_request == gets
+
+
+def test_what_was_proposed_of_late_does_not_hold_back_growth() -> None:
+    assert stabilized(1800, 300, 2500).resources.cpu_request == 1800
+
+
+def test_a_container_of_which_nothing_was_proposed_before_shrinks_at_once() -> None:
+    assert stabilized(300, 0, 0).resources.cpu_request == 300
 
 
 def test_gaps_may_hide_peaks() -> None:

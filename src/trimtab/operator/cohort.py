@@ -106,11 +106,13 @@ class Cohort:
             t = usage.start + step * usage.step
             for replica in range(int(of_workloads.replica.max(initial=0)) + 1):
                 self._observe(of_workloads, rows, step=step, replica=replica, t=t, due=due)
+            if self.fleet.is_due(t):
+                self.fleet.propose(t)
         self._latest = self._last_step(of_workloads, rows)
         if running is None:
             self._observe_past_kills(of_workloads, rows)
         self.until = usage.start + (usage.steps - 1) * usage.step
-        self._sizes = self.fleet.recommend(self.until)
+        self._sizes = self.fleet.propose(self.until)
 
     def take_in_kills(self, kills: Iterable[Kill]) -> set[Kill]:
         """Learn of kills; the answer is those that were not known yet."""
@@ -130,7 +132,13 @@ class Cohort:
             self._sizes = self.fleet.recommend(now)
         rows = self.fleet.rows([name])
         (evidence,) = self.fleet.evidence(now, rows, runs_on=[runs_on])
-        proposed = proposal(self._sizes, int(rows[0]), strategy=self.sizing.strategy, facts=self._facts)
+        proposed = proposal(
+            self._sizes,
+            int(rows[0]),
+            strategy=self.sizing.strategy,
+            facts=self._facts,
+            lately=self.fleet.lately(now, int(rows[0])),
+        )
         return Learned(proposed, evidence)
 
     def used(self, name: WorkloadContainer) -> Used:

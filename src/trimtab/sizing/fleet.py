@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.proposed import Lately, Proposed, ProposedSettings
 from trimtab.sizing.registry import strategy
 from trimtab.sizing.rows import NEW, regrouped
 from trimtab.sizing.strategy import Floats, Indices, Sizes, Strategy
@@ -33,6 +34,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     containers: int
     strategy: bytes
     witness: bytes
+    proposed: bytes = b""
+    """Nothing where it was not kept yet."""
 
 
 class Fleet(Generic[K]):
@@ -42,6 +45,7 @@ class Fleet(Generic[K]):
         self._key = key
         self._strategy: Strategy[Any] = strategy(name, containers=LEAST_ROWS, **settings)
         self._witness = Witness(LEAST_ROWS, WitnessSettings())
+        self._proposed = Proposed(LEAST_ROWS, ProposedSettings())
         self._rows: dict[K, int] = {}
         self._taken = 0
 
@@ -120,6 +124,20 @@ class Fleet(Generic[K]):
         """The sizes of all, by row."""
         return self._strategy.recommend(t)
 
+    def propose(self, t: float) -> Sizes:
+        """The same, and remembered."""
+        sizes = self._strategy.recommend(t)
+        self._proposed.note(t, sizes)
+        return sizes
+
+    def is_due(self, t: float) -> bool:
+        """Whether it is time to propose again, or what is remembered would have a gap."""
+        return self._proposed.is_due(t)
+
+    def lately(self, t: float, row: int) -> Lately:
+        """What was proposed for this container in the last day."""
+        return self._proposed.lately(t, row)
+
     def evidence(self, t: float, rows: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
         """What was seen of these containers; `runs_on` where they run all the time, as a Job's do not."""
         return self._witness.evidence(t, rows, runs_on=runs_on)
@@ -133,6 +151,7 @@ class Fleet(Generic[K]):
             containers=self._strategy.containers,
             strategy=self._strategy.state(),
             witness=self._witness.state(),
+            proposed=self._proposed.state(),
         )
         return msgspec.msgpack.encode(kept)
 
@@ -149,9 +168,12 @@ class Fleet(Generic[K]):
             raise ValueError("state: its rows are not in order")
         sizer = type(self._strategy)(kept.containers, self._strategy.settings)
         witness = Witness(kept.containers, self._witness.settings)
+        proposed = Proposed(kept.containers, self._proposed.settings)
         sizer.restore(kept.strategy)
         witness.restore(kept.witness)
-        self._strategy, self._witness = sizer, witness
+        if kept.proposed:
+            proposed.restore(kept.proposed)
+        self._strategy, self._witness, self._proposed = sizer, witness, proposed
         self._rows = dict(zip(keys, kept.rows, strict=True))
         self._taken = kept.taken
 
@@ -164,5 +186,6 @@ class Fleet(Generic[K]):
         rows = np.full(max(LEAST_ROWS, int(needed * SPARE)), NEW, dtype=np.intp)
         rows[: len(self._rows)] = list(self._rows.values())
         self._strategy, self._witness = regrouped(self._strategy, rows), regrouped(self._witness, rows)
+        self._proposed = regrouped(self._proposed, rows)
         self._rows = {key: row for row, key in enumerate(self._rows)}
         self._taken = len(self._rows)

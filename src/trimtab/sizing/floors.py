@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import ceil
 
 from trimtab.sizing.case import AS_IT_IS, Case, Floor, FloorGuard
+from trimtab.sizing.proposal import ALMOST
+from trimtab.sizing.proposed import HOUR
 from trimtab.sizing.recommendation import MIB, amount_text
 from trimtab.sizing.surroundings import UtilisationTarget
 
@@ -25,6 +27,17 @@ def history(case: Case) -> Floor | None:
         )
         return Floor(AS_IT_IS, why, "policy metricsConfig.minimumHistory")
     return None
+
+
+def stabilization(case: Case) -> Floor | None:
+    """What is given back at night may be gone in the morning, with its node: only down to the highest of late."""
+    window = case.rules.stabilization
+    hours = int(case.now // HOUR - (case.now - window) // HOUR) + 1 if window else 0
+    highest = max(case.ask.lately[:hours], default=0.0)
+    if not highest:
+        return None
+    why = f"the highest that was proposed in the last {window / HOUR:g} h"
+    return Floor(ceil(highest - ALMOST), why, "policy changes.stabilization")
 
 
 def coverage(case: Case) -> Floor | None:
@@ -115,6 +128,23 @@ def initial(case: Case) -> Floor | None:
     return None
 
 
-CPU: tuple[FloorGuard, ...] = (history, coverage, throttling, utilisation, startup, initial)
-MEMORY: tuple[FloorGuard, ...] = (history, coverage, utilisation, peak, startup, heap, initial)
+CPU: tuple[FloorGuard, ...] = (
+    history,
+    stabilization,
+    coverage,
+    throttling,
+    utilisation,
+    startup,
+    initial,
+)
+MEMORY: tuple[FloorGuard, ...] = (
+    history,
+    stabilization,
+    coverage,
+    utilisation,
+    peak,
+    startup,
+    heap,
+    initial,
+)
 LASTING: frozenset[FloorGuard] = frozenset({history, coverage, throttling, peak, startup, heap})

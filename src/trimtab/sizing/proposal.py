@@ -12,8 +12,12 @@ from typing import Any
 import msgspec
 
 from trimtab.api.optimizationpolicy import MetricsConfig
+from trimtab.sizing.proposed import Lately
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.strategy import Bounds, Sizes
+
+ALMOST = 1e-6
+"""What a product of floats may be off by: 0.2 cores are 200 millicores and not 201."""
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
@@ -23,6 +27,8 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     lower: float = math.nan
     """A request between this and `upper` is not worth a change."""
     upper: float = math.nan
+    lately: tuple[float, ...] = ()
+    """The highest target of each hour of the clock, this one's first; 0 where there was none."""
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -35,10 +41,20 @@ class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What it rests on, such as the percentile and the safety factor; they open the explanation."""
 
 
-def proposal(sizes: Sizes, row: int, *, strategy: str, facts: tuple[Factor, ...] = ()) -> Proposal:
+def proposal(
+    sizes: Sizes,
+    row: int,
+    *,
+    strategy: str,
+    facts: tuple[Factor, ...] = (),
+    lately: Lately = Lately(),  # noqa: B008 - immutable
+) -> Proposal:
     """What a strategy said of the container in this row."""
     return Proposal(
-        cpu=_ask(sizes.cpu, row, 1000.0), memory=_ask(sizes.memory, row, 1.0), strategy=strategy, facts=facts
+        cpu=_ask(sizes.cpu, row, 1000.0, lately.cpu),
+        memory=_ask(sizes.memory, row, 1.0, lately.memory),
+        strategy=strategy,
+        facts=facts,
     )
 
 
@@ -57,7 +73,10 @@ def told(strategy: str, settings: Mapping[str, Any]) -> Factor:
     return Factor("settings", said, f"strategy {strategy}")
 
 
-def _ask(bounds: Bounds, row: int, units: float) -> Ask:
+def _ask(bounds: Bounds, row: int, units: float, lately: tuple[float, ...]) -> Ask:
     return Ask(
-        float(bounds.target[row]) * units, float(bounds.lower[row]) * units, float(bounds.upper[row]) * units
+        float(bounds.target[row]) * units,
+        float(bounds.lower[row]) * units,
+        float(bounds.upper[row]) * units,
+        tuple(target * units for target in lately),
     )

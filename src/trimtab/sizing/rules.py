@@ -75,6 +75,7 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cpu: ResourceRules = ResourceRules()
     memory: ResourceRules = ResourceRules()
     minimum_change: float = 0.1
+    stabilization: float = 0.0
     minimum_history: float = 86400.0
     keep_qos: bool = True
     beside_hpa: BesideHpa = BesideHpa.RESCALE
@@ -91,6 +92,7 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
                 "memory", bounds.memory, spec.limit_rule("memory"), changes.memory, careful.smallest_memory
             ),
             minimum_change=changes.minimum,
+            stabilization=changes.stabilization.seconds,
             minimum_history=spec.metrics_config.minimum_history.seconds,
             keep_qos=spec.update_strategy.keep_qos_class,
             beside_hpa=spec.update_strategy.beside_hpa,

@@ -23,6 +23,7 @@ from trimtab.sizing.case import Case, Floor, FloorGuard, Guard, Hold, Step
 from trimtab.sizing.gate import gate, left_alone
 from trimtab.sizing.limits import Pair
 from trimtab.sizing.oom import after_kills
+from trimtab.sizing.proposal import ALMOST
 from trimtab.sizing.recommendation import Factor, ResourceName
 from trimtab.sizing.trail import Trail
 
@@ -52,9 +53,6 @@ CAPS: tuple[tuple[str, Guard], ...] = _named(
 KILLS: tuple[tuple[str, Guard], ...] = _named(after_kills)
 FINAL: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {"cpu": CAPS, "memory": (*KILLS, *CAPS)}
 LIMITS = _named(*limits.GUARDS)
-
-_ALMOST = 1e-6
-"""What a product of floats may be off by: 0.2 cores are 200 millicores and not 201."""
 
 Floors = list[tuple[str, Floor]]
 
@@ -101,7 +99,7 @@ def _wanted(case: Case, found: Floors, strategy: str, trail: Trail) -> int | Hol
         return hold
     hold = gate(case)
     if hold is None:
-        target = max(ceil(case.ask.target - _ALMOST), 1)
+        target = max(ceil(case.ask.target - ALMOST), 1)
         trail.step(case, "strategy", case.request, target, why="target", source=f"strategy {strategy}")
         amount = _through(DEADBAND, target, case, trail)
         return amount if isinstance(amount, Hold) else _worth(amount, case, found, trail)

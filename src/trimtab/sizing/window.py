@@ -113,6 +113,11 @@ class Maxima:
         alive: npt.NDArray[np.bool_] = self.epoch > now - self.epoch.size
         return alive
 
+    def has_begun(self, t: float) -> bool:
+        """Whether anything was taken in yet in the slice of `t`."""
+        now = math.floor(t / self.slice_seconds)
+        return bool(self.epoch[now % self.epoch.size] == now)
+
     def add(self, t: float, values: Floats, most: float) -> None:
         """Take in one sample a row; values that are not believed are passed over."""
         at, _ = self.turn(t)
@@ -124,6 +129,13 @@ class Maxima:
         peaks = self.peaks if rows is None else self.peaks[:, rows]
         highest: Floats = peaks[self.live(t)].max(axis=0, initial=-np.inf)
         return np.where(np.isneginf(highest), np.nan, highest)
+
+    def by_age(self, t: float, row: int) -> tuple[float, ...]:
+        """The highest sample of a row in each slice of the window, the last one's first; 0 where it is empty."""
+        numbers = math.floor(t / self.slice_seconds) - np.arange(self.epoch.size)
+        at = numbers % self.epoch.size
+        peaks = np.where(self.epoch[at] == numbers, self.peaks[at, row], 0.0)
+        return tuple(np.maximum(peaks, 0.0).tolist())
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         """What is to be kept of it, under names with this prefix."""

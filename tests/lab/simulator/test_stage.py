@@ -9,11 +9,13 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from harness.scenes import GIB, MIB, flat, scene, sized, workload
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import (
     Canary,
+    Changes,
     MetricsConfig,
     Mode,
     OptimizationPolicySpec,
@@ -24,14 +26,16 @@ from trimtab.kube.workloads import WorkloadKey
 from trimtab.lab.simulator.moment import Moment
 from trimtab.lab.simulator.scene import Scene, Service
 from trimtab.lab.simulator.stage import Stage
+from trimtab.usage.trace import Trace
 
 HOUR = 3600.0
 WEB = WorkloadKey("Deployment", "default", "web")
 
 
-def auto(*, strategy: UpdateStrategy | None = None) -> OptimizationPolicySpec:
+def auto(*, strategy: UpdateStrategy | None = None, changes: Changes | None = None) -> OptimizationPolicySpec:
     return OptimizationPolicySpec(
         mode=Mode.AUTO,
+        changes=changes or Changes(),
         metrics_config=MetricsConfig(minimum_history=Duration.parse("1h")),
         update_strategy=strategy or UpdateStrategy(),
         reconciliation_interval=Duration.parse("30m"),
@@ -150,3 +154,20 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit_in_any_process() -> None:
 
 if __name__ == "__main__":
     print(digest(*asyncio.run(played(replace(office(), noise=0.3), 4))))
+
+
+@pytest.mark.parametrize(("window", "shrinks"), [("24h", False), ("0s", True)])
+async def test_at_night_nothing_is_given_back_that_the_morning_needs_unless_the_policy_says_so(
+    window: str,
+    shrinks: bool,  # noqa: FBT001 - a case of the table
+) -> None:
+    day = np.repeat([0.1, 1.0], 48)[:, None]  # quarters of an hour
+    demand = Trace(("s0",), 4 * 86400.0, 900.0, day, np.full_like(day, 200.0 * MIB))
+    changes = Changes(stabilization=Duration.parse(window))
+    busy = scene([workload("web", sized(2000, GIB), replicas=2)], demand, nodes=2, cpu=8.0)
+    moments: list[Moment] = []
+    async with Stage(busy, policies={"all": auto(changes=changes)}, seed=7) as stage:
+        stage.observe(moments.append)
+        await stage.run(59 * HOUR)
+    by_night = moments[-1].cpu_requested / 2
+    assert by_night < 0.3 if shrinks else 1.0 <= by_night < 1.5
