@@ -383,7 +383,9 @@ specs = maybe(
         windows=st.lists(windows, max_size=2),
         startupBoost=maybe(factor=st.sampled_from([1, 2.5, 10, 0.9, 11]), duration=durations),
     ),
-    changes=maybe(minimum=st.sampled_from([0, 0.1, 1, 1.1]), cpu=steps, memory=steps),
+    changes=maybe(
+        minimum=st.sampled_from([0, 0.1, 1, 1.1]), stabilization=durations, cpu=steps, memory=steps
+    ),
     limitPolicy=maybe(cpu=limit_rules, memory=limit_rules),
     reconciliationInterval=durations,
 )

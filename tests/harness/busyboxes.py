@@ -110,7 +110,7 @@ def policy(
             "mode": "Auto",
             "selector": {"workloadSelector": {"matchLabels": {"policy": name}}},
             "metricsConfig": {"minimumHistory": "1m"},
-            "changes": {"cpu": {"decrease": 0.9}},
+            "changes": {"cpu": {"decrease": 0.9}, "stabilization": "0s"},
             "reconciliationInterval": "10s",
             "strategy": strategy,
             "updateStrategy": {**hasty, **(update or {})},
