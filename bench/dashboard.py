@@ -1,7 +1,8 @@
 """How quickly the dashboard answers a viewer, in the browser's own measure: ten thousand workloads, searched as one types.
 
-An interaction is from the key press to the frame in which the new rows are shown. Beside it, what Google calls good
-(Interaction to Next Paint of at most 200 ms) and our own limit of 100 ms. Also what a first visit loads.
+An interaction is from the key press to the frame in which the new rows are shown, which asks more than the browser's own
+Interaction to Next Paint (good at 200 ms at most): that ends with the next frame, whatever is in it. Our limit is 100 ms
+for either. Also what a first visit loads.
 
     PYTHONPATH=tests python bench/dashboard.py
 """
@@ -21,15 +22,20 @@ LIMIT = 100.0
 WORDS = ("ledger data", "web-004", "statefulset reverted", "api shop")
 
 # From the event's own time, so that waiting in the browser's queue counts, to the frame after the one that draws the rows.
+# Beside it what the browser itself notes of each event (Event Timing, of which Interaction to Next Paint is made).
 MEASURE = """() => {
   window.took = [];
-  const pressed = new Map();
-  const q = document.getElementById("q");
+  window.noted = new Map();
+  const pressed = new Map(), q = document.getElementById("q");
   q.addEventListener("input", event => { pressed.set(q.value, event.timeStamp); });
-  document.body.addEventListener("htmx:afterSwap", event => {
-    const at = pressed.get(event.detail.requestConfig.parameters.q);
+  new MutationObserver(() => {
+    const at = pressed.get(new URLSearchParams(location.search).get("q"));
     requestAnimationFrame(() => requestAnimationFrame(() => { if (at) window.took.push(performance.now() - at); }));
-  });
+  }).observe(document.getElementById("rows"), { childList: true });
+  new PerformanceObserver(list => {
+    for (const each of list.getEntries())
+      if (each.interactionId) noted.set(each.interactionId, Math.max(each.duration, noted.get(each.interactionId) ?? 0));
+  }).observe({ type: "event", durationThreshold: 16 });
 }"""
 
 
@@ -54,13 +60,19 @@ async def main() -> None:
             await page.locator("#q").press_sequentially(words, delay=120)
             await page.wait_for_timeout(300)
         took = sorted(await page.evaluate("window.took"))
+        noted = sorted(await page.evaluate("[...noted.values()]"))
     p95 = took[int(0.95 * len(took))]
     print(f"first load             {raw / 1000:6.0f} kB, {sent / 1000:.0f} kB as sent (limit 300 kB)")
     print(f"keys pressed           {len(took):6d} over {MANY:,} workloads")
-    print(f"interaction, median    {statistics.median(took):6.0f} ms")
-    print(f"interaction, p95       {p95:6.0f} ms")
-    print(f"interaction, slowest   {took[-1]:6.0f} ms")
+    print(f"to the next paint      {_spread(noted)} (of the {len(noted)} that took 16 ms or more)")
+    print(f"to the new rows        {_spread(took)}")
     print(f"p95 / limit of {LIMIT:.0f} ms  {p95 / LIMIT:6.2f}")
+
+
+def _spread(took: list[float]) -> str:
+    if not took:
+        return "none"
+    return f"{statistics.median(took):6.0f} ms median, {took[int(0.95 * len(took))]:.0f} p95, {took[-1]:.0f} slowest"
 
 
 if __name__ == "__main__":

@@ -103,6 +103,8 @@ class Listing:
         self._texts = [
             f"{row.namespace}/{row.name} {row.kind} {row.policy} {row.state}".lower() for row in rows
         ]
+        self._costs = [row.cost for row in rows]
+        self._savings = [row.saving for row in rows]
         self._orders: dict[str, list[int]] = {}
         self.states = Counter(row.state for row in rows)
         self.namespaces = sorted({row.namespace for row in rows})
@@ -121,8 +123,8 @@ class Listing:
             total=len(found),
             number=number,
             pages=pages,
-            cost=sum(self.rows[place].cost for place in found),
-            saving=sum(self.rows[place].saving for place in found),
+            cost=sum(map(self._costs.__getitem__, found)),
+            saving=sum(map(self._savings.__getitem__, found)),
         )
 
     def _ordered(self, sort: str) -> list[int]:

@@ -1,6 +1,6 @@
 // What pages do beyond HTML: news as they come, keys, the theme, and errors told where people look.
 "use strict";
-(() => {
+const page = (() => {
   const live = document.getElementById("live"), told = document.getElementById("told");
   const tell = (state, words) => { if (live.dataset.state !== state) { live.dataset.state = state; live.textContent = words; } };
 
@@ -39,12 +39,21 @@
     told.replaceChildren(line);
   }
 
-  // Whatever narrows the list begins at its first page again; before htmx hears of it.
-  for (const kind of ["input", "change"])
-    document.addEventListener(kind, event => {
-      const page = document.getElementById("page-number");
-      if (page && event.target.closest("#query")) page.value = "1";
-    }, true);
+  // Who is somewhere by keyboard stays there when that part of the page comes anew.
+  let stood = null;
+  const stops = part => [...part.querySelectorAll("a[href], button, summary")];
+  function leave(part) {
+    const place = stops(part).indexOf(document.activeElement);
+    stood = place < 0 ? null : { place, href: document.activeElement.getAttribute("href") };
+  }
+  function comeBack(part) {
+    if (!stood) return;
+    const now = stops(part), same = now.find(each => stood.href && each.getAttribute("href") === stood.href);
+    (same ?? now[Math.min(stood.place, now.length - 1)])?.focus({ preventScroll: true });
+    stood = null;
+  }
+  document.body.addEventListener("htmx:beforeSwap", event => leave(event.detail.target));
+  document.body.addEventListener("htmx:afterSwap", event => comeBack(event.detail.target));
 
   // Theme: kept in a cookie, so that the page comes in it.
   const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
@@ -83,4 +92,5 @@
   });
   if (location.hash === "#q") document.getElementById("q")?.focus();
   charts.load().catch(() => {});
+  return { say, leave, comeBack };
 })();
