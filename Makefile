@@ -19,12 +19,19 @@ help: ## Show this list
 
 setup: .venv/.ready ## Make .venv with every extra that the tests use
 
-# uv comes out of the lock itself, hash and all, and then installs the rest of it.
-.venv/.ready: requirements.lock pyproject.toml
+# uv comes out of the lock itself, hash and all, and then installs the rest of it: at first the package alone, at the
+# versions and hashes of the lock, which is all that a newcomer has to wait for.
+.venv/.installed: requirements.lock pyproject.toml
 	@echo "==> Python packages into .venv"
 	[ -x .venv/bin/pip ] || python3 -m venv .venv || { apt-get install -y python3-venv && python3 -m venv --clear .venv; }
 	sed -n '/^uv==/,/^[a-z]/{/^uv==/p;/^    --hash/p}' requirements.lock > .venv/uv.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
+	uv pip install --quiet --constraint requirements.lock --requirement pyproject.toml hatchling editables
+	uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.ready: .venv/.installed
+	@echo "==> Python packages of the tests into .venv"
 	uv pip sync --quiet --require-hashes requirements.lock
 	uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -53,7 +60,7 @@ soak-operator: test-deps ## Kill 100 leaders of the operator, and take Prometheu
 bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer
 	@for file in $(if $(BENCH),bench/$(BENCH).py,bench/*.py); do echo "==> $$file"; python "$$file"; done
 
-demo: setup ## See what Trimtab does, in a minute: a simulated week under the real operator, in the browser
+demo: .venv/.installed ## See what Trimtab does, in a minute: a simulated week under the real operator, in the browser
 	@trimtab demo
 
 docs: setup ## Build the documentation into site/
