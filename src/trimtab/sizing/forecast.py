@@ -304,10 +304,15 @@ def fleet_errors(epoch: Floats, errors: Singles, prior: Floats) -> Floats:
             scale = UNIT / (epoch[i, MASS] + 1.0)
             for b in range(buckets):
                 total[k, b] += np.int64(errors[i, k, b] * scale)
+    # Element by element: what checks whole arrays against each other takes longer to compile than all else here.
     shape = np.empty((FORECASTERS, buckets))
     for k in range(FORECASTERS):
-        shape[k] = prior + total[k] / UNIT
-        shape[k] /= shape[k].sum()
+        whole = 0.0
+        for b in range(buckets):
+            shape[k, b] = prior[b] + total[k, b] / UNIT
+            whole += shape[k, b]
+        for b in range(buckets):
+            shape[k, b] /= whole
     return shape
 
 

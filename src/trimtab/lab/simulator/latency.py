@@ -84,7 +84,6 @@ def respond(
         times[workload[row], 1] += wanted * most
         times[workload[row], 2] += wanted * nearly_all
     for place in range(len(load)):
-        if load[place] > 0.0:
-            times[place] /= load[place]
-        else:
-            times[place] = np.nan
+        for quantile in range(times.shape[1]):
+            # Element by element: to check whole rows against each other would double the time that this takes to compile.
+            times[place, quantile] = times[place, quantile] / load[place] if load[place] > 0.0 else np.nan
