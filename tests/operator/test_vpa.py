@@ -81,6 +81,21 @@ def test_a_proposal_is_recommended_with_its_bounds() -> None:
     assert found["observedGeneration"] == 1
 
 
+def test_what_is_recommended_is_the_highest_of_the_day_with_bounds_as_wide() -> None:
+    night = Ask(100.0, 80.0, 120.0, lately=(100.0, 90.0, 500.0, 0.0))
+    morning = Ask(600.0, 480.0, 720.0, lately=(500.0, 90.0))
+    by_night, by_day = (
+        recommended(status(vpa(), web=Proposal(cpu=ask, strategy="trimtab")))["web"]
+        for ask in (night, morning)
+    )
+    assert {field: by_night[field]["cpu"] for field in ("target", "lowerBound", "upperBound")} == {
+        "target": "500m",
+        "lowerBound": "400m",
+        "upperBound": "600m",
+    }
+    assert by_day["target"]["cpu"] == "600m", "more is recommended at once"
+
+
 def test_bounds_are_kept_and_what_it_would_have_been_is_told() -> None:
     policy = {"containerName": "web", "minAllowed": {"cpu": "600m"}, "maxAllowed": {"memory": "300Mi"}}
     entry = recommended(status(vpa(policy), web=proposal()))["web"]

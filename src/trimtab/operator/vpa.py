@@ -129,7 +129,10 @@ class _Asked(NamedTuple):
 
     @classmethod
     def of(cls, proposal: Proposal | None, before: Mapping[str, Any]) -> _Asked:
-        cpu, memory = (proposal.cpu, proposal.memory) if proposal else (Ask(), Ask())
+        # VPA's updater follows every number, and would give back at night what the morning needs.
+        cpu, memory = (
+            (proposal.cpu.of_the_day(), proposal.memory.of_the_day()) if proposal else (Ask(), Ask())
+        )
         return cls(
             cpu if math.isfinite(cpu.target) else _asked_before(before, "cpu"),
             memory if math.isfinite(memory.target) else _asked_before(before, "memory"),

@@ -30,6 +30,14 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     lately: tuple[float, ...] = ()
     """The highest target of each hour of the clock, this one's first; 0 where there was none."""
 
+    def of_the_day(self) -> Ask:
+        """The highest target of late, with bounds as wide: for who follows a number wherever it goes."""
+        highest = max(self.lately, default=0.0)
+        if not highest > self.target > 0:
+            return self
+        share = highest / self.target
+        return Ask(highest, self.lower * share, self.upper * share, self.lately)
+
 
 class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Both resources, and what the strategy has to say about them."""
