@@ -204,6 +204,29 @@ async def test_a_limit_that_another_owns_is_not_taken_away_silently(
         await live.patch_template(seen, {"web": only_the_limit}, take_ownership=False)
 
 
+async def test_a_template_of_which_another_keeps_a_part_is_left_whole_and_the_status_says_why(
+    client: Client, cluster: Cluster, driver: Driver, namespace: str
+) -> None:
+    theirs = {"apiVersion": "batch/v1", "kind": "CronJob"} | cron_job(namespace)
+    cluster.kubectl(
+        "apply", "--server-side", "--field-manager=argocd", "-f", "-", stdin=yaml.safe_dump(theirs)
+    )
+    key = WorkloadKey("CronJob", namespace, "web")
+    ours = Resources(150, 200, 64 * MIB, 128 * MIB)
+    await driver.until(key, wish({"web": ours}, canary=BRIEF, take_ownership=True), is_applied)
+    driver.ahead += 7200
+    # The request is ours alone by now, the limit is theirs too.
+    without = wish({"web": Resources(120, None, 64 * MIB, 128 * MIB)}, canary=BRIEF, allow_recreate=True)
+    report = await driver.until(key, without, lambda report: report.state is WorkloadState.REVERTED)
+    assert "another field manager owns it, see takeOwnership" in report.reason
+    found = await client.get(CRON_JOBS, "web", namespace=namespace)
+    containers = found["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert next(each["resources"] for each in containers if each["name"] == "web") == {
+        "requests": {"cpu": "150m", "memory": "64Mi"},
+        "limits": {"cpu": "200m", "memory": "128Mi"},
+    }
+
+
 async def test_only_its_own_pods_are_found(client: Client, live: LiveCluster, namespace: str) -> None:
     alone = {"metadata": {"name": "alone", "labels": {"app": "web"}}, "spec": template()["spec"]}
     await client.create(PODS, alone, namespace=namespace)

@@ -91,8 +91,9 @@ class LiveCluster:
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         current = sizes_of(workload.containers)
-        if take_ownership and any(removed(current[name], wanted) for name, wanted in sizes.items()):
-            # To apply removes only what nobody else owns; whoever set a limit co-owns it.
+        # To apply removes only what nobody else owns; whoever set a limit co-owns it.
+        removes = any(removed(current[name], wanted) for name, wanted in sizes.items())
+        if removes and take_ownership:
             await self._client.patch(
                 workload.resource,
                 workload.name,
@@ -103,13 +104,16 @@ class LiveCluster:
         # With its uid, since to apply to what is gone would make it anew.
         named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
         body = {"metadata": named} | template_patch(workload, sizes)
-        answer = await self._client.apply(workload.resource, body, force=take_ownership)
-        shape = self._shape(workload.resource)
-        wire = msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire)
-        found = sizes_of(shape.fold(wire).containers)
-        if any(found.get(name) != wanted for name, wanted in sizes.items()):
-            words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
-            raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
+        if removes and not take_ownership:
+            # Asked first: applied in part, it would be neither what was nor what is wanted.
+            answer = await self._client.apply(workload.resource, body, dry_run=True)
+            shape = self._shape(workload.resource)
+            wire = msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire)
+            found = sizes_of(shape.fold(wire).containers)
+            if any(found.get(name) != wanted for name, wanted in sizes.items()):
+                words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
+                raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
+        await self._client.apply(workload.resource, body, force=take_ownership)
 
     async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
         body = options_patch(mark)
