@@ -15,6 +15,7 @@ from trimtab.kube.auth import load_connection
 from trimtab.kube.client import FIELD_MANAGER, Client, Object, PatchType
 from trimtab.kube.metadata import metadata
 from trimtab.kube.pace import RetryRule
+from trimtab.kube.records import JSON
 from trimtab.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -25,7 +26,6 @@ from trimtab.kube.resources import (
     Resource,
 )
 from trimtab.kube.watch import EventDecoder, whole_lines
-from trimtab.kube.wire import JSON
 
 IMPATIENT = RetryRule(attempts=1)
 

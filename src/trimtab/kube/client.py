@@ -19,8 +19,9 @@ import msgspec
 from trimtab.kube.auth import Connection
 from trimtab.kube.errors import Conflict, NotFound
 from trimtab.kube.pace import RateLimit, RetryRule
+from trimtab.kube.records import JSON
 from trimtab.kube.resources import PODS, Resource
-from trimtab.kube.wire import JSON, Wire
+from trimtab.kube.wire import Wire
 
 T = TypeVar("T")
 

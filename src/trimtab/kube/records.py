@@ -15,9 +15,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from trimtab.kube.intern import InternTable, Memo
-from trimtab.kube.wire import JSON
 
 W = TypeVar("W")
+
+JSON = "application/json"
+"""The media type that everything has unless it says otherwise."""
 
 _OUR_PREFIX = b"trimtab.io/"
 

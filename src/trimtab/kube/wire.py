@@ -30,8 +30,7 @@ from trimtab.kube.errors import (
     error_from_response,
 )
 from trimtab.kube.pace import RateLimit, RetryRule
-
-JSON = "application/json"
+from trimtab.kube.records import JSON
 
 _STREAM_BUFFER = 512 << 10
 _FEW_BYTES = 64 << 10
