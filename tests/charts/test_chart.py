@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -13,7 +13,7 @@ from harness.cluster import Cluster
 from harness.helm import CHART, Helm, Refused, inventory
 from harness.process import wait_for
 from trimtab import __version__
-from trimtab.kube.rights import RIGHTS
+from trimtab.kube.rights import RIGHTS, Process
 from trimtab.operator.layers import configuration
 
 
@@ -51,18 +51,25 @@ def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
             assert webhook["clientConfig"]["service"]["namespace"] == helm.namespace
 
 
-@pytest.mark.parametrize("process", ["operator", "agent"])
+@pytest.mark.parametrize(
+    ("process", "values"),
+    [
+        ("operator", ("operator.dashboard=true",)),
+        ("dashboard", ("operator.dashboard=true",)),
+        ("agent", ("agent.enabled=true",)),
+    ],
+)
 def test_the_rights_are_exactly_those_that_the_code_asks_for(
-    helm: Helm, process: Literal["operator", "agent"]
+    helm: Helm, process: Process, values: tuple[str, ...]
 ) -> None:
-    found = (
-        helm.rendered("operator.enabled=false", "agent.enabled=true")
-        if process == "agent"
-        else helm.rendered()
-    )
+    (role,) = [
+        each
+        for each in helm.rendered(*values)
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", f"trimtab-{process}")
+    ]
     granted = {
         (group, resource, verb)
-        for rule in one(found, "ClusterRole")["rules"]
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -74,6 +81,16 @@ def test_the_rights_are_exactly_those_that_the_code_asks_for(
         for verb in right.verbs
     }
     assert granted == asked
+
+
+def test_the_dashboard_is_off_until_it_is_asked_for_and_then_on_loopback(helm: Helm) -> None:
+    off, on = helm.rendered(), helm.rendered("operator.dashboard=true")
+    before, after = (
+        one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"] for found in (off, on)
+    )
+    assert after == [*before, "--dashboard=127.0.0.1:8090"]
+    new = [each for each in on if each not in off and each["kind"] != "Deployment"]
+    assert sorted(each["kind"] for each in new) == ["ClusterRole", "ClusterRoleBinding"]
 
 
 def test_values_reach_the_operator(helm: Helm) -> None:
@@ -109,11 +126,12 @@ def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(helm: Helm
     assert "DaemonSet" not in {each["kind"] for each in helm.rendered()}
     plain, looking = (
         one(helm.rendered("operator.enabled=false", "agent.enabled=true", *more), "DaemonSet")
-        for more in ((), ("agent.readOnly=true", "agent.args={--dry-run}"))
+        for more in ((), ("agent.readOnly=true", "agent.args={--dry-run,--kubelet=https://here:1}"))
     )
     (before,) = plain["spec"]["template"]["spec"]["containers"]
     (after,) = looking["spec"]["template"]["spec"]["containers"]
-    assert {*after["args"]} - {*before["args"]} == {"--read-only", "--dry-run"}
+    assert {*after["args"]} - {*before["args"]} == {"--read-only", "--dry-run", "--kubelet=https://here:1"}
+    assert {*before["args"]} - {*after["args"]} == {"--kubelet=https://$(NODE_IP):10250"}
     mounts = {each["name"]: each for each in after["volumeMounts"]}
     assert mounts["proc"]["readOnly"]
     assert mounts["sys"]["recursiveReadOnly"] == "Enabled"

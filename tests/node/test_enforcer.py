@@ -100,11 +100,13 @@ async def test_two_strategies_on_one_knob_are_settled_counted_and_undone(
         found = await floor.enforcer.round(NODE, Unknowing(), ON, now=float(now))
         assert [wish.strategy for each in found.conflicts for wish in each.overruled] == ["bold"]
     assert floor.surface.read(Spot(path, CPU_QUOTA)) == 50_000
+    assert [wish.strategy for wish in floor.enforcer.holding()] == ["careful"]
     assert floor.counted("wishes_overruled", strategy="bold") == 3
     assert floor.counted("writes", knob="cpu.quota") == 1
     await floor.enforcer.round(NODE, Unknowing(), None, now=3.0)
     assert floor.surface.read(Spot(path, CPU_QUOTA)) == UNLIMITED
     assert floor.counted("restored", knob="cpu.quota") == 1
+    assert floor.enforcer.holding() == []
 
 
 async def test_a_strategy_that_fails_keeps_what_it_held_and_stops_nobody(

@@ -12,6 +12,8 @@ from trimtab.api.nodemetric import AggregatePolicy, MetricCollectPolicy, NodeMet
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, PatchType
 from trimtab.kube.resources import NODE_METRICS
+from trimtab.node.arbiter import Spot, Wish
+from trimtab.node.cgroups.knobs import CPU_SHARES
 from trimtab.node.picture import (
     BEST_EFFORT,
     NODE,
@@ -53,6 +55,21 @@ def test_before_half_a_window_nothing_is_told_of_it() -> None:
     assert status.node_metric.aggregated_node_usages == ()
     assert status.pods_metric == ()
     assert status.prod_reclaimable_metric is None
+
+
+def test_a_report_tells_of_pressure_and_of_the_knobs_that_reach_furthest_and_why() -> None:
+    series = seen(60)
+    for _ in range(6):
+        series.add(NODE, Metric.CPU_PRESSURE, 0.25, period=10.0)
+        series.now += 10
+    held = [
+        Wish(spot=Spot(path, CPU_SHARES), value=2, strategy="cpusuppress", why="a test")
+        for path in (*(f"kubepods/pod{number}" for number in range(40)), "kubepods")
+    ]
+    status = status_of(VIEW, series, MetricCollectPolicy(), None, held=held, now=NOW)
+    assert status.pressure is not None
+    assert (status.pressure.cpu, status.pressure.io) == (0.25, None)
+    assert (len(status.knobs), status.knobs[0].where, status.knobs[0].why) == (32, "kubepods", "a test")
 
 
 def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare() -> None:

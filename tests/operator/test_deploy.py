@@ -75,6 +75,8 @@ def deployed(cluster: Cluster) -> Iterator[None]:
 def test_the_roles_grant_exactly_what_the_code_asks_for() -> None:
     assert granted(of_kind("account.yaml", "ClusterRole")) == asked(home=False)
     assert granted(of_kind("account.yaml", "Role")) == asked(home=True)
+    dashboard = {(each.group, each.resource, verb, ()) for each in RIGHTS["dashboard"] for verb in each.verbs}
+    assert granted(of_kind("dashboard.yaml", "ClusterRole")) == dashboard
     assert "*" not in {word for rule in granted(of_kind("account.yaml", "ClusterRole")) for word in rule[:3]}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimtab.api.duration import Duration
-from trimtab.api.fields import Int, Text, Time, Unique, Within
+from trimtab.api.fields import Int, Number, Text, Time, Unique, Within
 from trimtab.api.kind import AGE, Column, Kind, Names
 from trimtab.api.model import Model, Observed, Rule
 from trimtab.api.quantity import Quantity
@@ -152,6 +152,38 @@ class Reclaimable(Observed):
     """Requested by production pods and, by the prediction of their peaks, not needed."""
 
 
+class Pressure(Observed):
+    """For how much of the last minute tasks waited, from 0 to 1."""
+
+    cpu: Number | None = None
+    """Some task waited for CPU."""
+
+    memory: Number | None = None
+    """Some task waited for memory."""
+
+    io: Number | None = None
+    """Some task waited for a device."""
+
+
+class TurnedKnob(Observed):
+    """A setting of the kernel's that the agent holds."""
+
+    where: Text
+    """The cgroup, or machine."""
+
+    knob: Text
+    """Its name."""
+
+    value: Text
+    """What it is set to."""
+
+    strategy: Text
+    """Which of the policy's strategies asked for it."""
+
+    why: Text
+    """The numbers that made it."""
+
+
 class NodeMetricStatus(Observed):
     """What was observed."""
 
@@ -166,6 +198,12 @@ class NodeMetricStatus(Observed):
 
     prod_reclaimable_metric: Reclaimable | None = None
     """What production pods have to spare."""
+
+    pressure: Pressure | None = None
+    """For how much of the time tasks waited; missing where the kernel does not tell."""
+
+    knobs: Annotated[tuple[TurnedKnob, ...], Field(max_length=32), Unique(("where", "knob"))] = ()
+    """What the agent has set in the kernel, and why: the 32 that reach furthest."""
 
     qos_policy: Text | None = None
     """The name of the NodeQoSPolicy that the agent acts by; missing where none holds, or where it only looks."""

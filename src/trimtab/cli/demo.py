@@ -91,6 +91,7 @@ async def _live(*, days: float, seed: int, address: str) -> None:
         serving(application(playing.board, OwnMachine()), address) as url,
     ):
         print(f"The dashboard is at {url}: {days:g} simulated days go by now. Ctrl-C ends it.", flush=True)
+        await playing.get_ready()
         await playing.play()
         found = await summary(playing.board, days=days, seed=seed)
         write(drawn(lambda width: lines(found, width=width), to_file=False), None)

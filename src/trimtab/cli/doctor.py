@@ -50,7 +50,7 @@ def doctor(
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
     process
-        Whose rights to check: scan only reads, the operator resizes, the agent runs on each node.
+        Whose rights to check: scan only reads, the operator resizes, its dashboard asks who may, the agent runs on each node.
     namespace
         Check this namespace instead of the whole cluster.
     prometheus

@@ -15,7 +15,7 @@ from trimtab.api import GROUP
 from trimtab.kube.client import Client
 from trimtab.kube.resources import ACCESS_REVIEWS
 
-Process = Literal["scan", "operator", "agent"]
+Process = Literal["scan", "operator", "dashboard", "agent"]
 
 HOME = "trimtab-system"
 """The namespace that our manifests put us in."""
@@ -102,6 +102,12 @@ RIGHTS: dict[Process, tuple[Right, ...]] = {
         Right("", "secrets", ("get", "create", "update"), home=True),
         Right(_ADMISSION, "validatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
         Right(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
+    ),
+    # Beside the operator's own, in the same account, where its dashboard is on.
+    "dashboard": (
+        Right("authentication.k8s.io", "tokenreviews", ("create",)),
+        Right("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+        Right(GROUP, "nodemetrics", _FOLLOW),
     ),
     "agent": (
         Right("", "pods", _FOLLOW),

@@ -73,6 +73,7 @@ class Agent:
         self._saved = time.time()
         self._began = self._last = time.monotonic()
         self._policy_known = False
+        self._quality: Quality | None = None
         self._rounds = Counter("trimtab_agent_rounds_total", "Rounds done", registry=self._registry)
         self._late = Counter(
             "trimtab_agent_rounds_late_total",
@@ -111,6 +112,7 @@ class Agent:
             quality = None
             if client is not None and not self._settings.read_only:
                 quality = Quality(self._settings, self._hierarchy, client, registry=self._registry)
+                self._quality = quality
                 stack.callback(quality.release)
             stack.callback(self._save)
             group = await stack.enter_async_context(asyncio.TaskGroup())  # the last, and so the first to end
@@ -187,7 +189,8 @@ class Agent:
         acts = not (self._settings.read_only or self._settings.dry_run)
         holding = self._states.policy if acts else None
         followed = holding.name if holding else None
-        return status_of(view, self.series, policy, spare, followed=followed, now=now)
+        held = self._quality.holding() if self._quality and acts else ()
+        return status_of(view, self.series, policy, spare, followed=followed, held=held, now=now)
 
     def _restore(self) -> None:
         facts = self._snapshot.load(self.series)

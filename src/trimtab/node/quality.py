@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.client import Client
+from trimtab.node.arbiter import Wish
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.config import AgentSettings
 from trimtab.node.executor import Executor, Surface
@@ -52,6 +53,10 @@ class Quality:
             await self._enforcer.round(view, windows, policy, now=time.monotonic())
         except OSError as error:
             log.warning("agent.round_failed", error=str(error))
+
+    def holding(self) -> list[Wish]:
+        """For each knob that is held, the wish that it is held by; a dry run holds none."""
+        return [] if self._settings.dry_run else self._enforcer.holding()
 
     def release(self) -> None:
         """Leave the node as it was."""

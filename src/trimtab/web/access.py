@@ -20,7 +20,7 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 SUBJECT_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-_DELEGATOR = "the dashboard's own account needs the ClusterRole system:auth-delegator"
+_DELEGATOR = "the dashboard's own account needs the rights of deploy/operator/dashboard.yaml"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,9 @@ import structlog
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
+from trimtab.kube.following import Following
+from trimtab.kube.nodemetrics import node_reports
+from trimtab.kube.resources import NODE_METRICS
 from trimtab.operator.desk import Desk
 from trimtab.operator.process import Companion
 from trimtab.web.access import Access, ClusterAccess, OwnMachine
@@ -36,18 +38,20 @@ def dashboard(address: str, *, certificate: Certificate | None = None, in_pod: b
 
     @asynccontextmanager
     async def beside(client: Client, desk: Callable[[], Desk | None]) -> AsyncIterator[None]:
-        board = OperatorBoard(desk, name=client.connection.context)
+        following = Following(client)
+        reports = following.follow(NODE_METRICS, node_reports(), optional=True)
+        board = OperatorBoard(desk, name=client.connection.context, reports=lambda: reports)
         access: Access = OwnMachine() if here and not in_pod else ClusterAccess(client)
         hosts = LOOPBACK_HOSTS if here else ("*",)
         pages = application(board, access, hosts=hosts, secure=certificate is not None)
         async with serving(pages, address, certificate=certificate) as url:
             log.info("dashboard.listening", url=url)
-            looking = asyncio.create_task(board.run())
+            tasks = [asyncio.create_task(each) for each in (board.run(), following.run())]
             try:
                 yield
             finally:
-                looking.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await looking
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     return beside

@@ -232,6 +232,10 @@ class NodeView(Record, frozen=True, kw_only=True):
     """The share of time in which something waited for cpu, memory or io: none known where it is empty."""
     tiers: tuple[Tier, ...] = ()
     knobs: tuple[Knob, ...] = ()
+    policy: str = ""
+    """The NodeQoSPolicy that its agent acts by; empty where none does."""
+    reported: float | None = None
+    """When its agent last told of it; None where there is none."""
 
 
 class Money(Record, frozen=True, kw_only=True):
@@ -266,4 +270,6 @@ class Overview(Record, frozen=True, kw_only=True):
     trouble: str = ""
     """What keeps all of it from being up to date."""
     note: str = ""
-    """Where a demo stands."""
+    """Where a demo stands,"""
+    done: float | None = None
+    """and how much of it is over; None where it is not on its way."""

@@ -10,11 +10,12 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
+from trimtab.kube.nodemetrics import NodeReport
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.desk import Desk
@@ -79,18 +80,21 @@ class OperatorBoard:
         name: str,
         clock: Callable[[], float] = time.time,
         prices: Prices | None = None,
+        reports: Callable[[], Iterable[NodeReport]] = tuple,
         every: float = 60.0,
         fresh: float = 60.0,
     ) -> None:
-        """`every` is how many seconds lie between two points of the cluster's curves, `fresh` how long a past is shown
+        """`reports` are what agents tell of their nodes, `every` is how many seconds lie between two points of the cluster's curves, `fresh` how long a past is shown
         before it is read again.
         """
         self.name = name
         self.note = ""
+        self.done: float | None = None
         self._desk = desk
         self._clock = clock
         self._prices = prices or Prices()
         self.currency = self._prices.currency
+        self._reports = reports
         self._trend = Trend(every=every)
         self._known_to: str | None = None
         self._details = Details(prices=self._prices, fresh=fresh)
@@ -153,7 +157,7 @@ class OperatorBoard:
                 ]
             await asyncio.sleep(0)
         kills = sorted((kill for each in found for kill in each.kills), key=lambda kill: -kill.at)
-        nodes = self._nodes(desk, used)
+        nodes = self._nodes(desk, used, now)
         self._trend.add(_totals(nodes, used, now=now))
         return _View(
             at=now,
@@ -163,13 +167,16 @@ class OperatorBoard:
             trouble="; ".join(desk.learning.troubles.values()),
         )
 
-    def _nodes(self, desk: Desk, used: dict[tuple[str, str], Used]) -> tuple[NodeView, ...]:
+    def _nodes(self, desk: Desk, used: dict[tuple[str, str], Used], now: float) -> tuple[NodeView, ...]:
+        told = {report.name: report for report in self._reports()}
         on: dict[str, list[Pod]] = {}
         for pod in desk.catalog.pods:
             if not pod.deleting:
                 on.setdefault(pod.node, []).append(pod)
         ordered = sorted(desk.catalog.nodes, key=lambda node: node.name)
-        return tuple(node_view(node, on.get(node.name, ()), used) for node in ordered)
+        return tuple(
+            node_view(node, on.get(node.name, ()), used, told.get(node.name), now=now) for node in ordered
+        )
 
     # Reading
 
@@ -210,6 +217,7 @@ class OperatorBoard:
             latest=tuple(latest),
             trouble=view.trouble,
             note=self.note,
+            done=self.done,
         )
 
     async def workloads(self) -> Sequence[WorkloadRow]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from urllib.parse import urlencode
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -52,10 +51,7 @@ class Pages:
         return self._page("workloads.html", request, **await self._listed(request))
 
     async def workloads_part(self, request: Request) -> Response:
-        response = self._page("parts/workloads.html", request, **await self._listed(request))
-        asked = {name: value for name, value in request.query_params.items() if value}
-        response.headers["HX-Replace-Url"] = f"/workloads?{urlencode(asked)}" if asked else "/workloads"
-        return response
+        return self._page("parts/workloads.html", request, **await self._listed(request))
 
     async def _listed(self, request: Request) -> dict[str, object]:
         rows: Sequence[WorkloadRow] = await self._board.workloads()
@@ -121,10 +117,10 @@ class Pages:
         return _plots(plots)
 
     async def nodes(self, request: Request) -> Response:
-        return self._page("nodes.html", request, nodes=await self._board.nodes())
+        return self._page("nodes.html", request, nodes=await self._board.nodes(), now=self._board.at)
 
     async def nodes_part(self, request: Request) -> Response:
-        return self._page("parts/nodes.html", request, nodes=await self._board.nodes())
+        return self._page("parts/nodes.html", request, nodes=await self._board.nodes(), now=self._board.at)
 
     async def history(self, request: Request) -> Response:
         return self._page("history.html", request, **await self._told(request))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from trimtab.actuation.hold import read_hold
+from trimtab.kube.nodemetrics import NodeReport
 from trimtab.kube.nodes import Node
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload
@@ -19,13 +20,15 @@ from trimtab.survey.prices import Prices
 from trimtab.survey.risk import risks
 from trimtab.usage.owners import WorkloadContainer
 from trimtab.usage.usage import PodContainer, Usage
-from trimtab.web.model import HistoryEntry, NodeView, Tier, WorkloadRow
+from trimtab.web.model import HistoryEntry, Knob, NodeView, Tier, WorkloadRow
 from trimtab.web.sizes import together
 from trimtab.web.told import kills_of
 
 UNMANAGED = "Unmanaged"
 LATELY = 86400.0
 """Seconds for which a kill is a danger: what was learned of it is in effect by then."""
+SILENT = 300.0
+"""Seconds after which what an agent told is not believed any more."""
 _TIERS = ("Guaranteed", "Burstable", "BestEffort")
 
 
@@ -123,8 +126,16 @@ def seen(
     return Seen(row, tuple(kills))
 
 
-def node_view(node: Node, pods: Iterable[Pod], used: Mapping[tuple[str, str], Used]) -> NodeView:
-    """A node with the pods that are on it."""
+def node_view(
+    node: Node,
+    pods: Iterable[Pod],
+    used: Mapping[tuple[str, str], Used],
+    report: NodeReport | None,
+    *,
+    now: float,
+) -> NodeView:
+    """A node with the pods that are on it, and what its agent tells of it; of one that fell silent, only since when."""
+    told = report if report and report.at is not None and now - report.at < SILENT else None
     own = list(pods)
     asked = {
         pod.uid: together(each.resources for each in pod.containers if each.role != "init") for pod in own
@@ -145,6 +156,14 @@ def node_view(node: Node, pods: Iterable[Pod], used: Mapping[tuple[str, str], Us
         cpu_used=all_used.cpu if used else None,
         memory_used=all_used.memory if used else None,
         pods=len(own),
+        reported=report.at if report else None,
+        pressure=dict(told.pressure) if told else {},
+        policy=told.policy if told else "",
+        knobs=tuple(
+            Knob(name=f"{each.where} {each.knob}", value=each.value, why=each.why) for each in told.knobs
+        )
+        if told
+        else (),
         tiers=tuple(
             Tier(
                 name=tier,

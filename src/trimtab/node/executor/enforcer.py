@@ -105,6 +105,14 @@ class Enforcer:
         done = self._executor.apply(admitted, now=now)
         return Round(admitted, tuple(conflicts), tuple(refusals), (), done)
 
+    def holding(self) -> list[Wish]:
+        """For each knob that is held, the wish that it is held by."""
+        found: dict[Spot, Wish] = {}
+        for wish in self._asked or ():
+            if self._settled.decided.get(wish.spot) == wish.value:
+                found.setdefault(wish.spot, wish)
+        return list(found.values())
+
     def release(self, *, now: float) -> Done:
         """Leave the node as it was."""
         done = self._executor.release(now=now)

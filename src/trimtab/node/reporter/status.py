@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from trimtab.api import Quantity
@@ -14,9 +15,12 @@ from trimtab.api.nodemetric import (
     NodeMetricStatus,
     NodeUsage,
     PodUsage,
+    Pressure,
     Reclaimable,
+    TurnedKnob,
     Usage,
 )
+from trimtab.node.arbiter import Wish
 from trimtab.node.picture import (
     BEST_EFFORT,
     NODE,
@@ -30,8 +34,10 @@ from trimtab.node.picture import (
 )
 from trimtab.node.prediction import Spare
 
-MOST_PODS = 1000
+MOST_PODS, MOST_KNOBS = 1000, 32
 """As many as the kind takes."""
+LATELY = 60.0
+"""Seconds over which pressure is averaged: that of one moment would tell little once a minute."""
 
 
 def status_of(
@@ -42,6 +48,7 @@ def status_of(
     *,
     now: float,
     followed: str | None = None,
+    held: Iterable[Wish] = (),
 ) -> NodeMetricStatus:
     """The report of this moment. What samples do not span half a window of is left out."""
     seconds = float(policy.aggregate_duration_seconds)
@@ -60,7 +67,32 @@ def status_of(
         prod_reclaimable_metric=None
         if spare is None
         else Reclaimable(resource=_usage(spare.cpu / 1000, spare.memory)),
+        pressure=_pressure(windows),
+        knobs=_knobs(held),
         qos_policy=followed,
+    )
+
+
+def _pressure(windows: Windows) -> Pressure | None:
+    cpu, memory, io = (
+        windows.average(NODE, metric, LATELY)
+        for metric in (Metric.CPU_PRESSURE, Metric.MEMORY_PRESSURE, Metric.IO_PRESSURE)
+    )
+    return None if cpu is memory is io is None else Pressure(cpu=cpu, memory=memory, io=io)
+
+
+def _knobs(held: Iterable[Wish]) -> tuple[TurnedKnob, ...]:
+    """Those of the machine first, then of the outermost cgroups."""
+    ordered = sorted(held, key=lambda wish: (wish.spot.depth, wish.spot.key))
+    return tuple(
+        TurnedKnob(
+            where=wish.spot.path or "machine",
+            knob=wish.spot.knob.name,
+            value=str(wish.value),
+            strategy=wish.strategy,
+            why=wish.why,
+        )
+        for wish in ordered[:MOST_KNOBS]
     )
 
 

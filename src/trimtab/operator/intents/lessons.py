@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 MOST_EVENTS = 500
 """Events that one intent is learned from, the newest."""
-TIDY_EVERY = 3600.0
+TIDY_EVERY = 6 * 3600.0
 RECORD_EVERY = 60.0
 """Seconds after which a state is recorded though nothing has changed."""
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Never
 
 from trimtab.lab.simulator.stage import Stage
+from trimtab.web.demo.agents import reports
 from trimtab.web.demo.cluster import DAY, INTENDED, SECONDS, STEP, cluster, policies
 from trimtab.web.demo.intents import SimulatedIntents
 from trimtab.web.operating import OperatorBoard
@@ -23,6 +24,8 @@ STEPS_A_TURN = 2
 """Steps after which the loop of intents takes a turn,"""
 HOURS_A_LOOK = 2
 """and hours after which the board looks, while time flies."""
+REHEARSED = 2.0
+"""Hours after which nothing is left to be compiled."""
 BREATH = 2.0
 """Seconds from one step to the next when the time that was asked for is over."""
 
@@ -37,18 +40,30 @@ class Show:
         self.days = days
         desk = replace(stage.desk, intents=self._intents.desk)
         self.board = OperatorBoard(
-            lambda: desk, name="demo", clock=lambda: stage.world.time, every=POINTS_EVERY, fresh=HOUR
+            lambda: desk,
+            name="demo",
+            clock=lambda: stage.world.time,
+            reports=lambda: reports(stage.world),
+            every=POINTS_EVERY,
+            fresh=HOUR,
         )
+
+    async def get_ready(self) -> None:
+        """Rehearse, so that all that counts is compiled when it begins."""
+        self._note("Getting ready; the first time, what counts is compiled for this machine.", done=0.0)
+        await self.board.tell()
+        # In a thread of its own: whoever looks already is answered meanwhile.
+        await asyncio.to_thread(asyncio.run, _rehearse())
 
     async def play(self) -> None:
         """All days, as fast as they can be."""
         hours = round(self.days * 24)
         for hour in range(0, hours, HOURS_A_LOOK):
             await self._run(min(HOURS_A_LOOK, hours - hour) * HOUR)
-            self.board.note = f"Simulated: day {hour // 24 + 1} of {self.days:g}, at full speed."
+            self._note(f"Simulated: day {hour // 24 + 1} of {self.days:g}, at full speed.", done=hour / hours)
             await self.board.look()
         slow = STEP / BREATH
-        self.board.note = f"{self.days:g} simulated days are over; time goes on at {slow:g} times its pace."
+        self._note(f"{self.days:g} simulated days are over; time goes on at {slow:g} times its pace.")
         await self.board.tell()
 
     async def go_on(self) -> Never:
@@ -62,6 +77,9 @@ class Show:
         await self._run(hours * HOUR)
         await self.board.look()
 
+    def _note(self, text: str, *, done: float | None = None) -> None:
+        self.board.note, self.board.done = text, done
+
     async def _run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):
             await self._stage.run(STEP)
@@ -70,9 +88,18 @@ class Show:
                 await self._intents.turn()
 
 
+async def _rehearse() -> None:
+    async with show(days=1.0, seed=0) as rehearsal:
+        await rehearsal.pass_time(hours=REHEARSED)
+
+
 @asynccontextmanager
 async def show(*, days: float, seed: int) -> AsyncIterator[Show]:
     """A demo of so many days; the same for the same seed."""
     scene = cluster(days=days, seed=seed)
-    async with Stage(scene, policies=policies(), seed=seed, keep=(days + 1) * DAY, pack=True) as stage:
-        yield Show(stage, days=days)
+    async with Stage(
+        scene, policies=policies(), seed=seed, keep=(days + 1) * DAY, patience=STEP / 2, pack=True
+    ) as stage:
+        found = Show(stage, days=days)
+        await found.board.look()  # at what there is before anything happens
+        yield found
