@@ -7,7 +7,8 @@ import random
 import struct
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -100,8 +101,8 @@ def answer(server: Recorded) -> bytes:
         return body
 
 
-async def read(url: str, *, raw: bool, step: float = 60.0) -> Usage:
-    ask = Ask(start=T0, end=T0 + HOURS * 3600, step=step)
+async def read(url: str, *, raw: bool, step: float = 60.0, start: float = T0) -> Usage:
+    ask = Ask(start=start, end=start + HOURS * 3600, step=step)
     async with Prometheus(PrometheusSettings(url=url, raw_samples=raw)) as source:
         return await source.read(ask)
 
@@ -179,26 +180,56 @@ def test_a_chunk_of_nonsense_is_read_or_refused_and_never_runs_over(count: int, 
 async def test_a_server_without_it_is_asked_by_queries(server: Recorded, refuses: dict[str, Any]) -> None:
     refused = 0
 
-    async def handle(call: web.Request) -> web.Response:
+    async def answer(call: web.Request) -> web.Response:
         nonlocal refused
         if call.path == "/api/v1/read":
             refused += 1
             return web.Response(**refuses)
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(call.method, server.url + call.path_qs, data=await call.post()) as given,
-        ):
-            return web.Response(body=await given.read(), status=given.status, content_type="application/json")
+        return await passed_on(server, call)
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        found = await read(f"http://127.0.0.1:{runner.addresses[0][1]}", raw=True)
-    finally:
-        await runner.cleanup()
+    async with standing_before(answer) as url:
+        found = await read(url, raw=True)
     assert refused
     np.testing.assert_array_equal(found.cpu, (await read(server.url, raw=False)).cpu)
+
+
+async def test_victoria_metrics_is_asked_for_these_times_and_no_rounded_ones(server: Recorded) -> None:
+    """As its AdjustStartEnd does to a query of many points that it may answer from its cache."""
+
+    async def answer(call: web.Request) -> web.Response:
+        if call.path == "/api/v1/read":
+            return web.Response(status=400, text="unsupported path requested: /api/v1/read")
+        form = dict(await call.post())
+        if "step" in form and "nocache" not in form:
+            step = float(str(form["step"]))
+            for end in ("start", "end"):
+                form[end] = str(float(str(form[end])) // step * step)
+        return await passed_on(server, call, form)
+
+    async with standing_before(answer) as url:
+        found = await read(url, raw=True, start=T0 + 7)
+    np.testing.assert_array_equal(found.cpu, (await read(server.url, raw=False, start=T0 + 7)).cpu)
+
+
+async def passed_on(
+    server: Recorded, call: web.Request, form: Mapping[str, Any] | None = None
+) -> web.Response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(call.method, server.url + call.path_qs, data=form or await call.post()) as given,
+    ):
+        return web.Response(body=await given.read(), status=given.status, content_type="application/json")
+
+
+@asynccontextmanager
+async def standing_before(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    """The address of something that answers in a server's place."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

@@ -76,6 +76,8 @@ class _Said(msgspec.Struct, rename="camel", frozen=True, gc=False):
     status: str
     error_type: str = ""
     error: str = ""
+    message: str = ""
+    """What the API server says in its place, when it passes a question on and nobody is there."""
     warnings: list[str] = []
     is_partial: bool = False
 
@@ -183,7 +185,7 @@ def refusal(code: int, body: bytes, *, retry_after: float) -> UsageError:
 
 
 def _named(said: _Said, code: int, retry_after: float = 0.0) -> UsageError:
-    line = " ".join(said.error.split()) or f"status {code}"
+    line = " ".join((said.error or said.message).split()) or f"status {code}"
     if said.error_type == "timeout" or code == 504 or "timed out" in line or "deadline exceeded" in line:
         return SourceSlow(line)
     if code in {413, 414, 431} or (code in {200, 400, 422, 500} and any(limit in line for limit in _LIMITS)):
