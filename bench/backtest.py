@@ -2,8 +2,10 @@
 
     make bench BENCH=backtest
     .venv/bin/python bench/backtest.py TRACES --chart chart.html --containers 300
+    .venv/bin/python bench/backtest.py --generated --containers 40
 
-TRACES is a folder with one folder a set, each with one parquet or CSV file. Each peer runs with its own defaults and
+TRACES is a folder with one folder a set, each with one parquet or CSV file; `--generated` takes two weeks of the workload
+generators instead, for which no constant was chosen. Each peer runs with its own defaults and
 with its settings swept; trimtab is swept over the risk asked and over what counts as harm. Printed for each set, and
 for all containers of all sets as one fleet, is what trimtab has at a peer's own harm or cost, read off between two of
 its settings and divided by what the peer has: first with its defaults for all but the risk, then with each harm's own
@@ -31,6 +33,7 @@ from trimtab.lab.backtest import Schedule, backtest
 from trimtab.lab.oracle import Oracle
 from trimtab.lab.report import Outcome, page
 from trimtab.lab.scores import Scores
+from trimtab.lab.workloads import generate
 from trimtab.sizing import strategy
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
@@ -58,6 +61,8 @@ PEERS: dict[str, list[dict[str, float]]] = {
     "autopilot-ml": [{}, *({"cpu_over_cost": cost} for cost in (1.0, 2.0, 10.0, 20.0, 50.0))],
     "seasonal": [{}],
 }
+FAMILIES = ("borg", "jvm", "flash_crowd", "arabesque", "azure", "alibaba", "diurnal_web", "batch", "step")
+SEED, TWO_WEEKS = 99, 14 * 86400.0
 FLEET = "all"
 WORTH_HAVING = 0.1
 """More harm than this nobody wants: peers are compared below it."""
@@ -72,12 +77,16 @@ def main() -> None:
     parser.add_argument("--chart", type=Path, help="write the chart of all containers to this HTML file")
     parser.add_argument("--containers", type=int, default=300, help="take at most so many of each set")
     parser.add_argument("--sets", help="only these sets, with commas between them")
+    parser.add_argument("--generated", action="store_true", help="replay workload generators, not TRACES")
     given = parser.parse_args()
     throughput()
-    if not given.traces.is_dir():
-        sys.exit(f"skipped: there are no traces at {given.traces}; name a folder that has some")
+    if not given.generated and not given.traces.is_dir():
+        sys.exit(
+            f"skipped: there are no traces at {given.traces}; name a folder that has some, or --generated"
+        )
     wanted = given.sets.split(",") if given.sets else None
-    sets = {name: some(trace, given.containers) for name, trace in found(given.traces, wanted)}
+    sources = generated(given.containers) if given.generated else found(given.traces, wanted)
+    sets = {name: some(trace, given.containers) for name, trace in sources}
     peers = {name: choices for name, choices in PEERS.items() if _installed(name)}
     runs = [("oracle", {}), *(("trimtab", choice) for choice in (*OURS, *chain(*OTHERWISE)))]
     runs += [(name, choice) for name, choices in peers.items() for choice in choices]
@@ -105,6 +114,13 @@ def found(folder: Path, wanted: Sequence[str] | None) -> list[tuple[str, Trace]]
             except Exception as error:  # noqa: BLE001 - a set that is not usage is told of and passed over
                 console.print(f"passed over: {error}")
     return traces
+
+
+def generated(containers: int) -> list[tuple[str, Trace]]:
+    """Fleets of one kind each, always the same."""
+    return [
+        (name, generate(name, count=containers, seed=SEED, duration=TWO_WEEKS).trace()) for name in FAMILIES
+    ]
 
 
 def some(trace: Trace, most: int) -> Trace:
