@@ -1,4 +1,4 @@
-"""How long a latency-sensitive pod takes to answer beside a best-effort burner, with and without the agent.
+"""How long a latency-sensitive pod takes to answer, beside a best-effort burner or in bursts, with and without the agent.
 
     make bench BENCH=agent_latency                     three turns of each, 15 s a turn
     .venv/bin/python bench/agent_latency.py --shared --picture docs/pictures/agent_latency.png
@@ -10,8 +10,12 @@ service alone, with the burner, and with the burner and `trimtab agent` under a 
 quota. Then another latency-sensitive pod wants all CPU for a while: what the burner has before, meanwhile and after is
 read from the cgroups.
 
+Another service is asked two things at once every 200 ms, each of 35 ms of CPU, and has a limit of 0.4 cores: on average it stays
+below it, but in the 100 ms of a burst it is throttled. Under the agent it may save up what it does not use
+(`cpuBurst: cpuBurstOnly`).
+
 With --shared, on a machine that does other things too, these are kept out of the figures: all pods together weigh as much
-as thirty-two other processes, and the agent takes what is outside its pods to stand still.
+as 256 other processes, and the agent takes what is outside its pods to stand still.
 """
 
 import os
@@ -40,10 +44,15 @@ from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPU_SHARES, CPU_USAGE
 from trimtab.node.executor import Surface
 
-CONDITIONS = ("alone", "burner", "burner and agent")
+BESIDE = ("alone", "burner", "burner and agent")
+BURSTS = ("in bursts", "in bursts, and agent")
+STEADY, BURSTY = ["2", "20000", "4000"], ["4", "400000", "35000"]
+"""Threads, and microseconds from one question to the next and of CPU to answer; threads in turn begin half of that apart."""
 PERCENTILES = (50, 90, 99, 99.9, 100)
 SETTLE = 8.0
 """Seconds until a condition is in full effect: a quota rises by a tenth of the node a second."""
+UNSEEN = 3.0
+"""Seconds between two looks that are a gap."""
 ON_DEMAND = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
 CRDS = Path(__file__).parents[1] / "deploy" / "crds"
 
@@ -67,6 +76,7 @@ class Readings:
 
     windows: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     burnt: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    answers: list[Numbers] = field(default_factory=list)
     step: list[Moment] = field(default_factory=list)
     wanted: tuple[float, float] = (0.0, 0.0)
 
@@ -81,7 +91,7 @@ class Bench:
         self._surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
         layout = Layout.detect(self._surface.hierarchy)
         if shared:
-            self._surface.write(Spot(layout.pods, CPU_SHARES), 32 * 1024)
+            self._surface.write(Spot(layout.pods, CPU_SHARES), 256 * 1024)
         self._best_effort = layout.tier(QosClass.BEST_EFFORT)
         self._burstable = layout.tier(QosClass.BURSTABLE)
         self.readings = Readings()
@@ -92,20 +102,32 @@ class Bench:
         kind = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
         wait_for(lambda: cluster.has(kind), what="the CRDs")
         suppress = {"enable": True, "policy": "cfsQuota", "thresholdPercent": 65}
+        burst = {"policy": "cpuBurstOnly"}
         names = {"apiVersion": "trimtab.io/v1alpha1", "kind": "NodeQoSPolicy", "metadata": {"name": "bench"}}
-        cluster.call("POST", kind, {**names, "spec": {"cpuSuppress": suppress}})
+        cluster.call("POST", kind, {**names, "spec": {"cpuSuppress": suppress, "cpuBurst": burst}})
         threads = (os.cpu_count() or 1) + 1
         self._run(
             "burner", template(" & ".join([f"({ON_DEMAND})"] * threads) + "; wait", app="burner", size={})
         )
         self._run("other", template(f"({ON_DEMAND}) & {ON_DEMAND}", app="other", size=size("500m", "16Mi")))
-        service = template("", app="service", size=size("500m", "16Mi"))
-        service["spec"]["containers"][0] |= {"image": probe.TAG, "args": ["2", "20000", "4000"]}
+
+    @contextmanager
+    def serving(self, asked: list[str], resources: dict[str, Any]) -> Iterator[None]:
+        """A service that is there meanwhile; what it answered is then known."""
+        service = template("", app="service", size=resources)
+        service["spec"]["containers"][0] |= {"image": probe.TAG, "args": asked}
+        service["spec"]["terminationGracePeriodSeconds"] = 0
         self._run("service", service)
+        yield
+        lines = self._cluster.kubectl("logs", "service").splitlines()
+        self.readings.answers.append(
+            np.array([line.split() for line in lines if line.count(" ") == 1], float).T
+        )
+        self._cluster.kubectl("delete", "pod", "service", "--wait")
 
     def turn(self, condition: str, seconds: float) -> None:
         """One window of one condition."""
-        with self._going("burner", so=condition != "alone"), self._watched(so=condition.endswith("agent")):
+        with self._going("burner", so="burner" in condition), self._watched(so=condition.endswith("agent")):
             time.sleep(SETTLE)
             began, burnt = time.time(), self._cpu(self._best_effort)
             time.sleep(seconds)
@@ -126,8 +148,7 @@ class Bench:
 
     def latencies(self) -> dict[str, Numbers]:
         """Milliseconds an answer took, by condition."""
-        lines = self._cluster.kubectl("logs", "service").splitlines()
-        asked, took = np.array([line.split() for line in lines if line.count(" ") == 1], float).T
+        asked, took = np.concatenate(self.readings.answers, axis=1)
         return {
             condition: np.concatenate(
                 [took[(asked >= begin * 1e6) & (asked < end * 1e6)] / 1000 for begin, end in windows]
@@ -184,7 +205,7 @@ class Bench:
 
 def show(latencies: dict[str, Numbers], readings: Readings) -> None:
     """The table that docs/node-qos.md has."""
-    table = Table(title="milliseconds until the service has answered; 4 of them it computes")
+    table = Table(title="milliseconds until the service has answered; 4 of them it computes, in bursts 35")
     for heading in ("", "answers", *(f"p{each:g}" for each in PERCENTILES), "burner's cores"):
         table.add_column(heading, justify="right")
     for condition, took in latencies.items():
@@ -196,20 +217,32 @@ def show(latencies: dict[str, Numbers], readings: Readings) -> None:
 def draw(latencies: dict[str, Numbers], readings: Readings, path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    tail, step = figure.subplots(1, 2)
-    share = np.linspace(0, 99.95, 400)
-    for condition, took in latencies.items():
-        tail.plot(1 / (1 - share / 100), np.percentile(took, share), label=condition)
-    tail.set(xscale="log", yscale="log", xlabel="percentile", ylabel="milliseconds until answered")
-    tail.set_xticks([1 / (1 - each / 100) for each in (50, 90, 99, 99.9)], ["50", "90", "99", "99.9"])
-    tail.set_title("A service beside a best-effort burner")
-    tail.legend()
-    at = [moment.at for moment in readings.step]
+    figure = Figure(figsize=(15, 4), layout="constrained")
+    beside, bursts, step = figure.subplots(1, 3)
+    for axes, conditions, title in (
+        (beside, BESIDE, "A service beside a best-effort burner"),
+        (bursts, BURSTS, "A service that is asked in bursts"),
+    ):
+        for condition in conditions:
+            took = latencies[condition]
+            share = np.linspace(0, 100 * (1 - 1 / len(took)), 400)
+            axes.plot(1 / (1 - share / 100), np.percentile(took, share), label=condition)
+        axes.set(xscale="log", yscale="log", xlabel="percentile", ylabel="milliseconds until answered")
+        axes.set_xticks([1 / (1 - each / 100) for each in (50, 90, 99, 99.9)], ["50", "90", "99", "99.9"])
+        axes.set_title(title)
+        axes.legend()
+    seen = np.array(
+        [
+            [moment.at, moment.latency_sensitive, moment.best_effort, moment.allowed]
+            for moment in readings.step
+        ]
+    )
+    # Where nothing was looked at, nothing is drawn: a busy machine takes long to be told of the step.
+    at, *lines = np.insert(seen, np.flatnonzero(np.diff(seen[:, 0]) > UNSEEN) + 1, np.nan, axis=0).T
     step.axvspan(*readings.wanted, alpha=0.15, label="another pod wants CPU")
-    step.plot(at, [moment.latency_sensitive for moment in readings.step], label="latency-sensitive pods use")
-    step.plot(at, [moment.best_effort for moment in readings.step], label="best-effort pods use")
-    step.plot(at, [moment.allowed for moment in readings.step], "--", label="best-effort pods may use")
+    step.plot(at, lines[0], label="latency-sensitive pods use")
+    step.plot(at, lines[1], label="best-effort pods use")
+    step.plot(at, lines[2], "--", label="best-effort pods may use")
     step.set(xlabel="seconds", ylabel="cores", ylim=(0, None))
     step.set_title("Squeezed, and released")
     step.legend()
@@ -232,10 +265,15 @@ def main() -> None:
             cluster.node.load(probe.image(folder))
             bench = Bench(cluster, folder, shared=arguments.shared)
             bench.prepare()
-            for number in range(arguments.turns):
-                for condition in CONDITIONS:
-                    console.print(f"turn {number + 1} of {arguments.turns}: {condition}")
-                    bench.turn(condition, arguments.seconds)
+            for asked, resources, conditions in (
+                (STEADY, size("500m", "16Mi"), BESIDE),
+                (BURSTY, size("200m", "16Mi", cpu_limit="400m"), BURSTS),
+            ):
+                with bench.serving(asked, resources):
+                    for number in range(arguments.turns):
+                        for condition in conditions:
+                            console.print(f"turn {number + 1} of {arguments.turns}: {condition}")
+                            bench.turn(condition, arguments.seconds)
             latencies = bench.latencies()
             show(latencies, bench.readings)
             if arguments.picture:
