@@ -113,7 +113,7 @@ class Measured(Operator):
             group.create_task(statuses.queue.run())
 
             async def turn() -> None:
-                await term._turns.take(time.time())  # noqa: SLF001
+                await term._take_turn()  # noqa: SLF001
 
             async def looks() -> None:
                 term._look_at_all()  # noqa: SLF001

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from trimtab.operator.memory import keep_small
+from trimtab.operator.memory import keep_small, let_go_of_llvm
 
 SCRIPT = """
 from pathlib import Path
@@ -31,6 +31,25 @@ for _ in range(4):
 print(held() - before)
 """
 
+LLVM = """
+from pathlib import Path
+import numba
+from trimtab.operator.memory import let_go_of_llvm
+
+def held():
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if "RssFile" in line]
+    return int(line.split()[1]) / 1024
+
+def compiled(number):
+    return numba.njit(lambda x: x + number)(1)
+
+assert compiled(1) == 2
+before = held()
+let_go_of_llvm()
+print(before - held())
+assert compiled(2) == 3
+"""
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_what_a_big_read_took_is_given_back() -> None:
@@ -38,6 +57,13 @@ def test_what_a_big_read_took_is_given_back() -> None:
     assert float(done.stdout) < 20
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_compiler_that_has_done_its_work_holds_no_pages_and_still_works() -> None:
+    done = subprocess.run([sys.executable, "-c", LLVM], capture_output=True, text=True, check=True)
+    assert float(done.stdout) > 20
+
+
 def test_another_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: object())
     keep_small()
+    let_go_of_llvm()

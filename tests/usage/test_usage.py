@@ -60,3 +60,14 @@ def test_sources_come_in_by_name_and_a_name_that_is_not_there_is_refused() -> No
     assert "prometheus" in SOURCES.names()
     with pytest.raises(TrimtabError, match=r"usage source 'prometeus' is not known; there are: .*prometheus"):
         source("prometeus")
+
+
+def test_the_last_step_alone_keeps_nothing_of_the_others() -> None:
+    grid = np.arange(6.0).reshape(3, 2)
+    whole = Usage(
+        (PodContainer("shop", "web-0", "web"), PodContainer("shop", "web-1", "web")), 60.0, 60.0, grid, grid
+    )
+    last = whole.last_step()
+    assert (last.steps, last.start, last.cpu.tolist(), last.memory.tolist()) == (1, 180.0, [[4, 5]], [[4, 5]])
+    assert last.cpu.base is None
+    assert whole.last_step().last_step().start == 180.0

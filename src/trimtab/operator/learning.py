@@ -72,7 +72,7 @@ class Learning:
 
     @property
     def present(self) -> list[Usage]:
-        """The last read of the present of each source: what each pod used."""
+        """What each pod used in the last step that was read of each source."""
         return [school.present for school in self._schools.values() if school.present]
 
     async def advance(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from trimtab.operator.distribution import Distribution
+
 _FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 _MOMENTS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -29,7 +31,7 @@ class Metrics:
         self.workloads_skipped = self._gauge(
             "workloads_skipped", "Workloads left alone, by why", "namespace", "policy", "reason"
         )
-        self.reconciliation_duration = self._histogram(
+        self.reconciliation_duration = self._distribution(
             "reconciliation_duration_seconds", "How long a look at a policy's workloads took", "policy"
         )
         self.metrics_collection_duration = self._histogram(
@@ -46,12 +48,12 @@ class Metrics:
             "applications_total", "Recommendations put into effect, by how", "policy", "method"
         )
 
-        self.usage_ratio = self._histogram(
+        self.usage_ratio = self._distribution(
             "usage_to_recommendation_ratio",
             "Usage of a container as a share of what is recommended for it: above 1 is too little",
             "policy",
             "resource",
-            buckets=_FRACTIONS,
+            bounds=_FRACTIONS,
         )
         self.oom_kills = self._counter("oom_kills_total", "OOM kills in workloads that we size", "policy")
         self.reverts = self._counter("reverts_total", "Changes taken back, by why", "policy", "reason")
@@ -105,6 +107,13 @@ class Metrics:
         self, name: str, what: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
     ) -> Histogram:
         return Histogram(f"trimtab_{name}", what, labels, registry=self.registry, buckets=buckets)
+
+    def _distribution(
+        self, name: str, what: str, *labels: str, bounds: tuple[float, ...] = _SECONDS
+    ) -> Distribution:
+        found = Distribution(f"trimtab_{name}", what, labels, bounds=bounds)
+        self.registry.register(found)
+        return found
 
     def exposition(self) -> bytes:
         """All that the process counts, as Prometheus reads it."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import get_args
 
 from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.operator.config import OperatorConfig, restart_fields
+from trimtab.operator.distribution import Distribution
 from trimtab.operator.layers import model_in
 from trimtab.operator.metrics import Metrics
 
@@ -28,7 +29,11 @@ def settings_table() -> str:
 def metrics_table() -> str:
     """One row a metric of the operator's own: its name, its kind, its labels, what it says."""
     rows = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
-    rows += [_metric(value) for value in vars(Metrics()).values() if isinstance(value, MetricWrapperBase)]
+    rows += [
+        _metric(value)
+        for value in vars(Metrics()).values()
+        if isinstance(value, MetricWrapperBase | Distribution)
+    ]
     return "\n".join(rows)
 
 
@@ -57,8 +62,9 @@ def _shown(field: FieldInfo) -> str:
     return f"`{default}`"
 
 
-def _metric(collector: Any) -> str:
+def _metric(collector: MetricWrapperBase | Distribution) -> str:
     (family,) = collector.describe()
-    labels = ", ".join(f"`{label}`" for label in collector._labelnames)  # noqa: SLF001 - told nowhere else
+    names = collector.labelnames if isinstance(collector, Distribution) else collector._labelnames  # noqa: SLF001 - told nowhere else
+    labels = ", ".join(f"`{label}`" for label in names)
     name = family.name + ("_total" if family.type == "counter" else "")
     return f"| `{name}` | {family.type} | {labels} | {family.documentation} |"

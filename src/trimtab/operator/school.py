@@ -101,7 +101,7 @@ class School:
         self.heard: float | None = None
         """When usage was last read."""
         self.present: Usage | None = None
-        """The last read of the present: what each pod used."""
+        """What each pod used in the last step that was read of the present."""
 
     def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
         return next((cohort for cohort in self._cohorts.get(sizing, ()) if name in cohort.fleet), None)
@@ -279,7 +279,7 @@ class School:
         with self._metrics.metrics_collection_duration.labels(self.name).time():
             usage = _possible(await self.source.read(ask), self._machine)
         if not is_past:
-            self.present = usage
+            self.present = usage.last_step()
         async with self.lock:
             for cohort in cohorts:
                 await asyncio.to_thread(cohort.take_in, usage, owners, running=None if is_past else running)

@@ -34,6 +34,7 @@ from trimtab.operator.journal import LiveJournal
 from trimtab.operator.learning import DEFAULT, Learning
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.loop import SizingLoop
+from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.nodequality import NodeQuality
 from trimtab.operator.orders import Orders
@@ -196,7 +197,7 @@ class Term:
             if self._intents is not None:
                 group.create_task(self._intents.run())
             await self._vpas.begin(time.time())
-            await self._turns.take(time.time())
+            await self._take_turn()
             self._look_at_all()
             group.create_task(self._workloads.run())
             await self._take_turns()
@@ -210,9 +211,14 @@ class Term:
                 step - time.time() % step + step / 10
             )  # when the last step is over and scraped
             await self._look_at_features()
-            await self._turns.take(time.time())
+            await self._take_turn()
             if self._config.current is not self._acted_on:
                 self._look_at_all()
+
+    async def _take_turn(self) -> None:
+        let_go_of_llvm()  # what the imports, or the last turn's new strategies, have left
+        await self._turns.take(time.time())
+        let_go_of_llvm()
 
     def _look_at_all(self) -> None:
         """At the start, and when the configuration says something else."""

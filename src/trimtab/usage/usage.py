@@ -7,7 +7,7 @@ workloads' containers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +65,18 @@ class Usage:
     @property
     def times(self) -> Floats:
         return self.start + self.step * np.arange(self.steps, dtype=np.float64)
+
+    def last_step(self) -> Usage:
+        """The last step alone, which keeps none of the others in memory; without the kills."""
+        last = slice(max(self.steps - 1, 0), None)
+        return replace(
+            self,
+            start=self.start + last.start * self.step,
+            cpu=self.cpu[last].copy(),
+            memory=self.memory[last].copy(),
+            throttled=None if self.throttled is None else self.throttled[last].copy(),
+            ooms=None if self.ooms is None else (),
+        )
 
     @property
     def samples(self) -> int:
