@@ -46,6 +46,8 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["crds", "--output", "xml"], 'Invalid value "xml" for --output.'),
         (["crds", "--directory"], "--directory requires an argument"),
         (["crds", "--check"], "--check needs --directory"),
+        (["demo", "--address", "nowhere"], "address nowhere: write it as HOST:PORT"),
+        (["backtest", "--demo", "--minimum-change", "-1"], "--minimum-change -1: must be 0 or more"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(

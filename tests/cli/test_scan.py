@@ -235,6 +235,8 @@ def no_prometheus() -> Iterator[str]:
         (["--setting", "cpu_risk"], "name=value"),
         (["--kind", "Potato"], "Potato"),
         (["--namespace", "nowhere"], "nowhere"),
+        (["--namespace", ""], "--namespace ''"),
+        (["--top", "-1"], "--top -1"),
         (["--selector", "a==="], "--selector a==="),
         (["--selector", "app=nobody"], "no workloads found"),
         (["--fail-on", "boredom"], "boredom"),
@@ -257,12 +259,14 @@ def test_bad_input_is_one_line_and_two(ask: Ask, arguments: list[str], line: str
 def test_an_address_that_is_no_prometheus_is_one_line_and_two(
     cluster: Cluster, no_prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for address in (no_prometheus, "http://127.0.0.1:9", "not-an-address"):
+    secret = no_prometheus.replace("http:", "https:")
+    for address in (no_prometheus, secret, "http://127.0.0.1:9", "not-an-address"):
         assert run(["scan", "--kubeconfig", str(cluster.kubeconfig), "--prometheus", address]) == 2
         said = capsys.readouterr()
         assert said.out == ""
         assert said.err.count("\n") == 1
         assert address.removeprefix("http://") in said.err or "url" in said.err
+        assert ("not with TLS" in said.err) == (address == secret)
 
 
 def test_no_metrics_at_all_is_one_line_and_two(
@@ -273,16 +277,19 @@ def test_no_metrics_at_all_is_one_line_and_two(
     assert "--prometheus" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command", [["scan"], ["doctor"], ["import", "vpa"], ["plan", "shop/web"]], ids=" ".join
+)
 def test_a_cluster_that_is_away_and_a_token_that_is_old_are_one_line_and_two(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": "expired"}
     (tmp_path / "old").write_text(yaml.safe_dump(config))
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     (tmp_path / "away").write_text(yaml.safe_dump(config))
-    for name, words in (("away", "cannot connect"), ("old", "Unauthorized")):
-        assert run(["scan", "--kubeconfig", str(tmp_path / name)]) == 2
+    for name, words in (("away", "cannot connect to https://127.0.0.1:9; see"), ("old", "log in again")):
+        assert run([*command, "--kubeconfig", str(tmp_path / name)]) == 2
         said = capsys.readouterr()
         assert words in said.err
         assert said.err.count("\n") == 1

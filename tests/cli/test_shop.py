@@ -94,7 +94,7 @@ def test_the_doctor_tells_what_a_scan_would_meet(shop: Shop, capsys: pytest.Capt
     assert findings["retention"]["state"] == "ok"
     assert findings["cost of a scan"]["found"].startswith("about 2 queries")
     assert findings["requests"]["state"] == findings["autoscalers"]["state"] == "ok"
-    assert shop.run("doctor", "-n", SHOP, "-o", "json", days=30) == 0
+    assert shop.run("doctor", "-n", SHOP, "-o", "json", "--source-setting", "tenant=shop", days=30) == 0
     findings = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
     assert findings["retention"]["state"] == "warning"
     assert findings["retention"]["found"] == "usage goes back about 1.9 days, and a scan looks at 30"
@@ -197,8 +197,10 @@ class Answering:
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
+        (["doctor", "--source-setting", "tenant"], "--source-setting tenant: write it as name=value"),
         (["patch", "web"], "WORKLOAD web: write it as NAMESPACE/KIND/NAME"),
         (["patch", "-n", SHOP, "--format", "helm"], "--file: name the files to edit"),
+        (["patch", "-n", SHOP, "--write"], "--write: edits what --file names"),
         (["patch", "-n", SHOP, "--force"], "--dry-run, --yes and --force belong to --apply"),
         (["patch", "-n", SHOP, "--directory", "x"], "--directory: commands are printed"),
         (["diff", f"{SHOP}/deployment/wbe"], f"WORKLOAD {SHOP}/deployment/wbe: there is no such workload"),

@@ -30,6 +30,7 @@ def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--only-recorded"], "--only-recorded: name recordings to learn from, or --prometheus or --found"),
         (["--updates", "0"], "--updates, --containers, --hours and --every: must each be at least 1"),
         (["--learner", "dqn"], "Invalid value"),
+        (["--folder", "/proc/nobody"], "--folder /proc/nobody: cannot be made"),
     ],
 )
 def test_wrong_usage_is_refused(asked: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

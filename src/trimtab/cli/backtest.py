@@ -19,7 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from trimtab.api import Duration, DurationError
-from trimtab.cli.looking import pairs
+from trimtab.cli.looking import pairs, plainly_refused
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
@@ -56,7 +56,7 @@ HEAD = (
 def backtest(
     *paths: Path,
     strategy: str = DEFAULT,
-    setting: Sequence[str] = (),
+    setting: Annotated[Sequence[str], Parameter(name=["--setting", "-s"])] = (),
     update: str = "1h",
     warm_up: str = "24h",
     minimum_change: float = 0.0,
@@ -138,6 +138,8 @@ def backtest(
         raise TrimtabError(
             "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them"
         )
+    if not minimum_change >= 0:
+        raise TrimtabError(f"--minimum-change {minimum_change:g}: must be 0 or more")
     schedule = Schedule(
         update=_seconds("--update", update),
         warm_up=_seconds("--warm-up", warm_up),
@@ -195,6 +197,7 @@ class Asked:
         task = progress.add_task(connection.context, total=1.0)
         async with (
             Client(connection, retry=RetryRule(attempts=2)) as client,
+            plainly_refused(connection),
             open_source(client, name=PROMETHEUS, settings=settings) as opened,
         ):
             trace = await history(

@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
 
@@ -11,7 +13,7 @@ def crds(
     *,
     directory: Path | None = None,
     check: bool = False,
-    output: Literal["yaml", "json", "table"] = "yaml",
+    output: Annotated[Literal["yaml", "json", "table"], Parameter(name=["--output", "-o"])] = "yaml",
 ) -> int:
     """Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.
 

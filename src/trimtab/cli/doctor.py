@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Literal
 
@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from trimtab.api import API_VERSION, GROUP, KINDS
 from trimtab.cli.finding import SHOWN_AT_MOST, Finding, State
+from trimtab.cli.looking import pairs, plainly_refused
 from trimtab.cli.readiness import readiness
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
@@ -31,6 +32,7 @@ def doctor(
     process: Process = "scan",
     namespace: Annotated[str | None, Parameter(name=["--namespace", "-n"])] = None,
     prometheus: str | None = None,
+    source_setting: tuple[str, ...] = (),
     days: float = 14.0,
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
@@ -55,6 +57,8 @@ def doctor(
         Check this namespace instead of the whole cluster.
     prometheus
         The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; found by the labels of its Service when not given.
+    source_setting
+        A setting of that source, as name=value, like tenant=team-a; may be given several times.
     days
         How many days of usage are to be there.
     output
@@ -62,9 +66,8 @@ def doctor(
     """
     if not days > 0:
         raise TrimtabError(f"--days {days:g}: must be more than 0")
-    findings = asyncio.run(
-        _examine(kubeconfig, context, process, namespace, prometheus=prometheus, days=days)
-    )
+    source = pairs("--source-setting", source_setting) | ({"url": prometheus} if prometheus else {})
+    findings = asyncio.run(_examine(kubeconfig, context, process, namespace, source=source, days=days))
     if output == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -78,23 +81,26 @@ async def _examine(
     process: Process,
     namespace: str | None,
     *,
-    prometheus: str | None,
+    source: Mapping[str, str],
     days: float,
 ) -> list[Finding]:
     connection = load_connection(kubeconfig=kubeconfig, context=context)
-    async with Client(connection, retry=RetryRule(attempts=2), timeout=15) as client:
+    async with (
+        Client(connection, retry=RetryRule(attempts=2), timeout=15) as client,
+        plainly_refused(connection),
+    ):
         cluster = await _cluster(
             client
         )  # when even this fails there is nothing to examine: the error says why
         checks: dict[str, Callable[[], Awaitable[Finding]]] = {
             f"rights of {process}": lambda: _rights(client, process, namespace),
             "metrics-server": lambda: _metrics_server(client),
-            **({} if prometheus else {"history": lambda: _history(client)}),
+            **({} if source else {"history": lambda: _history(client)}),
             "resize in place": lambda: _resize(client),
             "kinds": lambda: _kinds(client, process),
         }
         findings = await asyncio.gather(*(_guarded(name, check) for name, check in checks.items()))
-        met = await readiness(client, prometheus=prometheus, days=days, namespace=namespace, now=time.time())
+        met = await readiness(client, source=source, days=days, namespace=namespace, now=time.time())
         return [cluster, *findings, *met]
 
 

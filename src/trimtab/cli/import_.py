@@ -12,6 +12,7 @@ import msgspec
 import yaml
 from cyclopts import Parameter
 
+from trimtab.cli.looking import plainly_refused
 from trimtab.errors import TrimtabError
 from trimtab.files import write
 from trimtab.kube.auth import load_connection
@@ -97,7 +98,7 @@ async def _import(
     kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...] | None, store: str | None
 ) -> list[Inherited]:
     connection = load_connection(kubeconfig=kubeconfig, context=context)
-    async with Client(connection, retry=RetryRule(attempts=2)) as client:
+    async with Client(connection, retry=RetryRule(attempts=2)) as client, plainly_refused(connection):
         raw = await _read(client, namespaces)
         if not raw:
             raise TrimtabError(f"{connection.context}: there is no VerticalPodAutoscaler to import")

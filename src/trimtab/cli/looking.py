@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
@@ -52,7 +53,7 @@ class Looking:
     strategy: str = "trimtab"
     """The strategy that names sizes: trimtab, vpa, krr, percentile, peak, autopilot-window, … or one of your own."""
 
-    setting: tuple[str, ...] = ()
+    setting: Annotated[tuple[str, ...], Parameter(name=["--setting", "-s"])] = ()
     """A setting of the strategy, as name=value, like cpu_risk=0.01; may be given several times."""
 
     days: float = 14.0

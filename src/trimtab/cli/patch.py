@@ -26,9 +26,9 @@ Format = Literal["kubectl", "strategic", "kustomize", "helm", "manifests"]
 
 def patch(
     *workload: str,
-    form: Annotated[Format, Parameter(name=["--format", "-f"])] = "kubectl",
+    form: Annotated[Format, Parameter(name="--format")] = "kubectl",
     directory: Path | None = None,
-    file: tuple[Path, ...] = (),
+    file: Annotated[tuple[Path, ...], Parameter(name=["--file", "-f"])] = (),
     helm_path: tuple[str, ...] = (),
     write: bool = False,
     apply: bool = False,
@@ -84,6 +84,8 @@ def patch(
         raise TrimtabError("--dry-run, --yes and --force belong to --apply; add that, or leave them out")
     if (form in {"helm", "manifests"}) != bool(file):
         raise TrimtabError(f"--file: name the files to edit with --format helm or manifests; this is {form}")
+    if write and not file:
+        raise TrimtabError("--write: edits what --file names; add that with --format helm or manifests")
     if apply and dry_run == "none" and not yes and not sys.stdin.isatty():
         raise TrimtabError("--apply: there is no terminal to confirm on; add --yes, or --dry-run server")
     changes = asyncio.run(choosing.changes(looking, workload))

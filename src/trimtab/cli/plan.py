@@ -20,6 +20,7 @@ from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.state import State
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
+from trimtab.kube.features import server_version
 from trimtab.kube.kpiprofiles import profile_key
 from trimtab.operator.config import LogFormat, Logs, OperatorConfig
 from trimtab.operator.intents.preview import Preview, preview, previewed
@@ -101,6 +102,7 @@ async def _online(
     )  # that a watch broke and came back is nobody's news here
     connection = load_connection(kubeconfig=kubeconfig, context=context)
     async with Client(connection) as client, plainly_refused(connection):
+        await server_version(client)  # or the watches would try for a minute, and not say why
         return await preview(client, told, (namespace, name), now=time.time())
 
 

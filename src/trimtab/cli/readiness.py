@@ -2,7 +2,7 @@
 workloads without requests, and autoscalers that would pull in other directions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trimtab.cli.finding import Finding, some
@@ -31,9 +31,9 @@ NARROWED = 6
 
 
 async def readiness(
-    client: Client, *, prometheus: str | None, days: float, namespace: str | None, now: float
+    client: Client, *, source: Mapping[str, str], days: float, namespace: str | None, now: float
 ) -> list[Finding]:
-    """All that a scan of the last days would meet."""
+    """All that a scan of the last days would meet; `source` has the settings of its usage source, if any."""
     scope = None if namespace is None else [namespace]
     try:
         workloads: Sequence[Workload] = (await look(client, namespaces=scope)).workloads()
@@ -41,7 +41,7 @@ async def readiness(
         return [Finding("workloads", "problem", str(error))]
     spaces = sorted({workload.namespace for workload in workloads})
     return [
-        *await _usage(client, prometheus=prometheus, days=days, namespaces=spaces, now=now),
+        *await _usage(client, settings=source, days=days, namespaces=spaces, now=now),
         without_requests(workloads),
         conflicts(
             await _listed(client, HPAS, hpas(), namespace), await _listed(client, VPAS, vpas(), namespace)
@@ -50,10 +50,10 @@ async def readiness(
 
 
 async def _usage(
-    client: Client, *, prometheus: str | None, days: float, namespaces: list[str], now: float
+    client: Client, *, settings: Mapping[str, str], days: float, namespaces: list[str], now: float
 ) -> list[Finding]:
     try:
-        async with open_source(client, settings={"url": prometheus} if prometheus else None) as found:
+        async with open_source(client, settings=settings) as found:
             health = await found.source.check()
             findings = [Finding("usage", "ok", f"{found.source.name}: {health.detail}")]
             if isinstance(found.source, Prometheus):
@@ -63,7 +63,7 @@ async def _usage(
             return findings
     except TrimtabError as error:
         said, _, advice = str(error).partition("; ")
-        return [Finding("usage", "problem" if prometheus else "warning", said, advice)]
+        return [Finding("usage", "problem" if settings else "warning", said, advice)]
 
 
 async def _reach(source: Prometheus, days: float, now: float) -> Finding:

@@ -88,6 +88,8 @@ def scan(
     """
     if output_file:
         see_writable(output_file)
+    if top < 0:
+        raise TrimtabError(f"--top {top}: must be 0, for all, or more")
     thresholds = [Threshold.parse(text) for text in fail_on]
     prices = read_prices(price_file, cpu=price_cpu, memory=price_memory)
     peers = [name for name in compare.split(",") if name]

@@ -6,9 +6,10 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import structlog
+from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -44,7 +45,7 @@ def simulate(
     workloads: int = 24,
     recording: Path | None = None,
     seed: int = 0,
-    output: Literal["table", "json", "html"] = "table",
+    output: Annotated[Literal["table", "json", "html"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
     """Simulate a cluster under one policy and another: nodes, slack, kills, throttling, objectives missed, money.
 

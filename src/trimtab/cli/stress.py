@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.api import Duration, DurationError
-from trimtab.cli.looking import pairs, shown_progress
+from trimtab.cli.looking import pairs, plainly_refused, shown_progress
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
@@ -138,7 +138,7 @@ def stress(
 
     async def whole() -> Journal:
         connection = load_connection(kubeconfig=kubeconfig, context=context)
-        async with Client(connection) as client:
+        async with Client(connection) as client, plainly_refused(connection):
             with shown_progress(connection.context) as told:
                 return await follow(
                     client, courses, place, recommender=recommender, periods=periods, told=told

@@ -120,6 +120,7 @@ def train(
         traces = {str(path): read(path, form=form) for path in paths}
         if asked.anything:
             traces |= asyncio.run(asked.read(progress))
+        _make(folder)  # before anything is learned that could not be kept
         task = progress.add_task(f"{learner}: gathering", total=total)
         made = _learner(
             learner,
@@ -144,6 +145,13 @@ def train(
     card.write(folder / CARD, made, command=command, data=data, figures=figures)
     _tell(learner, folder, made, figures, output)
     return 0
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrimtabError(f"--folder {folder}: cannot be made: {error.strerror}") from None
 
 
 def _trained() -> Sequence[str]:

@@ -31,6 +31,7 @@ another try is a property of the class (`transient`), following the OptiPod seed
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import msgspec
@@ -227,9 +228,13 @@ def _seconds(header: str | None) -> float | None:
         return None
 
 
+_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
+"""What aiohttp tells of its own objects, and nobody can use."""
+
+
 def describe(error: BaseException) -> str:
     """One line about an error, for a log or a status; some network errors have no text of their own."""
-    text = " ".join(str(error).split())
+    text = _OBJECT.sub("", " ".join(str(error).split()))
     return text or type(error).__name__
 
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from yarl import URL
 
 from trimtab.api.errors import problem
+from trimtab.errors import TrimtabError
 from trimtab.operator.promql import problem_of
 from trimtab.store import AddressError
 from trimtab.store.address import backend
@@ -56,6 +57,8 @@ WebhookURL = Annotated[str, AfterValidator(_webhook_url)]
 def host_and_port(address: str) -> tuple[str | None, int]:
     """Where to listen; None for every address that there is."""
     host, _, port = address.rpartition(":")
+    if not (port.isdecimal() and int(port) < 65536):
+        raise TrimtabError(f"address {address}: write it as HOST:PORT, like 127.0.0.1:8090")
     return host.strip("[]") or None, int(port)
 
 

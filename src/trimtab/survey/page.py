@@ -18,7 +18,7 @@ REQUESTED, USED, WASTED, MISSING = "#2c6fbb", "#0b6e4f", "#c0392b", "#b7791f"
 MOST_BARS = 10
 
 STYLE = """body{font:15px system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a202c}
-h1{font-size:1.5rem;margin-bottom:.2rem}p.source{color:#4a5568;margin-top:0}
+h1{font-size:1.5rem;margin-bottom:.2rem}p.source{color:#4a5568;margin-top:0;overflow-wrap:anywhere}
 .cards{display:flex;flex-wrap:wrap;gap:1rem;margin:1.2rem 0}
 .card{border:1px solid #e2e8f0;border-radius:.5rem;padding:.7rem 1.1rem;min-width:9rem}
 .card b{display:block;font-size:1.5rem}.card span{color:#4a5568}.bad b{color:#c0392b}
@@ -27,7 +27,8 @@ td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #e2e8f0;whit
 td:first-child,th:first-child,.names td:nth-child(2),.names th:nth-child(2),.words td,.words th{text-align:left}
 td:first-child,.words td{white-space:normal;overflow-wrap:anywhere}.words td:first-child{white-space:nowrap}
 .critical{color:#c0392b;font-weight:600}.high{color:#c0392b}.medium{color:#b7791f}.low{color:#0b6e4f}.none{color:#718096}
-.gap{background:#fffaf0;border-left:4px solid #b7791f;padding:.4rem .8rem}svg{max-width:100%;height:auto}"""
+.gap{background:#fffaf0;border-left:4px solid #b7791f;padding:.4rem .8rem}svg{max-width:100%;height:auto}
+@media(max-width:60rem){table{display:block;overflow-x:auto}}"""
 
 HEAD = (
     "Workload",

@@ -7,6 +7,7 @@ was refused is kept beside what was found (`refused`, `troubles`), so that a par
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Sequence
 
 from trimtab.errors import TrimtabError
@@ -39,6 +40,7 @@ from trimtab.sizing.surroundings import Surroundings
 from trimtab.survey.listing import EVERYWHERE, Listing, records
 from trimtab.usage.owners import Owners
 
+_NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 WITHOUT_OWNER = "!pod-template-hash,!rollouts-pod-template-hash"
 """Of ReplicaSets only those that no Deployment or Rollout made are workloads; of the others the metadata will do."""
@@ -115,6 +117,9 @@ class Picture:
 
 async def look(client: Client, *, namespaces: Sequence[str] | None = None) -> Picture:
     """The picture of these namespaces, or of all that may be read."""
+    for namespace in namespaces or ():
+        if not _NAME.fullmatch(namespace):  # an empty one would mean all of them to the API server
+            raise TrimtabError(f"--namespace {namespace!r}: is no name of a namespace, such as shop")
     picture = Picture()
     scopes = await _readable(client, namespaces, picture)
     try:
