@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -90,3 +91,17 @@ def test_bytes_that_are_no_fleet_are_refused_and_change_nothing() -> None:
         with pytest.raises(ValueError, match="state: "):
             some.restore(wrong)
     assert some.state() == before
+
+
+def test_what_was_learned_before_proposals_were_remembered_is_taken_over() -> None:
+    some, name = fleet(), Name("pod-1", "main")
+    some.include([name])
+    show(some, [name], 1.7e9)
+    some.propose(1.7e9)
+    (row,) = some.rows([name]).tolist()
+    assert max(some.lately(1.7e9, row).cpu) > 0
+    *older, _ = msgspec.msgpack.decode(some.state())
+    again = fleet()
+    again.restore(msgspec.msgpack.encode(older))
+    assert targets(again, [name], 1.7e9) == targets(some, [name], 1.7e9)
+    assert max(again.lately(1.7e9, row).cpu) == 0
