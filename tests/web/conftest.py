@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from harness import UnavailableError
 from harness.browser import browser as chromium
+
+expect.set_options(timeout=60_000)  # a busy machine draws late; what never comes fails all the same
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
