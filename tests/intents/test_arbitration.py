@@ -87,6 +87,27 @@ def test_one_who_has_slack_gives_way_to_a_far_more_important_one_that_waits() ->
     assert grown(rulings["shop/a"], rich) < 0
 
 
+def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_them() -> None:
+    rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6)
+    dark = claim("b", priority=0.9, replicas=1)
+    pending = (PodState(name="b-0", state="Pending"),)
+    dark = replace(dark, state=replace(dark.state, objectives={"p99": None}, pods=pending, unplaced=1))
+    rulings = arbitrate([rich, dark], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=5.0)
+    assert not rulings["shop/b"].plan.deeds, "nothing is done on what is not known"
+    assert rulings["shop/b"].waiting_since == 5.0
+    assert grown(rulings["shop/a"], rich) < 0
+
+
+def test_nobody_gives_way_in_vain() -> None:
+    rich = claim("a", priority=0.05, p99=0.09, wanted=0.1, replicas=6)
+    poor = claim("b", priority=0.9, p99=0.5)
+    huge = tuple(replace(each, cpu_request=40.0, cpu_limit=40.0) for each in poor.state.sizes)
+    poor = replace(poor, state=replace(poor.state, sizes=huge))
+    rulings = arbitrate([rich, poor], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=0.0)
+    assert rulings["shop/b"].waiting_since == 0.0
+    assert rulings["shop/a"].plan.purpose is not Purpose.YIELD
+
+
 def test_nobody_gives_way_to_an_equal() -> None:
     rich = claim("a", priority=0.8, p99=0.09, wanted=0.1, replicas=6)
     poor = claim("b", priority=0.9, p99=0.5)

@@ -204,6 +204,16 @@ def test_where_it_may_explore_a_step_up_is_tried_that_is_only_hoped_to_help() ->
     assert (deed.after.cpu or 0) > (state.cpu or 0)
 
 
+def test_pods_that_no_node_has_room_for_are_given_back_when_all_is_well_without_them() -> None:
+    state = service(p99=0.09, replicas=2, used=0.6)
+    pending = tuple(PodState(name=f"shop-{at}", state="Pending") for at in (7, 8))
+    state = replace(state, replicas=4, pods=(*pending, *state.pods), unplaced=2)
+    plan = planned(state, goal(latency(0.1)), by=("scaleIn",))
+    assert plan.purpose is Purpose.RELEASE
+    assert deeds(plan)["scaleIn"]["replicas"] == 2
+    assert {pod.name for pod in plan.deeds[-1].after.pods} == {"shop-0", "shop-1"}
+
+
 def test_a_service_that_is_turned_off_is_not_woken() -> None:
     state = replace(service(p99=0.3), replicas=0, pods=())
     assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds

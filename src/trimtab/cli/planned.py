@@ -102,7 +102,7 @@ def _expected(outcomes: Iterable[Outcome]) -> str:
 def _between(outcome: Outcome | None) -> str:
     if outcome is None or outcome.low is None or outcome.high is None:
         return ""
-    return f"{outcome.low:.3g} … {outcome.high:.3g}"
+    return f"{outcome.low:.4g} … {outcome.high:.4g}"
 
 
 def _number(value: float | None) -> str:

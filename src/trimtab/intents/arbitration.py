@@ -3,7 +3,8 @@
 Those of a higher priority plan first, with all the room; the others with what is left. Who waits for room gains rank
 with time, so that nobody waits for ever: after `patience` seconds the least important goes before the most important
 that does not wait. Where a clearly more important one waits, those below it on the same nodes or quota give way: a
-rung at a time, down to their limits.
+rung at a time, down to their limits. Who has pods that no node has room for waits too, though nothing may be known of
+its objectives: else one whose pods never ran would be passed over for ever.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def settle(claim: Claim, *, room: Room, make: MakePlan, now: float) -> Ruling:
                 break
     if plan.deeds:
         room.take(claim.state, plan.deeds[-1].after, namespace)
-    if plan.purpose is Purpose.REACH or not missed(claim) or not _lacks_room(claim, plan, make):
+    if not (waits_for_a_place(claim) and not plan.deeds) and (
+        plan.purpose is Purpose.REACH or not missed(claim) or not _lacks_room(claim, plan, make)
+    ):
         return Ruling(plan, None)
     since = claim.waiting_since if claim.waiting_since is not None else now
     return Ruling(replace(plan, why=(*plan.why, "it waits for room on its nodes or in its quota")), since)
@@ -113,7 +116,8 @@ def give_way(
 ) -> list[Claim]:
     """Those who are to give way, as claims of less: until what the waiting ones lack is covered, least important first.
 
-    Who gives way may miss its own objectives by `LENIENCE`. It gets back what is left over, in its turn.
+    Who gives way may miss its own objectives by `LENIENCE`. It gets back what is left over, in its turn. Nobody gives
+    way in vain: where all that is given makes no room for one pod more, it would only be lost.
     """
     waiting = [each for each in claims if rulings[each.goal.intent].waiting_since is not None]
     if not waiting:
@@ -123,15 +127,35 @@ def give_way(
     for claim in sorted(waiting, key=lambda each: (-each.goal.priority, each.goal.intent)):
         wish = make(claim, claim.limits)
         lacking = taken(claim.state, wish.deeds[-1].after)[0] if wish.deeds else 0.0
+        lacking += claim.state.requested()[0] * claim.state.unplaced
         others = {each.goal.intent: each for place in _places(claim, room) for each in sharing[place]}
+        giving: dict[str, Claim] = {}
         for name, other in sorted(others.items(), key=lambda item: (item[1].goal.priority, item[0])):
             if lacking <= 0 or other.goal.priority > claim.goal.priority * CLEARLY_LESS:
                 break
             if name in found or rulings[name].plan.deeds:
                 continue
-            found[name] = _lenient(other)
+            giving[name] = _lenient(other)
             lacking -= other.state.requested()[0] * other.state.replicas / RUNG
+        if _helps(claim, giving.values(), room):
+            found |= giving
     return list(found.values())
+
+
+def _helps(claim: Claim, giving: Iterable[Claim], room: Room) -> bool:
+    """Whether what these give makes room for one pod more on a node, or in the quota."""
+    left = {f"node {node}": room.left(node) for node in room.nodes}
+    left[f"quota {claim.goal.namespace}"] = room.left_of_quota(claim.goal.namespace)
+    for each in giving:
+        given = each.state.requested()[0] / RUNG
+        left[f"quota {each.goal.namespace}"] = (
+            left.get(f"quota {each.goal.namespace}", 0.0) + given * each.state.replicas
+        )
+        for pod in each.state.pods:
+            if (place := f"node {pod.node}") in left:
+                left[place] += given
+    size = claim.state.requested()[0]
+    return any(left.get(place, 0.0) >= size for place in _places(claim, room))
 
 
 def _sharing(claims: Iterable[Claim], room: Room) -> dict[str, list[Claim]]:
@@ -144,8 +168,9 @@ def _sharing(claims: Iterable[Claim], room: Room) -> dict[str, list[Claim]]:
 
 
 def _places(claim: Claim, room: Room) -> set[str]:
-    """What a claim shares with others: nodes, and a quota where there is one."""
-    places = {f"node {pod.node}" for pod in claim.state.pods if pod.node}
+    """What a claim shares with others: nodes, and a quota where there is one. Whose pods have no place could have any."""
+    nodes = room.nodes if claim.state.unplaced else {pod.node for pod in claim.state.pods if pod.node}
+    places = {f"node {node}" for node in nodes}
     if room.has_quota(claim.goal.namespace):
         places.add(f"quota {claim.goal.namespace}")
     return places
@@ -164,6 +189,14 @@ def missed(claim: Claim) -> bool:
     """Whether anything is known to be missed: only then is more wanted."""
     return any(
         objective.verdict(claim.state.objectives.get(objective.name)) is Verdict.MISSED
+        for objective in claim.goal.objectives
+    )
+
+
+def waits_for_a_place(claim: Claim) -> bool:
+    """Whether pods that find no room are needed: all is not known to be well without them."""
+    return claim.state.unplaced > 0 and not all(
+        objective.verdict(claim.state.objectives.get(objective.name)) is Verdict.MET
         for objective in claim.goal.objectives
     )
 

@@ -101,7 +101,11 @@ class AStar:
         best = found.best
         if best.reached:
             return self._made(
-                state, goal, found, Purpose.REACH, [*why, f"the cheapest of {found.looked_at} looked at"]
+                state,
+                goal,
+                found,
+                Purpose.REACH,
+                [*why, f"it is the cheapest of {found.looked_at} looked at"],
             )
         if not best.deeds:
             tried = self._try_more(state, goal, actuators, effects, limits) if limits.explore else None

@@ -6,27 +6,13 @@ may exist that was not looked at.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
-from trimtab.api.intent import Verdict
+from trimtab.api.intent import PlanPurpose, Verdict
 from trimtab.intents.deed import Deed
 
-
-class Purpose(StrEnum):
-    """What a plan is for."""
-
-    REACH = "Reach"
-    """To meet what is missed."""
-    RELEASE = "Release"
-    """To give back what is not needed."""
-    COMPROMISE = "Compromise"
-    """To come as near as can be: not everything can be met."""
-    YIELD = "Yield"
-    """To give way to one that matters more."""
-    KEEP = "Keep"
-    """To leave all as it is."""
+Purpose = PlanPurpose
+"""What a plan is for, in the words of an Intent's status."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

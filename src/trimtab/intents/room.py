@@ -7,7 +7,7 @@ it is seen, since it may not happen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 
 import msgspec
@@ -51,6 +51,17 @@ class Room:
             more_cpu_in_place=min(limits.more_cpu_in_place, in_place[0]),
             more_memory_in_place=min(limits.more_memory_in_place, in_place[1]),
         )
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        return self._places
+
+    def left(self, node: str) -> float:
+        """The cores that a node has left."""
+        return float(self._nodes[self._places[node], 0])
+
+    def left_of_quota(self, namespace: str) -> float:
+        return self._quotas.get(namespace, [inf])[0]
 
     def has_quota(self, namespace: str) -> bool:
         return namespace in self._quotas

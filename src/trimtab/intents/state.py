@@ -49,6 +49,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pods: tuple[PodState, ...] = ()
     replicas: int = 1
     """How many pods are wanted; those that do not run yet are among them."""
+    unplaced: int = 0
+    """How many of them no node has room for: they bring nothing, and are the first to go."""
     sizes: tuple[Size, ...] = ()
     """One for each container of a pod."""
     main: int = 0
@@ -66,6 +68,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What else is known, such as telemetry of the nodes; for plugins."""
     spread: Mapping[str, float] = {}
     """How unsure each objective is, as the standard deviation of its logarithm; nothing when it was measured."""
+
+    @property
+    def placed(self) -> int:
+        """How many pods can do the work; at least one."""
+        return max(1, self.replicas - self.unplaced)
 
     @property
     def size(self) -> Size | None:

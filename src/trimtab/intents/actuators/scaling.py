@@ -17,7 +17,7 @@ from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import State
+from trimtab.intents.state import PodState, State
 from trimtab.plugins import Settings
 
 GROUP = "scaling"
@@ -88,5 +88,11 @@ class ScaleIn(_Scaling):
 def _scaled(state: State, replicas: int) -> State:
     pods = state.pods
     if replicas < len(pods):
-        pods = tuple(sorted(pods, key=lambda pod: (pod.availability, pod.name))[:replicas])
-    return replace(state, replicas=replicas, pods=pods)
+        # Those without a place go first, as a ReplicaSet has it.
+        pods = tuple(sorted(pods, key=lambda pod: (not _serves(pod), pod.availability, pod.name))[:replicas])
+    unplaced = max(0, state.unplaced - max(0, state.replicas - replicas))
+    return replace(state, replicas=replicas, pods=pods, unplaced=unplaced)
+
+
+def _serves(pod: PodState) -> bool:
+    return bool(pod.node) or pod.state == "Running"

@@ -24,6 +24,7 @@ POWER = "power:"
 
 class Knobs(NamedTuple):
     replicas: float
+    """Those that have a place."""
     cpu: float
     """Cores of the main container of one pod."""
     memory: float
@@ -42,7 +43,7 @@ def knobs(state: State) -> Knobs:
         cpu = size.cpu_limit or size.cpu_request
         memory = size.memory_limit or size.memory_request
     return Knobs(
-        float(max(1, state.replicas)),
+        float(state.placed),
         cpu or 1.0,
         memory or inf,
         state.load or nan,

@@ -15,7 +15,7 @@ from trimtab.intents.effects import elastic, service, serving
 from trimtab.intents.effects.elastic import Elastic
 from trimtab.intents.effects.given import given
 from trimtab.intents.effects.model import Effects, Model
-from trimtab.intents.effects.sample import Sample, samples
+from trimtab.intents.effects.sample import Sample, sample, samples
 from trimtab.intents.effects.service import Service
 from trimtab.intents.effects.serving import Serving
 from trimtab.intents.objective import Goal, Objective
@@ -45,11 +45,12 @@ def complete(effects: Effects, goal: Goal, state: State) -> Effects:
             continue
         if objective.kind is KPIType.AVAILABILITY:
             learned[objective.name] = Serving()
-        elif seen := samples([(0.0, state)], objective.name):
+        elif seen := sample(0.0, state, objective.name):
+            # Also while pods are coming up: without any guess, taking pods away would seem to do no harm.
             learned[objective.name] = (
-                Service.guess(seen[0])
+                Service.guess(seen)
                 if objective.kind is KPIType.LATENCY
-                else Elastic.guess(objective.kind, seen[0])
+                else Elastic.guess(objective.kind, seen)
             )
     return Effects(learned=learned, given=effects.given)
 

@@ -115,14 +115,16 @@ def observed(event: PlannerEvent) -> State:
 
 def samples(states: Iterable[tuple[float, State]], objective: str) -> list[Sample]:
     """What these states say of one objective, in their order."""
-    return [
-        Sample(at, knobs(state), value, busy(state), state.memory_used, out_of_cpu(state))
-        for at, state in states
-        if (value := state.objectives.get(objective)) is not None
-        and isfinite(value)
-        and value > 0
-        and settled(state)
-    ]
+    found = (sample(at, state, objective) for at, state in states if settled(state))
+    return [each for each in found if each is not None]
+
+
+def sample(at: float, state: State, objective: str) -> Sample | None:
+    """What one state says of an objective; None: nothing."""
+    value = state.objectives.get(objective)
+    if value is None or not isfinite(value) or value <= 0:
+        return None
+    return Sample(at, knobs(state), value, busy(state), state.memory_used, out_of_cpu(state))
 
 
 def under_ceilings(seen: Sequence[Sample]) -> list[Sample]:
@@ -139,7 +141,7 @@ def out_of_cpu(state: State) -> bool:
     size = state.size
     if size is None or not size.cpu_limit or state.cpu_used is None:
         return False
-    return state.cpu_used >= BRIMMING * size.cpu_limit * max(1, state.replicas)
+    return state.cpu_used >= BRIMMING * size.cpu_limit * state.placed
 
 
 def busy(state: State) -> float | None:
@@ -147,7 +149,7 @@ def busy(state: State) -> float | None:
     cpu = state.cpu
     if state.cpu_used is None or not cpu:
         return None
-    return min(0.95, max(0.02, state.cpu_used / (cpu * max(1, state.replicas))))
+    return min(0.95, max(0.02, state.cpu_used / (cpu * state.placed)))
 
 
 def settled(state: State) -> bool:

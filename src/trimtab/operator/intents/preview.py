@@ -70,16 +70,22 @@ def previewed(
     """The plan for a state and a goal, by the planner and the actuators of these settings that are built in."""
     name = settings.planner_of(goal.namespace)
     chosen = planner(name if name in PLANNERS.names() else BUILT_IN)
+    actuators = [actuator(name, **given) for name, given in settings.actuators.items()]
+
+    def make() -> Plan:
+        return chosen.plan(
+            state,
+            goal,
+            actuators=actuators,
+            effects=complete(effects or Effects(), goal, state),
+            limits=limits,
+            now=now,
+            budget=Budget(states=settings.states),
+        )
+
+    make()  # the first plan of a process compiles formulas, which says nothing of how long one takes
     started = clock()
-    plan = chosen.plan(
-        state,
-        goal,
-        actuators=[actuator(name, **given) for name, given in settings.actuators.items()],
-        effects=complete(effects or Effects(), goal, state),
-        limits=limits,
-        now=now,
-        budget=Budget(states=settings.states),
-    )
+    plan = make()
     return Preview(goal, state, limits, plan, clock() - started, unknown, remarks)
 
 
