@@ -38,7 +38,7 @@ from trimtab.actuation.marks import (
     read_marks,
     write_marks,
 )
-from trimtab.actuation.progress import DEFERRED_FOR, IN_PROGRESS_FOR
+from trimtab.actuation.progress import DEFERRED_FOR, FALLING_FOR, IN_PROGRESS_FOR
 from trimtab.actuation.revert import FIRST_REST, LONGEST_REST, rest
 from trimtab.actuation.situation import Sightings
 from trimtab.actuation.sizes import Sizes
@@ -138,6 +138,35 @@ def test_a_pod_between_two_starts_is_resized_when_it_runs() -> None:
     assert "has yet to take effect on web-0" in why(step(raised, [falling]))
     (resize,) = step(raised, [pod(ready=False)])
     assert isinstance(resize, ResizePod)
+
+
+def test_a_pod_that_never_runs_long_enough_is_replaced_where_that_is_allowed() -> None:
+    falling = pod(ready=False, waiting="CrashLoopBackOff")
+    wanted = wish(urgent=True, allow_recreate=True)
+    raised = begun(situation(wanted, pods=[falling]))
+    assert raised.way is Way.IN_PLACE
+    assert "has yet to take effect" in why(step(raised, [falling], wanted=wanted, now=NOW + FALLING_FOR - 1))
+    rolled = marks_of(step(raised, [falling], wanted=wanted, now=NOW + FALLING_FOR)).change
+    assert rolled
+    assert (rolled.way, rolled.patches_template, rolled.before) == (Way.ROLLOUT, True, raised.before)
+    (patch,) = step(rolled, [falling], wanted=wanted, now=NOW + FALLING_FOR + 1)
+    assert patch == PatchTemplate(AFTER, take_ownership=False)
+    forbidden = wish(urgent=True)
+    assert "has yet to take effect" in why(step(raised, [falling], wanted=forbidden, now=NOW + FALLING_FOR))
+
+
+def test_of_pods_that_are_replaced_by_hand_those_that_fall_are_evicted_though_they_are_unready() -> None:
+    falling, waiting = pod(ready=False, waiting="CrashLoopBackOff"), pod(ready=False)
+    wanted = wish(urgent=True, allow_recreate=True, allow_in_place_resize=False)
+    by_hand = workload(update="OnDelete")
+    raised = begun(situation(wanted, pods=[falling], on=by_hand))
+    assert raised.way is Way.RECREATE
+
+    def deeds(found: Pod) -> list[Deed]:
+        return step(raised, [found], wanted=wanted, template=AFTER, update="OnDelete")
+
+    assert deeds(falling) == [EvictPod(falling, Urgency.UP)]
+    assert not any(isinstance(deed, EvictPod) for deed in deeds(waiting))
 
 
 @pytest.mark.parametrize(

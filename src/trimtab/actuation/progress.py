@@ -15,6 +15,7 @@ from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined, said
 from trimtab.actuation.verdict import Verdict, health, judge
+from trimtab.actuation.ways import Plan, by_replacing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
 
@@ -22,6 +23,8 @@ DEFERRED_FOR = 300
 """A node that has no room for so long will not have it soon."""
 IN_PROGRESS_FOR = 3600
 """Nothing takes so long but what is stuck."""
+FALLING_FOR = 60
+"""Who could be caught between two falls has been by then: a container is started again after 10, 20 and 40 seconds."""
 POLL = 15
 """Seconds until pods are looked at again, should no event tell of them before."""
 
@@ -41,6 +44,8 @@ def advance(  # noqa: PLR0911 - one return a step
         closed = _closed(situation) if change.phase is Phase.PROMOTING else None
         return [closed] if closed else touches
     if waiting := _unsettled(situation, change, pods):
+        if instead := _replacing_what_falls(situation, change, pods):
+            return [_note(marks, change, way=instead.way, patches_template=True, since=situation.now)]
         return [Wait(situation.now + POLL, f"it has yet to take effect on {waiting}")]
     if change.phase is Phase.PROMOTING:
         return [_note(marks, change, phase=Phase.VERIFYING, settled=situation.now)]
@@ -75,9 +80,10 @@ def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[
     behind = [pod for pod in pods if not has_size(pod, change.after)]
     if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
         deeds += [ResizePod(pod, _after(pod, change), urgency) for pod in behind if not _falls(pod)]
-    elif change.way is Way.RECREATE and not situation.unwell:
+    elif change.way is Way.RECREATE:
         # Only the pods of before: to evict one that has just come, and is of another size, would never end.
-        deeds += [EvictPod(pod, urgency) for pod in behind if pod.created <= change.since][:1]
+        old = [pod for pod in behind if pod.created <= change.since]
+        deeds += [EvictPod(pod, urgency) for pod in old if _falls(pod) or not situation.unwell][:1]
     return deeds
 
 
@@ -86,6 +92,18 @@ def _falls(pod: Pod) -> bool:
     (seen with Kubernetes 1.36), and more memory would be of no use; once it runs, it does.
     """
     return any(state.waiting == "CrashLoopBackOff" for state in pod.states)
+
+
+def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[Pod]) -> Plan | None:
+    """How pods that never run long enough to be resized get their size all the same, where they may be replaced."""
+    if change.way is not Way.IN_PLACE or change.phase is not Phase.PROMOTING:
+        return None
+    if situation.now - change.since < FALLING_FOR:
+        return None
+    if not any(_falls(pod) for pod in pods if not has_size(pod, change.after)):
+        return None
+    found = by_replacing(situation, "it falls before it can be resized")
+    return found if isinstance(found, Plan) else None
 
 
 def _after(pod: Pod, change: Change) -> Sizes:

@@ -53,7 +53,7 @@ def plan(situation: Situation, *, before: Sizes, after: Sizes) -> Plan | Skip:
     restarts = _restarts(containers, before, after)
     if restarts and not strategy.allow_recreate:
         obstacle = obstacle or f"to resize container {restarts} restarts it"
-    return _by_replacing(situation, obstacle) if obstacle else _in_place(situation, restarts=bool(restarts))
+    return by_replacing(situation, obstacle) if obstacle else _in_place(situation, restarts=bool(restarts))
 
 
 def _in_place(situation: Situation, *, restarts: bool) -> Plan:
@@ -64,7 +64,7 @@ def _in_place(situation: Situation, *, restarts: bool) -> Plan:
     return Plan(Way.IN_PLACE, patches_template=patchable and quiet, restarts=restarts, tries_in_place=True)
 
 
-def _by_replacing(situation: Situation, obstacle: str) -> Plan | Skip:
+def by_replacing(situation: Situation, obstacle: str) -> Plan | Skip:
     """Pods are replaced, for this is in the way of resizing them."""
     kind, quiet = situation.workload.kind, _replaces_nothing(situation)
     if not situation.strategy.allow_recreate:
