@@ -1,8 +1,8 @@
 """The operator at length: leaders killed again and again, and those that it leans on away for long.
 
 Two replicas of `trimtab operator` look after workloads whose pods run on paper, on a real control plane and by a real
-Prometheus; tests/cluster/test_operator.py does the same for seconds on a real node. All periods of these operators
-are a twentieth of the usual ones (a sample every 3 s), so three minutes are an hour to them. `make soak-operator`.
+Prometheus; tests/cluster/test_operator.py does the same for seconds on a real node. Samples come every 3 s instead of
+every minute, so as many are missed in three minutes as in an hour. `make soak-operator`.
 """
 
 import os
