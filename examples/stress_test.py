@@ -1,6 +1,7 @@
 """Let a pod live through a made-up day in ten minutes, and see how a strategy keeps up with it.
 
     python examples/stress_test.py NAMESPACE [STRATEGY]
+    python examples/stress_test.py NAMESPACE --hours 3 --minutes 1    the first hours alone
 
 Uses your kubeconfig. It makes one small Deployment and its Service in the namespace and takes them away again. Step by
 step it is what smart-kube's stress test does: make a workload, upload it to the utilisation server, register the pod and
@@ -8,8 +9,8 @@ its Service, connect them, then lead the pod through it period by period while w
 resized in place.
 """
 
+import argparse
 import asyncio
-import sys
 
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
@@ -17,9 +18,10 @@ from trimtab.lab.emulator import Course, Place, Recommender, stress
 from trimtab.lab.workloads import generate
 
 
-async def main(namespace: str, strategy: str) -> None:
+async def main(namespace: str, strategy: str, *, hours: float, minutes: float, reach: dict[str, str]) -> None:
     day = generate("diurnal_web", seed=7, step=1800.0, duration=86400.0, rate=20.0, spread=0.0, mib=48.0)
-    place = Place(namespace=namespace, run="a-day", period=12.5)  # 48 half hours in ten minutes
+    periods = round(hours * 2)  # of half an hour each
+    place = Place(namespace=namespace, run="a-day", period=minutes * 60 / periods, source_settings=reach)
     settings = {"min_samples": 4} if strategy == "percentile" else {}
     async with Client(load_connection()) as client:
         journal = await stress(
@@ -27,6 +29,7 @@ async def main(namespace: str, strategy: str) -> None:
             {"a-day": Course.of(day)},
             place,
             recommender=Recommender(name=strategy, settings=settings, update=7200.0),
+            periods=periods,
             told=lambda text, _: print(text, end="\r", flush=True),
         )
     for entry in journal.entries:
@@ -39,6 +42,16 @@ async def main(namespace: str, strategy: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    asyncio.run(main(sys.argv[1], *sys.argv[2:3] or ["percentile"]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("namespace")
+    parser.add_argument("strategy", nargs="?", default="percentile")
+    parser.add_argument("--hours", type=float, default=24.0, help="of the day that are lived through")
+    parser.add_argument("--minutes", type=float, default=10.0, help="on the wall that they take")
+    parser.add_argument(
+        "--source-setting", action="append", default=[], help="as of `trimtab stress`, such as reach=direct"
+    )
+    given = parser.parse_args()
+    reach = dict(each.split("=", 1) for each in given.source_setting)
+    asyncio.run(main(given.namespace, given.strategy, hours=given.hours, minutes=given.minutes, reach=reach))
