@@ -164,14 +164,10 @@ class Intents:
         self._released: dict[str, float] = defaultdict(float)
         self._loads: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=6))
         self._waiting: dict[str, float | None] = {}
-        self._due: set[str] = set()
-        """Who misses, or may give back in this minute; others are only asked to give way."""
-        self._keys = {f"default/{each.spec.name}": key for key, each in world.workloads.items()}
 
     def act(self) -> None:
         world = self._world
         claims = {}
-        self._due.clear()
         for workload in world.workloads.values():
             claim = self._claim(workload)
             if claim is not None:
@@ -245,10 +241,10 @@ class Intents:
         effects = complete(self._effects[name], goal, state)
         rising = effects.under(state, ahead)
         misses = not met or (rising.objectives["p99"] or 0) > service.objective
-        if misses or now >= self._released[name] + 600:
-            self._due.add(intent)
-            if not misses:
-                self._released[name] = now
+        if not misses and now < self._released[name] + 600:
+            return None
+        if not misses:
+            self._released[name] = now
         return Claim(
             goal=goal,
             state=rising,
@@ -258,10 +254,6 @@ class Intents:
         )
 
     def _make(self, claim: Claim, limits: Limits) -> Plan:
-        wanted = self._world.workloads[self._keys[claim.goal.intent]].spec.service
-        assert wanted is not None
-        if claim.goal.intent not in self._due and claim.goal.objectives[0].value == wanted.objective:
-            return Plan(intent=claim.goal.intent, purpose=Purpose.KEEP, why=("it is not its turn",))
         return self._planner.plan(
             claim.state,
             claim.goal,
