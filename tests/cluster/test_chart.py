@@ -1,8 +1,14 @@
-"""The chart on a real node: the operator runs from its image, as an ordinary user, with exactly the chart's rights."""
+"""The chart on a real node: operator and agent run from their image, with exactly the chart's rights, mounts and
+capabilities.
+"""
 
 import json
+import os
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,47 +16,107 @@ from harness.busyboxes import plods, size, template, workload
 from harness.cluster import Cluster
 from harness.estate import eventually
 from harness.helm import Helm, Refused
+from harness.node import NAME
 from harness.trimtab_image import TAG, trimtab_image
+from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
+from trimtab.node.cgroups.knobs import CPU_QUOTA
 
 NAMESPACE = "trimtab-chart"
+CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+OURS = "/apis/trimtab.io/v1alpha1"
+DAEMONS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/trimtab-agent"
 POLICY = {
     "apiVersion": "trimtab.io/v1alpha1",
     "kind": "OptimizationPolicy",
     "metadata": {"name": "everything", "namespace": NAMESPACE},
     "spec": {"selector": {"namespaces": {"allow": [NAMESPACE]}}, "reconciliationInterval": "10s"},
 }
+OFTEN = {
+    "apiVersion": "trimtab.io/v1alpha1",
+    "kind": "NodeMetric",
+    "metadata": {"name": NAME},
+    "spec": {"metricCollectPolicy": {"aggregateDurationSeconds": 10, "reportIntervalSeconds": 1}},
+}
+SQUEEZE = {
+    "apiVersion": "trimtab.io/v1alpha1",
+    "kind": "NodeQoSPolicy",
+    "metadata": {"name": "squeeze"},
+    "spec": {"cpuSuppress": {"enable": True, "policy": "cfsQuota", "minPercent": 20}},
+}
+PERFMON = 38
+
+pytestmark = pytest.mark.timeout(600)  # a node is started and given an image, which takes a busy machine long
 
 
-@pytest.fixture
-def helm(node_cluster: Cluster) -> Iterator[Helm]:
-    node_cluster.add_node().load(trimtab_image())
+@pytest.fixture(scope="module", autouse=True)
+def installed(node_cluster: Cluster) -> Iterator[None]:
+    """Operator and agent, in the network of the node: from its pods there is no way to the API server here."""
+    node = node_cluster.add_node()
+    node.load(trimtab_image())
+    repository, _, tag = TAG.rpartition(":")
+    host, _, served = node_cluster.server.removeprefix("https://").rpartition(":")
     helm = Helm(node_cluster, NAMESPACE)
-    yield helm
+    server = [
+        f"{process}.env[{number}].name=KUBERNETES_SERVICE_{name},{process}.env[{number}].value={value}"
+        for process in ("operator", "agent")
+        for number, (name, value) in enumerate((("HOST", host), ("PORT", served)))
+    ]
+    # Other tests of this cluster bring the kinds too, and Helm takes over nothing that it has not made.
+    node_cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    for plural in ("optimizationpolicies", "nodemetrics", "nodeqospolicies"):
+        node_cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+    helm.install(
+        "crds.install=false",
+        f"image.repository={repository}",
+        f"image.tag={tag}",
+        "image.pullPolicy=Never",
+        "operator.replicas=1",
+        "operator.hostNetwork=true",
+        "operator.config.metricsSource.provider=metrics-server",
+        "operator.webhook=false",
+        "agent.enabled=true",
+        "agent.hostNetwork=true",
+        f"agent.args={{--kubelet=https://127.0.0.1:{node.kubelet_port}}}",
+        *server,
+    )
+    yield
     with suppress(Refused):
         helm.uninstall()
     node_cluster.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
 
 
-def test_the_operator_runs_from_its_image_and_looks_after_a_workload(
-    node_cluster: Cluster, helm: Helm
-) -> None:
-    repository, _, tag = TAG.rpartition(":")
-    host, _, port = node_cluster.server.removeprefix("https://").rpartition(":")
-    helm.install(
-        f"image.repository={repository}",
-        f"image.tag={tag}",
-        "image.pullPolicy=Never",
-        "operator.replicas=1",
-        "operator.hostNetwork=true",  # this node has no way from pods to the API server
-        f"operator.env[0].name=KUBERNETES_SERVICE_HOST,operator.env[0].value={host}",
-        f"operator.env[1].name=KUBERNETES_SERVICE_PORT,operator.env[1].value={port}",
-        "operator.config.metricsSource.provider=metrics-server",
-        "operator.webhook=false",
+def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    flags = ("--server-side", "--force-conflicts", "-n", NAMESPACE)
+    cluster.kubectl("apply", *flags, "-f", "-", stdin=json.dumps(manifest))
+
+
+def _tell(cluster: Cluster, workload: str) -> None:
+    """What is known of pods that are not ready."""
+    print(cluster.kubectl("describe", "pods", "-n", NAMESPACE))
+    print(cluster.kubectl("logs", "-n", NAMESPACE, workload))
+
+
+def _capabilities(cluster: Cluster) -> set[int]:
+    """What the agent's process may do beyond what everybody may."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/component=agent"
+    [pod] = cluster.call("GET", path)["items"]
+    hierarchy = Hierarchy.detect(Path("/sys/fs/cgroup"))
+    layout = Layout.detect(hierarchy)
+    [container] = pod["status"]["containerStatuses"]
+    cgroup = layout.container(
+        layout.pod(pod["metadata"]["uid"], QosClass.BURSTABLE), container["containerID"]
     )
-    node_cluster.kubectl("wait", "--for=condition=Established", "crd/optimizationpolicies.trimtab.io")
+    pid = (hierarchy.folder(cgroup, "cpu") / "cgroup.procs").read_text().split()[0]
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    assert status["NoNewPrivs"].strip() == "1"
+    held = int(status["CapEff"], 16)
+    return {number for number in range(64) if held >> number & 1}
+
+
+def test_the_operator_runs_from_its_image_and_looks_after_a_workload(node_cluster: Cluster) -> None:
     pod = template(plods(), app="idler", size=size("100m", "32Mi"))
     for manifest in (POLICY, workload("Deployment", "idler", pod, policy="everything")):
-        node_cluster.kubectl("apply", "--server-side", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(manifest))
+        _apply(node_cluster, manifest)
 
     def ready() -> bool:
         return node_cluster.is_so(
@@ -58,14 +124,53 @@ def test_the_operator_runs_from_its_image_and_looks_after_a_workload(
         )
 
     def looked_after() -> bool:
-        path = f"/apis/trimtab.io/v1alpha1/namespaces/{NAMESPACE}/optimizationpolicies/everything"
+        path = f"{OURS}/namespaces/{NAMESPACE}/optimizationpolicies/everything"
         listed = node_cluster.call("GET", path).get("status", {}).get("workloads", [])
         return "idler" in {entry["name"] for entry in listed}
 
     try:
         eventually(ready, what="the operator to be ready", timeout=120)
     except TimeoutError:
-        print(node_cluster.kubectl("describe", "pods", "-n", NAMESPACE))
-        print(node_cluster.kubectl("logs", "-n", NAMESPACE, "deploy/trimtab-operator"))
+        _tell(node_cluster, "deploy/trimtab-operator")
         raise
     eventually(looked_after, what="the policy to tell of the workload", timeout=120)
+
+
+def test_the_agent_runs_from_its_image_reports_squeezes_and_lets_go(node_cluster: Cluster) -> None:
+    _apply(node_cluster, OFTEN)
+
+    def ready() -> bool:
+        """Which it is only when the kubelet and the API server answer it."""
+        return bool(node_cluster.call("GET", DAEMONS)["status"].get("numberReady"))
+
+    def reported() -> bool:
+        status = node_cluster.call("GET", f"{OURS}/nodemetrics/{NAME}").get("status", {})
+        pods = {(pod["namespace"], pod["name"].rpartition("-")[0]) for pod in status.get("podsMetric", ())}
+        return (NAMESPACE, "trimtab-agent") in pods
+
+    def pages() -> dict[str, str]:
+        with urllib.request.urlopen("http://127.0.0.1:8081/metrics", timeout=30) as answer:
+            return dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
+
+    try:
+        eventually(ready, what="the agent to be ready", timeout=120)
+    except TimeoutError:
+        _tell(node_cluster, "ds/trimtab-agent")
+        raise
+    assert _capabilities(node_cluster) == {PERFMON}
+    eventually(reported, what="a report of what it uses itself", timeout=120)
+    up = {
+        f'trimtab_agent_collector_up{{collector="{name}"}}' for name in ("cpu", "memory", "node", "run_delay")
+    }
+    eventually(lambda: {name for name in up if pages().get(name) == "1.0"} == up, what="all to be measured")
+
+    hierarchy = Hierarchy.detect(Path("/sys/fs/cgroup"))
+    tier = hierarchy.cgroup(Layout.detect(hierarchy).tier(QosClass.BEST_EFFORT))
+    assert tier.read(CPU_QUOTA) == UNLIMITED
+    _apply(node_cluster, SQUEEZE)
+    whole = 100_000 * (os.cpu_count() or 1)
+    try:
+        eventually(lambda: 0 < tier.read(CPU_QUOTA) <= whole, what="pods to be squeezed", timeout=120)
+    finally:
+        node_cluster.call("DELETE", f"{OURS}/nodeqospolicies/squeeze")
+    eventually(lambda: tier.read(CPU_QUOTA) == UNLIMITED, what="them to be let go", timeout=120)
