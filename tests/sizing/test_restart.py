@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 
 from sizing.conformance import numbers
 from trimtab.sizing import Strategy, strategy
@@ -20,7 +19,6 @@ def show(sizer: Strategy[Any], steps: range) -> None:
         sizer.observe(step * SECONDS, cpu[step % VARIETY], memory[step * step % VARIETY])
 
 
-@pytest.mark.slow
 def test_a_hundred_million_samples_and_a_restart() -> None:
     assert 2 * CONTAINERS * STEPS == 100_000_000
     steady = strategy("vpa", containers=CONTAINERS)
