@@ -17,7 +17,7 @@ from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.intents.kpi.defaults import LINKERD
 from trimtab.intents.kpi.query import problem_of
-from trimtab.intents.planner import PLANNERS
+from trimtab.intents.planner import PLANNERS, Budget
 from trimtab.operator.values import Address
 
 
@@ -156,7 +156,7 @@ class IntentSettings(Model):
     planners: dict[NamespaceName, Text] = Field(default_factory=dict)
     """The planner of single namespaces."""
 
-    states: Annotated[Int, Field(ge=1, le=1_000_000)] = 2000
+    states: Annotated[Int, Field(ge=1, le=1_000_000)] = Budget().states
     """How many states a plan may look at,"""
 
     planning: Annotated[Duration, Within("1ms", "1m")] = Duration.parse("1s")
