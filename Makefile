@@ -7,8 +7,8 @@ export PYTHONPATH := $(CURDIR)/tests
 # Hundreds of processes are started here, and none should compile what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Three processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
-SIDE_BY_SIDE := --numprocesses 3 --dist loadscope --no-loadscope-reorder
+# Four processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
+SIDE_BY_SIDE := --numprocesses 4 --dist loadscope --no-loadscope-reorder
 # Real processes on shared cores: what fails is tried once more, and the summary names it (a property's counterexample is kept and fails again).
 SECOND_TRY := --reruns 1 -raR
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, Page, Request, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 
 from harness import packages
 
 CHROMIUM = "/usr/bin/chromium"
+INTERRUPTED = "net::ERR_NETWORK_CHANGED"
+"""Chromium drops what it asks for when an interface of this machine comes or goes, as those of pods on the node do."""
 
 
 @dataclass
@@ -26,6 +28,10 @@ class Watched:
 
     async def visit(self, path: str) -> None:
         await self.page.goto(self.url + path)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and INTERRUPTED not in message.text:
+            self.errors.append(message.text)
 
     def _asked(self, request: Request) -> None:
         if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
@@ -50,7 +56,7 @@ async def watched(on: Browser, url: str, **context: Any) -> AsyncIterator[Watche
     own = await on.new_context(viewport={"width": 1360, "height": 900}, **context)
     page = await own.new_page()
     found = Watched(page, url)
-    page.on("console", lambda said: found.errors.append(said.text) if said.type == "error" else None)
+    page.on("console", found._said)
     page.on("pageerror", lambda error: found.errors.append(str(error)))
     page.on("request", found._asked)
     try:

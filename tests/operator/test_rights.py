@@ -169,6 +169,9 @@ async def scene(cluster: Cluster, client: Client, deployed: None, namespace: str
     yield namespace
     await client.delete(NODES, machine["metadata"]["name"])
     await client.delete(NODE_QOS_POLICIES, namespace)
+    cluster.kubectl(
+        "delete", "secret", OperatorConfig().webhook.secret, "--namespace", HOME, "--ignore-not-found"
+    )
 
 
 @asynccontextmanager
@@ -248,6 +251,7 @@ async def test_every_right_is_used_and_no_other_is_asked_for(
         await eventually(lambda: Use("", "secrets", "create") in seen(), what="the webhook has a certificate")
         await renew_the_certificate(own)
         await eventually(lambda: granted() <= seen(), what="all rights are used")
-    refused = [(asked.method, asked.path) for asked, code in fault_proxy.answered if code == 403]
-    assert not refused
+    refused = [asked.path for asked, code in fault_proxy.answered if code == 403]
+    # In a namespace of another test, which is on its way out, nothing may be made by anyone.
+    assert not [path for path in refused if "/namespaces/test-" not in path or scene in path]
     assert seen() == granted()
