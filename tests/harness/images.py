@@ -67,7 +67,9 @@ def _tar(files: Mapping[str, Content], archive: Path) -> None:
                 entry.type, entry.linkname = tarfile.SYMTYPE, content
                 tar.addfile(entry)
             elif isinstance(content, Path):
-                entry.size, entry.mode = content.stat().st_size, 0o755
+                found = content.stat()
+                # What Python has compiled it takes only for a source of the same time.
+                entry.size, entry.mode, entry.mtime = found.st_size, 0o755, int(found.st_mtime)
                 with content.open("rb") as file:
                     tar.addfile(entry, file)
             else:

@@ -1,14 +1,16 @@
 """Trimtab itself as an image, made of this checkout and of the Python and packages that run it, without Docker.
 
 It holds what the Dockerfile's image holds: the interpreter, what the operator depends on and none of the extras, and
-the shared libraries that any of it is linked with.
+the shared libraries that any of it is linked with; and what was compiled of it, for in a pod nothing can be kept.
 """
 
 import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -39,6 +41,7 @@ def trimtab_image() -> Image:
     ours = Path(trimtab.__file__).parent
     for path in _below(ours):
         files[f"{PACKAGES}/trimtab/{path.relative_to(ours)}"] = path
+    files |= _compiled(files)
     linked = [
         interpreter,
         *(path for path in files.values() if isinstance(path, Path) and ".so" in path.name),
@@ -63,6 +66,17 @@ def _below(folder: Path) -> list[Path]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not _LEFT_OUT & set(path.relative_to(folder).parts)
     ]
+
+
+def _compiled(files: Mapping[str, Content]) -> dict[str, Content]:
+    """What Python has compiled of these, beside them."""
+    found: dict[str, Content] = {}
+    for name, path in files.items():
+        if isinstance(path, Path) and path.suffix == ".py":
+            compiled = Path(cache_from_source(str(path)))
+            if compiled.exists():
+                found[str(Path(name).parent / "__pycache__" / compiled.name)] = compiled
+    return found
 
 
 def _needed(name: str) -> set[str]:
