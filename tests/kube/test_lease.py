@@ -318,7 +318,7 @@ async def test_work_has_ended_before_the_lease_of_an_unreachable_leader_runs_out
             watching = asyncio.create_task(rival.leads.wait())
             await asyncio.wait({watching, task}, return_when=asyncio.FIRST_COMPLETED)
             assert leader.ended
-            with pytest.raises(LeadershipLost, match=r"not renewed for 1\.4 s .*cannot connect"):
+            with pytest.raises(LeadershipLost, match=r"not renewed for [\d.]+ s"):
                 await task
             await watching
             assert not leader.candidate.leading
