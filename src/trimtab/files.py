@@ -35,7 +35,7 @@ def beside(path: Path) -> Iterator[Path]:
     try:
         os.close(handle)
         yield place
-        _sync(place)
+        sync(place)
         place.chmod(real.stat().st_mode if real.exists() else 0o666 & ~_umask())
         place.replace(real)
     except BaseException:
@@ -55,8 +55,8 @@ def see_writable(path: Path) -> None:
         raise TrimtabError(f"{path}: {folder} cannot be written to")
 
 
-def _sync(path: Path) -> None:
-    """Or a name could outlive a loss of power, and what is in the file could not."""
+def sync(path: Path) -> None:
+    """Have what is in a file, or which names a folder has, outlive a loss of power."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trimtab.files import sync
 from trimtab.node.arbiter.machine import ALL
 from trimtab.node.arbiter.wishes import Spot, Value
 
@@ -81,7 +82,7 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         part.replace(self._path)
-        _sync_folder(self._path.parent)
+        sync(self._path.parent)
         self._lines = len(entries)
 
 
@@ -114,11 +115,3 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
