@@ -31,6 +31,7 @@ def build_all() -> None:
         build.KUBE,
         build.CONTAINERD,
         build.METRICS_SERVER,
+        build.VICTORIA_METRICS,
         build.VPA,
         build.HELM,
     ):

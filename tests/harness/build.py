@@ -159,6 +159,12 @@ METRICS_SERVER = Program(
     packages=("sigs.k8s.io/metrics-server/cmd/metrics-server",),
     minutes=3,
 )
+VICTORIA_METRICS = Program(
+    name="victoriametrics",
+    version="v1.110.0",
+    packages=("github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics",),
+    minutes=1,
+)
 HELM = Program(name="helm", version="v4.3.1", packages=("helm.sh/helm/v4/cmd/helm",), minutes=2)
 SERVICE = Program(name="service", version="v1", minutes=0.1)
 VPA = Program(name="vpa", version="v1.8.1", minutes=2)

@@ -1,10 +1,14 @@
 """A recording of container metrics as a Prometheus holds them, written down sample by sample."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 T0 = 1_699_999_200.0
 """The begin of a block of two hours."""
 SCRAPE = 30.0
+MIB = 2.0**20
+ODD = 'it"s\\a.+|(b)\n'
+"""A namespace that no query may take for anything but its name."""
 
 Samples = Iterable[tuple[float, float]]
 
@@ -53,6 +57,38 @@ def named(pod: str, container: str = "app", *, namespace: str = "shop", **more: 
         "pod": pod,
         **more,
     }
+
+
+def shop() -> Recording:
+    """What real servers hold: resets, gaps, duplicates, and numbers that cannot be."""
+    recording = Recording()
+    recording.container(named("steady"), cores=0.5, memory=100 * MIB)
+    # The same, as a second job scraped it; and cgroups that are no containers.
+    recording.container(named("steady", job="cadvisor"), cores=0.5, memory=100 * MIB)
+    recording.container(named("steady", "POD"), cores=3, memory=900 * MIB)
+    recording.container(named("steady", ""), cores=4, memory=1000 * MIB)
+
+    def restarted(i: int) -> float:
+        return 1000 + 0.25 * SCRAPE * i if i < 120 else 0.25 * SCRAPE * (i - 120)
+
+    recording.add(CPU, named("restarted"), [(SCRAPE * i, restarted(i)) for i in range(240)])
+    recording.add(MEMORY, named("restarted"), [(SCRAPE * i, 50 * MIB) for i in range(240)])
+    recording.container(named("away"), cores=0.5, memory=10 * MIB, scrapes=range(80))
+    recording.container(named("away"), cores=0.5, memory=10 * MIB, scrapes=range(140, 240))
+    recording.add(
+        CPU, named("glitch"), [(SCRAPE * i, 1e6 + 0.5 * SCRAPE * i - 20 * (i == 100)) for i in range(240)]
+    )
+    for cpu in ("cpu00", "cpu01"):
+        recording.add(
+            CPU, named("by-processor", cpu=cpu), [(SCRAPE * i, 0.25 * SCRAPE * i) for i in range(240)]
+        )
+    impossible = {50: math.nan, 60: -5.0, 70: 1e18, 80: math.inf}
+    recording.add(
+        MEMORY, named("impossible"), [(SCRAPE * i, impossible.get(i, 20 * MIB)) for i in range(240)]
+    )
+    recording.add("machine_cpu_cores", {"job": "kubelet"}, [(SCRAPE * i, 8) for i in range(240)])
+    recording.container(named("elsewhere", namespace=ODD), cores=0.125, memory=MIB)
+    return recording
 
 
 def _escaped(value: str) -> str:

@@ -1,0 +1,102 @@
+"""Usage from a real VictoriaMetrics: the same as from Prometheus, but for what it makes of a counter that goes back."""
+
+import asyncio
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness import UnavailableError
+from harness.victoriametrics import victoriametrics
+from trimtab.usage.errors import UsageError
+from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.source import Ask, source
+from trimtab.usage.usage import PodContainer, Usage
+from usage.conformance import conforms
+from usage.recording import MIB, ODD, T0, shop
+
+ASK = Ask(start=T0, end=T0 + 7200, step=60)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    try:
+        with victoriametrics(tmp_path_factory.mktemp("victoriametrics"), shop().text) as address:
+            yield address
+    except UnavailableError as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture(scope="module")
+def usage(url: str) -> Usage:
+    return asyncio.run(read(url))
+
+
+async def read(url: str, **settings: int) -> Usage:
+    async with Prometheus(PrometheusSettings.model_validate({"url": url, **settings})) as server:
+        return await server.read(ASK)
+
+
+def place(usage: Usage, pod: str) -> int:
+    (found,) = [i for i, container in enumerate(usage.containers) if container.pod == pod]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pod", "cores", "within"),
+    [
+        ("steady", 0.5, 1e-6),
+        ("restarted", 0.25, 0.4),
+        ("away", 0.5, 1e-3),
+        ("glitch", 0.5, 0.5),
+        ("by-processor", 0.5, 1e-6),
+        ("elsewhere", 0.125, 1e-6),
+    ],
+)
+def test_cpu_is_what_was_used(usage: Usage, pod: str, cores: float, within: float) -> None:
+    cpu = usage.cpu[3:, place(usage, pod)]
+    assert np.count_nonzero(~np.isnan(cpu)) > 80
+    np.testing.assert_allclose(cpu[~np.isnan(cpu)], cores, rtol=within)
+
+
+def test_memory_is_what_was_used_and_what_cannot_be_is_no_sample(usage: Usage) -> None:
+    np.testing.assert_array_equal(usage.memory[:, place(usage, "steady")], 100 * MIB)
+    odd = usage.memory[:, place(usage, "impossible")]
+    np.testing.assert_array_equal(odd[~np.isnan(odd)], 20 * MIB)
+
+
+def test_a_gap_stays_a_gap(usage: Usage) -> None:
+    away = place(usage, "away")
+    assert np.isnan(usage.cpu[43:70, away]).all()
+    assert np.isnan(usage.memory[45:70, away]).all()
+
+
+def test_cut_in_many_parts_it_is_the_same_but_for_the_edge_of_a_gap(url: str, usage: Usage) -> None:
+    cut = asyncio.run(read(url, samples_a_query=50, points_a_series=17, concurrency=8))
+    assert cut.containers == usage.containers
+    np.testing.assert_array_equal(cut.memory, usage.memory)
+    both = ~np.isnan(cut.cpu) & ~np.isnan(usage.cpu)
+    np.testing.assert_allclose(cut.cpu[both], usage.cpu[both])
+    assert np.count_nonzero(np.isnan(cut.cpu) != np.isnan(usage.cpu)) <= 2
+
+
+def test_a_namespace_of_any_name_is_read_to_the_letter(url: str) -> None:
+    ask = Ask(start=T0, end=T0 + 3600, step=60, namespaces=(ODD, "sho.*"))
+
+    async def only() -> Usage:
+        async with Prometheus(PrometheusSettings(url=url)) as server:
+            return await server.read(ask)
+
+    assert asyncio.run(only()).containers == (PodContainer(ODD, "elsewhere", "app"),)
+
+
+async def test_it_is_what_a_source_must_be(url: str) -> None:
+    async with source("prometheus", url=url) as server:
+        await conforms(server, ASK)
+
+
+async def test_what_it_says_of_a_bad_query_is_passed_on(url: str) -> None:
+    async with Prometheus(PrometheusSettings(url=url)) as server:
+        assert await server.value("sum(machine_cpu_cores)", at=T0 + 3600) == 8
+        with pytest.raises(UsageError, match="unexpected token"):
+            await server.value("sum(", at=T0 + 3600)
