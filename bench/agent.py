@@ -2,17 +2,27 @@
 
     python bench/agent.py             110 pods of 2 containers, with the real API server beside it: the whole agent
     python bench/agent.py --alone     without an API server: looks and measures, and neither reports nor acts
+    python bench/agent.py --pods 30 --beside-kubelet
+                                      on the real node, beside what cAdvisor takes in the kubelet for the same pods
 
 Half of the pods are latency-sensitive, and a policy lets the strategies work. The limits are 2 % of a core and 80 MiB
 resident.
+
+Beside the kubelet, that profiles itself (pprof): cAdvisor's are the samples with one of its functions on the stack, and of
+the collection of garbage the share that it has in the bytes allocated. Its pods all work a little, for where nothing
+happens it looks away; at the harness's interval it looks each second, as the agent does.
 """
 
 import os
+import re
 import resource
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +34,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.agent import AgentProcess, pod_on  # noqa: E402 - after the path that it is on
+from harness.busyboxes import size, template  # noqa: E402
 from harness.cluster import Cluster  # noqa: E402
 from harness.kubepods import Kubepods  # noqa: E402
+from harness.node import NAME as REAL  # noqa: E402
 from trimtab.node.cgroups import QosClass  # noqa: E402
 from trimtab.node.picture import TIER_LABEL  # noqa: E402
 
@@ -41,8 +53,13 @@ settings = AgentSettings(node="bench", cgroup_parent=parent, state=Path(state), 
 uvloop.run(Agent(settings, None).run())
 """
 NODE = "bench"
+WORKS = "while :; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 1; done"
+CADVISOR, GARBAGE = (
+    "google/cadvisor",
+    "runtime.gcBgMarkWorker|runtime.gcAssistAlloc|runtime.bgsweep|runtime.bgscavenge",
+)
 SLEEPS = ("/bin/busybox", "sleep", "100000")
-POLICY = {
+POLICY: dict[str, object] = {
     "apiVersion": "trimtab.io/v1alpha1",
     "kind": "NodeQoSPolicy",
     "metadata": {"name": "bench"},
@@ -53,6 +70,7 @@ POLICY = {
         "memoryEvict": {"enable": True, "thresholdPercent": 99},
     },
 }
+UNITS = {"": 1, "ms": 1e-3, "s": 1, "mins": 60, "B": 1, "kB": 2**10, "MB": 2**20, "GB": 2**30}
 app = App(help=__doc__)
 
 
@@ -79,12 +97,22 @@ class Taken:
 
 
 @app.default
-def main(*, pods: int = 110, containers: int = 2, seconds: int = 60, alone: bool = False) -> None:
+def main(
+    *,
+    pods: int = 110,
+    containers: int = 2,
+    seconds: int = 60,
+    alone: bool = False,
+    beside_kubelet: bool = False,
+) -> None:
     """Measure once it has settled."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if beside_kubelet:
+            _beside_kubelet(stack, folder, pods=pods, containers=containers, seconds=seconds)
+            return
         kubepods = stack.enter_context(Kubepods.make())
         make = _lone if alone else _whole
         agent = make(stack, folder, kubepods, pods=pods, containers=containers)
@@ -114,14 +142,7 @@ def main(*, pods: int = 110, containers: int = 2, seconds: int = 60, alone: bool
 
 def _whole(stack: ExitStack, folder: Path, kubepods: Kubepods, *, pods: int, containers: int) -> AgentProcess:
     cluster = stack.enter_context(Cluster.start(folder / "cluster"))
-    cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
-    for plural in ("nodemetrics", "nodeqospolicies"):
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
-    scene = folder / "scene.yaml"
-    scene.write_text(
-        yaml.safe_dump_all([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}, POLICY])
-    )
-    cluster.kubectl("apply", "--server-side", "-f", str(scene))
+    _set(cluster, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}, POLICY)
     for number in range(pods):
         made = pod_on(
             cluster,
@@ -135,6 +156,70 @@ def _whole(stack: ExitStack, folder: Path, kubepods: Kubepods, *, pods: int, con
         for cgroup in made:
             kubepods.run(cgroup, SLEEPS)
     return AgentProcess(cluster, folder, "--cgroup-parent", kubepods.layout.parent, node=NODE)
+
+
+def _set(cluster: Cluster, *scene: dict[str, object]) -> None:
+    """Our kinds, and what is there of them and others."""
+    cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
+    for plural in ("nodemetrics", "nodeqospolicies"):
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(scene))
+
+
+def _beside_kubelet(stack: ExitStack, folder: Path, *, pods: int, containers: int, seconds: int) -> None:
+    """What both take for the same pods in the same seconds."""
+    cluster = stack.enter_context(Cluster.start(folder / "cluster", node=True))
+    _set(cluster, POLICY)
+    for number in range(pods):
+        pod = template(WORKS, app="filler", size=size("10m", "8Mi"))
+        pod["metadata"] |= {"name": f"filler-{number}"}
+        pod["metadata"]["labels"] |= {TIER_LABEL: ("LS", "BE")[number % 2]}
+        [first] = pod["spec"]["containers"]
+        pod["spec"]["containers"] = [{**first, "name": f"c{each}"} for each in range(containers)]
+        cluster.call("POST", "/api/v1/namespaces/default/pods", pod)
+    cluster.kubectl("wait", "--for=condition=Ready", "pod", "--selector=app=filler", "--timeout=300s")
+    agent = AgentProcess(cluster, folder, node=REAL)
+    agent.start()
+    stack.callback(agent.stop)
+    agent.wait_until(lambda: (agent.counted("trimtab_agent_rounds_total") or 0) >= 5, timeout=120)
+    before, began = Taken.of(agent.pid), time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        cpu, allocated = pool.map(
+            lambda kind: _profile(cluster, folder, kind, seconds), ("profile", "allocs")
+        )
+    after, passed = Taken.of(agent.pid), time.monotonic() - began
+    looking, whole = _share(cpu, CADVISOR)
+    garbage, _ = _share(cpu, GARBAGE)
+    made, all_made = _share(allocated, CADVISOR, "-sample_index=alloc_space")
+    kubelet = whole / seconds
+    print(f"{pods} pods x {containers} containers through the real kubelet, {passed:.0f} s")
+    print(f"the agent      {(after.cpu - before.cpu) / passed:6.2%} of a core")
+    print(
+        f"cAdvisor       {looking / seconds:6.2%}, and {garbage * made / all_made / seconds:.2%} for its garbage"
+    )
+    print(f"the kubelet    {kubelet:6.2%} in all, of that {garbage / seconds:.2%} for garbage")
+
+
+def _profile(cluster: Cluster, folder: Path, kind: str, seconds: int) -> Path:
+    """What the kubelet does in the seconds from now."""
+    context = ssl.create_default_context(cafile=str(cluster.ca))
+    context.load_cert_chain(cluster.client_cert, cluster.client_key)
+    assert cluster.node is not None
+    address = f"https://127.0.0.1:{cluster.node.kubelet_port}/debug/pprof/{kind}?seconds={seconds}"
+    with urllib.request.urlopen(address, context=context, timeout=seconds + 60) as answer:
+        file = folder / kind
+        file.write_bytes(answer.read())
+    return file
+
+
+def _share(profile: Path, functions: str, *flags: str) -> tuple[float, float]:
+    """How much of a profile has one of these functions on its stack, and how much there is: seconds or bytes."""
+    command = ["go", "tool", "pprof", "-top", "-unit=auto", *flags, f"-focus={functions}", str(profile)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"accounting for ([\d.]+)(\w*), .* of ([\d.]+)(\w*) total", said)
+    assert found, said
+    part, whole = (float(found[n]) * UNITS[found[n + 1]] for n in (1, 3))
+    return part, whole
 
 
 def _lone(stack: ExitStack, folder: Path, kubepods: Kubepods, *, pods: int, containers: int) -> AgentProcess:  # noqa: ARG001 - as the other
