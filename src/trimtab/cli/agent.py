@@ -105,9 +105,7 @@ def agent(
     try:
         made = Agent(settings, connection)
     except OSError as error:
-        raise TrimtabError(
-            f"agent: {error}; it needs the node's cgroups, /proc and a folder for its state"
-        ) from None
+        raise TrimtabError(f"agent: {error}; it needs the node's cgroups, /proc and /sys") from None
     gc.freeze()  # what is there now stays: no need to look through it again and again
     uvloop.run(made.run())
 

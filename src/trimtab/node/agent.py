@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import time
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Never
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from trimtab.api.nodemetric import MetricCollectPolicy, NodeMetricStatus
+from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
@@ -68,7 +71,7 @@ class Agent:
         )
         self._predictor = Predictor()
         self._collect_policy = MetricCollectPolicy()
-        settings.state.mkdir(parents=True, exist_ok=True)
+        _make_writable(settings.state)
         self._snapshot = Snapshot(settings.state / "series")
         self._saved = time.time()
         self._began = self._last = time.monotonic()
@@ -210,6 +213,19 @@ class Agent:
 
     def _away(self) -> str:
         return "; ".join(f"{name}: {why}" for name, why in self._states.troubles().items())
+
+
+def _make_writable(state: Path) -> None:
+    """At the start, not when something is to be restored."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        writable = os.access(state, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise TrimtabError(
+            f"--state {state}: cannot be written to; mount a folder there that outlives the agent"
+        )
 
 
 def _many_files() -> None:

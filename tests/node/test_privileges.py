@@ -1,0 +1,126 @@
+"""What the agent is given of its node it needs: each mount and the capability, taken away one at a time, is missed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cluster import Cluster
+from harness.housing import HousedAgent, bare, manifest
+from harness.kubepods import Kubepods
+from harness.process import wait_for
+from trimtab.node.cgroups import UNLIMITED, QosClass
+from trimtab.node.cgroups.knobs import CPU_QUOTA
+
+CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+POLICIES = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
+SQUEEZE = {"enable": True, "thresholdPercent": 10, "minPercent": 10, "policy": "cfsQuota"}
+MISSED = {
+    "sys": "/host/sys/fs/cgroup: no cgroup file system; mount the node's /sys/fs/cgroup there",
+    "proc": "No such file or directory: '{root}/host/proc/meminfo'; it needs the node's cgroups, /proc and /sys",
+    "state": "--state {root}/var/lib/trimtab-agent: cannot be written to; mount a folder there that outlives the agent",
+}
+COUNTS = """
+import os
+from trimtab.node.collectors.perf import CYCLES, Group
+try:
+    Group(os.open("/", os.O_RDONLY), 0, (CYCLES,))
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def housed(cluster: Cluster, kubepods: Kubepods, tmp_path: Path) -> Iterator[Callable[..., HousedAgent]]:
+    """Starts an agent that does not outlive the test."""
+    with ExitStack() as stack:
+
+        def start(**how: Any) -> HousedAgent:
+            agent = HousedAgent(
+                cluster, tmp_path, "--cgroup-parent", kubepods.layout.parent, node="housed", **how
+            )
+            stack.callback(agent.kill)
+            agent.start()
+            return agent
+
+        yield start
+
+
+@pytest.fixture
+def policy(cluster: Cluster) -> Iterator[Callable[..., None]]:
+    """Makes a policy that goes with the test."""
+    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    for plural in ("nodemetrics", "nodeqospolicies"):
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+
+    def make(**spec: Any) -> None:
+        kind = {"apiVersion": "trimtab.io/v1alpha1", "kind": "NodeQoSPolicy"}
+        cluster.call("POST", POLICIES, {**kind, "metadata": {"name": "housed"}, "spec": spec})
+
+    yield make
+    cluster.call("DELETE", f"{POLICIES}/housed")
+
+
+def test_every_mount_is_one_that_is_missed() -> None:
+    [container] = manifest()["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == set(MISSED)
+
+
+@pytest.mark.parametrize("mount", MISSED)
+def test_without_a_mount_the_agent_ends_and_says_which(
+    housed: Callable[..., HousedAgent], tmp_path: Path, mount: str
+) -> None:
+    agent = housed(without=mount)
+    wait_for(lambda: not agent.alive, what="its end")
+    [said] = agent.log.read_text().splitlines()
+    assert MISSED[mount].format(root=tmp_path / "root") in said
+
+
+def test_with_its_mounts_and_no_more_it_measures_squeezes_and_lets_go(
+    housed: Callable[..., HousedAgent], policy: Callable[..., None], kubepods: Kubepods
+) -> None:
+    agent = housed()
+    measured = [
+        f'trimtab_agent_collector_up{{collector="{name}"}}' for name in ("node", "cpu", "memory", "run_delay")
+    ]
+    agent.wait_until(lambda: all(agent.counted(name) == 1 for name in measured), timeout=120)
+    tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
+    policy(cpuSuppress=SQUEEZE)
+    agent.wait_until(lambda: tier.read(CPU_QUOTA) != UNLIMITED, timeout=120)
+    assert (agent.state / "journal").exists()
+    agent.stop(timeout=60)
+    assert tier.read(CPU_QUOTA) == UNLIMITED
+
+
+def test_where_cgroups_and_proc_are_read_only_what_is_not_written_is_counted(
+    housed: Callable[..., HousedAgent], policy: Callable[..., None], kubepods: Kubepods
+) -> None:
+    policy(cpuSuppress=SQUEEZE, system={"enable": True})
+    agent = housed(looks_only=True)
+    refused = [
+        f'trimtab_node_writes_refused_total{{knob="{name}"}}' for name in ("cpu.quota", "vm.min_free_kbytes")
+    ]
+    agent.wait_until(lambda: all(agent.counted(name) for name in refused), timeout=120)
+    assert "Read-only file system" in agent.log.read_text()
+    tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
+    assert tier.read(CPU_QUOTA) == UNLIMITED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to take away")
+def test_without_its_capability_the_kernel_lets_it_count_nothing() -> None:
+    """With it the kernel goes on to what is asked for: here no cgroup, and often no counters."""
+    if int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) < 1:
+        pytest.skip("this kernel lets everybody count")
+
+    def said(*capabilities: str) -> str:
+        command = [*bare(*capabilities), sys.executable, "-c", COUNTS]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    added = manifest()["containers"][0]["securityContext"]["capabilities"]["add"]
+    assert "Permission denied" in said()
+    assert "Permission denied" not in said(*added)
