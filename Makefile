@@ -6,6 +6,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/tests
 # Hundreds of processes are started here, and none should compile what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
+# Known by content, so a clean checkout need not look at all of it again.
+export MYPY_CACHE_DIR := $(or $(TRIMTAB_CACHE),$(HOME)/.cache/trimtab)/mypy
 
 # Four processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadscope --no-loadscope-reorder
@@ -44,6 +46,7 @@ lint: setup ## Check style, types and layers
 
 test: lint test-deps ## Run all checks and tests, on a real cluster too
 	pytest $(SIDE_BY_SIDE) $(SECOND_TRY)
+	python -m harness keep-compiled
 
 test-fast: setup ## Run only the tests that need no cluster
 	TRIMTAB_SKIP_CLUSTER=1 pytest

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from cyclopts import App
 
-from harness import UnavailableError, build, cgroup2vm, node, packages, process
+from harness import UnavailableError, build, cgroup2vm, compiled, node, packages, process
 from harness.cluster import Cluster
 
 app = App(name="harness", help="The real cluster of the tests, for a developer.", version_flags=())
@@ -45,6 +45,13 @@ def deps() -> None:
     build_all()
     with suppress(UnavailableError):  # only its own tests need it, and skip with the reason
         cgroup2vm.prepare()
+    compiled.restore()
+
+
+@app.command
+def keep_compiled() -> None:
+    """Keep what numba has compiled for the next checkout of the same sources."""
+    compiled.keep()
 
 
 @app.command

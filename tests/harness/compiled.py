@@ -1,0 +1,50 @@
+"""What numba has compiled of this checkout, kept outside of it: a clean one of the same sources need not do it again.
+
+numba keeps it beside each module and knows it by that module's content, but not by that of others whose functions
+went into it. So all of it stands or falls with the content of every module.
+"""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import trimtab
+from harness.build import cache, locked
+
+PACKAGE = Path(trimtab.__file__).parent
+
+
+def restore() -> None:
+    """Lay beside the modules what was kept of the same ones."""
+    if _place().is_dir():
+        shutil.copytree(_place(), PACKAGE, dirs_exist_ok=True)
+
+
+def keep() -> None:
+    """Keep what is beside the modules now, and nothing of other versions of them."""
+    with locked("numba"), tempfile.TemporaryDirectory(dir=cache(), prefix=".numba-") as scratch:
+        kept = Path(scratch) / "kept"
+        for file in _compiled():
+            place = kept / file.relative_to(PACKAGE)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, place)
+        for outdated in cache().glob("numba-*"):
+            shutil.rmtree(outdated)
+        if kept.is_dir():
+            kept.rename(_place())
+
+
+def _compiled() -> Iterator[Path]:
+    """Indexes and data of numba."""
+    yield from PACKAGE.rglob("__pycache__/*.nb[ci]")
+
+
+def _place() -> Path:
+    digest = hashlib.sha256()
+    for module in sorted(PACKAGE.rglob("*.py")):
+        text = module.read_bytes()
+        if b"numba" in text:
+            digest.update(str(module.relative_to(PACKAGE)).encode() + text)
+    return cache() / f"numba-{digest.hexdigest()[:12]}"
