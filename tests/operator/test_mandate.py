@@ -178,3 +178,14 @@ def test_the_percentile_of_a_policy_is_for_the_strategy_of_that_name() -> None:
         "window": 172800.0,
     }
     assert mandate(policy(metricsConfig=spec["metricsConfig"])).sizing.given() == {}
+
+
+def test_policies_that_say_the_same_share_it_and_still_select_for_themselves() -> None:
+    some, others = (
+        policy(name, selector={"namespaces": {"allow": [name]}}, changes={"minimum": 0.3})
+        for name in ("a", "b")
+    )
+    assert some.spec.selector != others.spec.selector
+    assert some.spec.changes is others.spec.changes
+    assert some.spec.update_strategy is others.spec.update_strategy
+    assert mandate(some).spec is some.spec

@@ -155,4 +155,6 @@ def _bounded(
 
     bounds = spec.resource_bounds
     held = {"cpu": bound(bounds.cpu, most_cpu), "memory": bound(bounds.memory, most_memory)}
+    if held == dict(bounds):
+        return spec  # and no copy of it for each of thousands of policies
     return spec.model_copy(update={"resource_bounds": bounds.model_copy(update=held)})
