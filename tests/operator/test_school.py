@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from harness.records import workload
 from harness.scripted import Script, Scripted, steady
 from trimtab.kube.nodes import Room
+from trimtab.operator import school
 from trimtab.operator.cohort import Cohort, Kill, Sizing
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.school import MOST_COHORTS, Pace, School, Want
@@ -349,3 +351,32 @@ async def test_what_was_proposed_of_late_is_known_from_the_past_and_through_a_re
     after = bed.school.learned(container("web"), EASY, now=NOW + MINUTE, runs_on=True)
     assert after
     assert after.proposal.cpu.lately == before.proposal.cpu.lately
+
+
+async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_on_after_a_restart(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(school, "LARGEST", 3)
+    bed = Bed(store, *(f"w{number}" for number in range(7)))
+    await bed.advance(NOW)
+    bed.add("tiny", created=NEW)
+    bed.add("mini", created=NEW)
+    bed.add("wee", created=NEW)
+    await bed.advance(NOW + MINUTE)
+    together = Counter(id(bed.cohort(name.name)) for name in bed.wanted)
+    assert sorted(together.values()) == [1, 3, 3, 3]
+    await bed.school.save(NOW + MINUTE)
+    asked = len(bed.source.asked)
+    bed.restarted()
+    await bed.advance(NOW + 2 * MINUTE)
+    assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 4
+    assert steps(bed.source.asked[asked:]) == [NOW + 2 * MINUTE]
+
+
+async def test_what_single_pods_use_is_kept_only_while_somebody_watches(store: Store) -> None:
+    bed = Bed(store, "web")
+    for watched in (True, False):
+        bed.school = School(bed.source, store, cluster="c", pace=PACE, metrics=bed.metrics, watched=watched)
+        await bed.advance(NOW)
+        await bed.advance(NOW + MINUTE)
+        assert (bed.school.present is not None) == watched

@@ -207,7 +207,8 @@ def test_property_11_metrics_collection_per_container(
     wanted = [WorkloadContainer("shop", "Deployment", "web", each) for each in containers]
     cohort.include(wanted)
     usage = asyncio.run(source.read(Question(start=NOW, end=NOW + 180, step=60)))
-    cohort.take_in(usage, Owners([deployment("web", containers)]), running=set(wanted))
+    owners = Owners([deployment("web", containers)])
+    cohort.take_in(cohort.form(usage, owners), running=set(wanted))
     for place, name in enumerate(wanted, start=1):
         evidence = cohort.learned(name, now=NOW + 120, runs_on=True).evidence
         assert evidence.samples == 3

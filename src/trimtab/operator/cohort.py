@@ -21,8 +21,7 @@ from trimtab.sizing.proposal import Proposal, proposal, told
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.sizing.strategy import Floats, Indices, Sizes
 from trimtab.usage.merge import apart, merged
-from trimtab.usage.owners import Owners, WorkloadContainer
-from trimtab.usage.usage import Usage
+from trimtab.usage.owners import WorkloadContainer
 from trimtab.usage.workloads import WorkloadUsage
 
 
@@ -80,7 +79,8 @@ class Cohort:
         self.fleet: Fleet[WorkloadContainer] = Fleet(sizing.strategy, sizing.given(), key=WorkloadContainer)
         self.absent: dict[WorkloadContainer, float] = {}
         """Those that are not there at the moment, and since when."""
-        self._apart = STRATEGIES.type_of(sizing.strategy).replicas_apart
+        self.form = apart if STRATEGIES.type_of(sizing.strategy).replicas_apart else merged
+        """How its strategy wants the usage of replicas: `take_in` is shown what this makes of it."""
         self._facts = (told(sizing.strategy, given),) if (given := sizing.given()) else ()
         self._sizes: Sizes | None = None
         self._latest: Floats | None = None
@@ -90,28 +90,27 @@ class Cohort:
         self.fleet.include(names)
         self._sizes = self._latest = None  # their rows may have moved
 
-    def take_in(self, usage: Usage, owners: Owners, *, running: Collection[WorkloadContainer] | None) -> None:
-        """Learn from all samples of a read that goes on where the last one ended.
+    def take_in(self, usage: WorkloadUsage, *, running: Collection[WorkloadContainer] | None) -> None:
+        """Learn from all samples of a read that goes on where the last one ended, in the cohort's `form`.
 
         `running` are the containers that should have samples in it; unknown for a past that nobody watched.
         """
-        of_workloads = (apart if self._apart else merged)(usage, owners)
-        known = np.array([name in self.fleet for name in of_workloads.containers], dtype=bool)
+        known = np.array([name in self.fleet for name in usage.containers], dtype=bool)
         rows = np.full(known.size, -1, np.intp)
         rows[known] = self.fleet.rows(
-            name for name, tracked in zip(of_workloads.containers, known, strict=True) if tracked
+            name for name, tracked in zip(usage.containers, known, strict=True) if tracked
         )
         due = None if running is None else self.fleet.rows(name for name in running if name in self.fleet)
-        for step in range(usage.steps):
+        for step in range(len(usage.cpu)):
             t = usage.start + step * usage.step
-            for replica in range(int(of_workloads.replica.max(initial=0)) + 1):
-                self._observe(of_workloads, rows, step=step, replica=replica, t=t, due=due)
+            for replica in range(int(usage.replica.max(initial=0)) + 1):
+                self._observe(usage, rows, step=step, replica=replica, t=t, due=due)
             if self.fleet.is_due(t):
                 self.fleet.propose(t)
-        self._latest = self._last_step(of_workloads, rows)
+        self._latest = self._last_step(usage, rows)
         if running is None:
-            self._observe_past_kills(of_workloads, rows)
-        self.until = usage.start + (usage.steps - 1) * usage.step
+            self._observe_past_kills(usage, rows)
+        self.until = usage.start + (len(usage.cpu) - 1) * usage.step
         self._sizes = self.fleet.propose(self.until)
 
     def take_in_kills(self, kills: Iterable[Kill]) -> set[Kill]:

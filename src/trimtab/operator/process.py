@@ -121,6 +121,7 @@ class Operator:
                     pace=_pace(config.learning),
                     roll=roll,
                     registry=registry,
+                    watched=bool(self._companions),
                 )
 
             await self._terms(term)

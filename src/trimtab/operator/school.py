@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import structlog
 
 from trimtab.kube.nodes import Room
@@ -27,11 +28,16 @@ from trimtab.usage.errors import UsageError
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Ask, Source
 from trimtab.usage.usage import Usage, plausible
+from trimtab.usage.workloads import WorkloadUsage
 
 log = structlog.get_logger(__name__)
 
 MOST_COHORTS = 8
-"""With more than these, all of a strategy's containers begin anew, together, from the past that the source knows."""
+"""With more than these beyond what their number asks for, all of a strategy's containers begin anew, together, from the past that the source knows."""
+
+LARGEST = 5_000
+"""Containers of a cohort. To save one or to make room in it takes as much memory as itself again, for a moment; and of
+fewer containers each would learn less from the others."""
 
 GLITCH = 1.25
 """Times the CPU of the largest machine: a rate is drawn out to the ends of its window, and so may be a little more."""
@@ -47,8 +53,8 @@ class Pace:
     """and of the past."""
     past: float = 8 * 86400.0
     """How much of the past is shown to a cohort that is new."""
-    part: float = 2 * 3600.0
-    """How much of it is read at once: of 100,000 containers this is 60 MB."""
+    part: float = 3600.0
+    """How much of it is read at once: of 100,000 containers this is 30 MB, and as much again on its way here."""
     young: float = 3600.0
     """Who is younger has no past worth reading."""
     keep: float = 86400.0
@@ -83,6 +89,7 @@ class School:
         metrics: Metrics,
         name: str = "",
         lock: asyncio.Lock | None = None,
+        watched: bool = True,
     ) -> None:
         self.name = name or source.name
         """What users call the source."""
@@ -100,8 +107,9 @@ class School:
         """Why nothing could be read at the last turn; empty when it could."""
         self.heard: float | None = None
         """When usage was last read."""
+        self._watched = watched
         self.present: Usage | None = None
-        """What each pod used in the last step that was read of the present."""
+        """What each pod used in the last step that was read of the present; None where nobody watches."""
 
     def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
         return next((cohort for cohort in self._cohorts.get(sizing, ()) if name in cohort.fleet), None)
@@ -208,18 +216,18 @@ class School:
         wanted: Mapping[WorkloadContainer, Want],
         now: float,
     ) -> list[Cohort]:
-        """These cohorts and the newcomers: those with a past in a cohort of their own."""
+        """These cohorts and the newcomers: those with a past in cohorts of their own."""
         old = [name for name in new if now - wanted[name].created > self._pace.young]
         if cohorts and not (old and self.source.capabilities.history):
-            cohorts[-1].include(new)
-            return cohorts
+            room = max(LARGEST - len(cohorts[-1].fleet), 0)
+            cohorts[-1].include(new[:room])
+            return [*cohorts, *_cohorts(sizing, new[room:], until=cohorts[-1].until)]
         kept = [cohort for cohort in cohorts if len(cohort.fleet)]
-        if len(kept) >= MOST_COHORTS:
+        if len(kept) >= MOST_COHORTS + len(wanted) // LARGEST:
             kept, new = [], list(wanted)
         begins = now - self._pace.past if self.source.capabilities.history else now - self._pace.step
-        fresh = Cohort(sizing, until=begins // self._pace.past_step * self._pace.past_step)
-        fresh.include(new)
-        return [*kept, fresh]
+        until = begins // self._pace.past_step * self._pace.past_step
+        return [*kept, *_cohorts(sizing, new, until=until)]
 
     async def _restored(self, sizing: Sizing) -> list[Cohort]:
         found: list[Cohort] = []
@@ -278,19 +286,43 @@ class School:
         ask = Ask(start=begin, end=last + step, step=step, namespaces=tuple(sorted(namespaces)))
         with self._metrics.metrics_collection_duration.labels(self.name).time():
             usage = _possible(await self.source.read(ask), self._machine)
-        if not is_past:
+        if self._watched and not is_past:
             self.present = usage.last_step()
         async with self.lock:
-            for cohort in cohorts:
-                await asyncio.to_thread(cohort.take_in, usage, owners, running=None if is_past else running)
+            await asyncio.to_thread(_teach, cohorts, usage, owners, None if is_past else running)
+
+
+def _cohorts(sizing: Sizing, names: Sequence[WorkloadContainer], *, until: float) -> Iterator[Cohort]:
+    """New cohorts for all of these."""
+    for first in range(0, len(names), LARGEST):
+        fresh = Cohort(sizing, until=until)
+        fresh.include(names[first : first + LARGEST])
+        yield fresh
+
+
+def _teach(
+    cohorts: Iterable[Cohort],
+    usage: Usage,
+    owners: Owners,
+    running: Collection[WorkloadContainer] | None,
+) -> None:
+    """Show a read to each of these; in each form that is wanted it is made once."""
+    forms: dict[object, WorkloadUsage] = {}
+    for cohort in cohorts:
+        if cohort.form not in forms:
+            forms[cohort.form] = cohort.form(usage, owners)
+        cohort.take_in(forms[cohort.form], running=running)
 
 
 def _possible(usage: Usage, machine: Room | None) -> Usage:
     """Without what is more than the largest machine has: one such sample would be a day's peak."""
     if machine is None or not (machine.cpu and machine.memory):
         return usage
+    cpu, memory = machine.cpu / 1000 * GLITCH, float(machine.memory)
+    if np.nanmax(usage.cpu, initial=0.0) <= cpu and np.nanmax(usage.memory, initial=0.0) <= memory:
+        return usage  # as nearly always: a copy would be the most that is held
     return replace(
         usage,
-        cpu=plausible(usage.cpu.copy(), most=machine.cpu / 1000 * GLITCH),
-        memory=plausible(usage.memory.copy(), most=machine.memory),
+        cpu=plausible(usage.cpu.copy(), most=cpu),
+        memory=plausible(usage.memory.copy(), most=memory),
     )

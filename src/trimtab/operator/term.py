@@ -72,6 +72,7 @@ class Term:
         pace: Pace | None = None,
         roll: Roll | None = None,
         registry: Registry | None = None,
+        watched: bool = True,
     ) -> None:
         self._client = client
         self._catalog = catalog
@@ -83,7 +84,9 @@ class Term:
         self._counted_at = float("-inf")
         name = _name_of(catalog)
         cluster = LiveCluster(client, events, kinds=catalog.kinds)
-        self._learning = Learning(sources, store, cluster=name, pace=self._pace, metrics=metrics)
+        self._learning = Learning(
+            sources, store, cluster=name, pace=self._pace, metrics=metrics, watched=watched
+        )
         self._orders = orders = Orders(catalog, lambda: config.current)
         # Whatever is asked in PromQL, and is no usage, is asked of the first source that understands it.
         prometheus = next((each for each in sources.values() if isinstance(each, Prometheus)), None)

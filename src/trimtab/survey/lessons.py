@@ -35,7 +35,7 @@ class Lessons:
     def take_in(self, usage: Usage) -> None:
         self.consumption.take_in(usage, self.owners)
         for cohort in self._cohorts.values():
-            cohort.take_in(usage, self.owners, running=None)
+            cohort.take_in(cohort.form(usage, self.owners), running=None)
 
     def tell_of_kills(self) -> None:
         """What pods remember of kills, once the past is in: an older one is known from there."""

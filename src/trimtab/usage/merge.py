@@ -19,7 +19,7 @@ from trimtab.usage.trace import Floats
 from trimtab.usage.usage import PodContainer, Usage
 from trimtab.usage.workloads import Indices, WorkloadOom, WorkloadUsage
 
-_ROWS = 64
+_ROWS = 8
 _BEFORE_A_KILL = 5
 """Steps in which the highest memory is looked for: the last sample before a kill may be of the container after it."""
 
