@@ -36,8 +36,11 @@ class Learner:
     ) -> None:
         self._grid, self._pace, self._stake, self._most, self._peaks = grid, pace, stake, most, peaks
         self._edges, self._prior = grid.edges(), grid.prior(spread)
-        self._small, self._ahead = Small.new(containers), Small.new(containers)
-        self._seen_ahead: tuple[int, int] | None = None
+        self._small = Small.new(containers)
+        self._ahead: Small | None = (
+            None  # only while there is somebody to read it: of 20,000 containers it is 10 MiB
+        )
+        self._seen_ahead = (-1, -1)
         self._epoch = np.zeros((containers, EPOCH))
         self._errors = np.zeros((containers, FORECASTERS, grid.buckets), np.float32)
         self._shape = np.tile(self._prior, (FORECASTERS, 1))
@@ -80,8 +83,8 @@ class Learner:
 
     def close(self, hour: int, hour_ahead: int) -> None:
         """End the epoch and name the sizes of the next."""
-        self._look_ahead(hour, hour_ahead)
-        self._small, self._ahead, self._seen_ahead = self._ahead, self._small, None
+        self._small = self._look_ahead(hour, hour_ahead)
+        self.forget_ahead()
         self._fleet[...] = forecast.fleet_costs(self._small.arrays())
         self._epoch[:, :MASS] = 0.0
         self._epochs += 1
@@ -94,12 +97,11 @@ class Learner:
 
     def preview(self, hour: int, hour_ahead: int) -> Floats:
         """The sizes that `close` would name now. Changes nothing."""
-        self._look_ahead(hour, hour_ahead)
-        return self._ahead.held
+        return self._look_ahead(hour, hour_ahead).held
 
     def forget_ahead(self) -> None:
         """What was seen ahead no longer follows from what is known."""
-        self._seen_ahead = None
+        self._ahead = None
 
     def arrays(self) -> dict[str, Array]:
         """All of the state, by name."""
@@ -113,13 +115,12 @@ class Learner:
             "epochs": self._epochs,
         }
 
-    def _look_ahead(self, hour: int, hour_ahead: int) -> None:
+    def _look_ahead(self, hour: int, hour_ahead: int) -> Small:
         """What the epoch's end would write, beside what is: mostly first for a question, and then for the end itself."""
-        if self._seen_ahead == (hour, hour_ahead):
-            return
-        for now, ahead in zip(self._small.arrays(), self._ahead.arrays(), strict=True):
-            np.copyto(ahead, now)
-        arrays = self._ahead.arrays()
+        if self._ahead is not None and self._seen_ahead == (hour, hour_ahead):
+            return self._ahead
+        ahead = Small(*(array.copy() for array in self._small.arrays()))
+        arrays = ahead.arrays()
         forecast.settle(hour, hour_ahead, self._peaks, self._pace, self._stake, self._epoch, arrays)
         forecast.decide(
             self._pace,
@@ -132,4 +133,5 @@ class Learner:
             self._fleet,
             arrays,
         )
-        self._seen_ahead = (hour, hour_ahead)
+        self._ahead, self._seen_ahead = ahead, (hour, hour_ahead)
+        return ahead
