@@ -1,4 +1,4 @@
-"""The CRI proxy before a runtime that a test plays: it says back what it is asked, refuses, and streams."""
+"""The CRI proxy before a runtime that a test plays: it says back what it is asked, knows a container, refuses, streams."""
 
 from __future__ import annotations
 
@@ -10,15 +10,39 @@ import grpc
 import pytest
 
 from trimtab.node.hooks.adjustments import Adjustment, Subject
-from trimtab.node.hooks.cri import ANY_LENGTH, CREATE, CriProxy
+from trimtab.node.hooks.cri import ANY_LENGTH, CONTAINERS, CREATE, SANDBOXES, UPDATE, CriProxy
 from trimtab.node.hooks.messages import cri_pb2 as pb
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Call: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
 
 
+def _known() -> dict[str, dict[bytes, bytes]]:
+    """A container, and its pod: what is answered to which question of which name."""
+    metadata = pb.PodSandboxMetadata(name="web", uid="1", namespace="shop")
+    pod = pb.PodSandbox(metadata=metadata, labels={"app": "web"}, annotations={"a": "b"})
+    container = pb.Container(pod_sandbox_id="s", metadata=pb.ContainerMetadata(name="main"))
+    answers = {
+        CONTAINERS: (
+            pb.ListContainersRequest(filter=pb.ContainerFilter(id="old")),
+            pb.ListContainersResponse(containers=[container]),
+        ),
+        SANDBOXES: (
+            pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id="s")),
+            pb.ListPodSandboxResponse(items=[pod]),
+        ),
+    }
+    return {
+        method: {asked.SerializeToString(): answer.SerializeToString()}
+        for method, (asked, answer) in answers.items()
+    }
+
+
+KNOWN = _known()
+
+
 class Echo(grpc.GenericRpcHandler):
-    """Every call is answered with its own message and then with its name."""
+    """Every call is answered with its own message and then with its name, but for whose a container is."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
         method = handler_call_details.method
@@ -26,6 +50,9 @@ class Echo(grpc.GenericRpcHandler):
         async def answer(request: bytes, context: Context) -> AsyncIterator[bytes]:
             if method.endswith("Refused"):
                 await context.abort(grpc.StatusCode.NOT_FOUND, "no such container", (("why", "gone"),))
+            if method in KNOWN:
+                yield KNOWN[method].get(request, b"")
+                return
             yield request
             yield method.encode()
 
@@ -35,6 +62,8 @@ class Echo(grpc.GenericRpcHandler):
 async def _decide(subject: Subject) -> Adjustment:
     if subject.pod == "hopeless":
         raise ValueError("no idea")
+    if subject.container == "main":
+        assert (subject.pod, subject.uid, subject.labels) == ("web", "1", {"app": "web"})
     return Adjustment(quota=5000)
 
 
@@ -63,6 +92,21 @@ async def test_a_creation_is_adjusted_on_its_way(channel: grpc.aio.Channel) -> N
     passed, _ = await _ask(channel, CREATE, request.SerializeToString())
     request.config.linux.resources.cpu_quota = 5000
     assert pb.CreateContainerRequest.FromString(passed) == request
+
+
+async def test_a_change_is_adjusted_though_the_proxy_has_not_seen_the_container_made(
+    channel: grpc.aio.Channel,
+) -> None:
+    request = pb.UpdateContainerResourcesRequest(container_id="old")
+    request.linux.cpu_quota = 7000
+    passed, _ = await _ask(channel, UPDATE, request.SerializeToString())
+    request.linux.cpu_quota = 5000
+    assert pb.UpdateContainerResourcesRequest.FromString(passed) == request
+
+
+async def test_a_change_of_what_the_runtime_does_not_know_passes_as_it_is(channel: grpc.aio.Channel) -> None:
+    request = pb.UpdateContainerResourcesRequest(container_id="gone").SerializeToString()
+    assert (await _ask(channel, UPDATE, request))[0] == request
 
 
 @pytest.mark.parametrize(

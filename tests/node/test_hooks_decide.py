@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from harness.pictured import pod_view
 from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy, NodeQoSPolicySpec, Resctrl
 from trimtab.api.podoptions import CACHE_CLASS
 from trimtab.node.arbiter import Spot, Value
@@ -15,7 +16,7 @@ from trimtab.node.hooks import cri_terms, nri_terms
 from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
 from trimtab.node.hooks.entitlement import Entitlement, tier
 from trimtab.node.hooks.messages import cri_pb2, nri_pb2
-from trimtab.node.picture import Tier
+from trimtab.node.picture import NodeView, Tier
 
 BE = "kubepods/besteffort"
 HELD: Mapping[tuple[str, Any], Value] = {
@@ -26,8 +27,13 @@ HELD: Mapping[tuple[str, Any], Value] = {
 }
 
 
+VIEW = NodeView(name="node", cpus=(), memory=1, pods=(pod_view(f"{BE}/pod7", uid="7"),))
+
+
 def _subject(parent: str = f"/{BE}/pod1", **more: Any) -> Subject:
-    return Subject(namespace="ns", pod="p", uid="u", container="c", cgroup_parent=parent, **more)
+    return Subject(
+        **{"namespace": "ns", "pod": "p", "uid": "u", "container": "c", "cgroup_parent": parent} | more
+    )
 
 
 async def _entitled(
@@ -36,7 +42,7 @@ async def _entitled(
     def held(spot: Spot) -> Value | None:
         return HELD.get((spot.path, spot.knob))
 
-    entitlement = Entitlement(held, version, best_effort_cgroup=BE)
+    entitlement = Entitlement(held, version, VIEW)
     entitlement.policy = policy
     return await entitlement(subject)
 
@@ -60,6 +66,12 @@ async def test_a_best_effort_container_starts_on_what_its_tier_has() -> None:
         _subject(quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
     )
     assert found == Adjustment(cpus="2-3", quota=20_000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
+
+
+async def test_where_a_pod_lies_is_known_though_a_runtime_does_not_tell() -> None:
+    found = await _entitled(_subject("", uid="7", quota=90_000), NodeQoSPolicySpec())
+    assert (found.quota, found.env) == (40_000, {"TRIMTAB_QOS": "BE"})
+    assert await _entitled(_subject("", uid="unheard of"), NodeQoSPolicySpec()) == NOTHING
 
 
 async def test_a_container_with_cpus_of_its_own_keeps_them() -> None:
@@ -119,7 +131,7 @@ def test_cri_is_told_the_same_and_the_rest_stays() -> None:
     assert dict(request.config.annotations) == {"io.kubernetes.cri.rdt-class": "BE"}
 
 
-def test_a_change_is_seen_together_with_what_is_known_of_the_container() -> None:
-    known = _subject(quota=10_000, memory_limit=5)
-    seen = cri_terms.updated(known, cri_pb2.LinuxContainerResources(cpu_quota=20_000))
-    assert (seen.quota, seen.memory_limit, seen.cgroup_parent) == (20_000, 5, known.cgroup_parent)
+def test_of_a_change_only_what_the_kubelet_names_is_seen() -> None:
+    pod = cri_pb2.PodSandbox(metadata=cri_pb2.PodSandboxMetadata(name="p", uid="u", namespace="ns"))
+    seen = cri_terms.updated(pod, "c", cri_pb2.LinuxContainerResources(cpu_quota=20_000))
+    assert seen == _subject("", quota=20_000)

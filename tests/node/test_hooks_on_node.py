@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -186,9 +187,17 @@ async def test_a_plugin_that_never_answers_keeps_no_pod_from_running(
     assert plugin.outcomes["registered"] == 1  # and the runtime has not dropped it
 
 
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy between kubelet and containerd, a process of its own."""
+
+    process: Process
+    sockets: Path
+    """Their folder: its own, `cri`, and `agent`, where it asks."""
+
+
 @pytest.fixture(scope="module")
-def proxy(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A proxy between kubelet and containerd, a process of its own; the folder of the sockets: its own, and the agent's."""
+def proxy(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     assert node_cluster.node is not None
     folder = tmp_path_factory.mktemp("cri")
     sockets = [
@@ -202,15 +211,17 @@ def proxy(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
     made.start()
     made.wait_until((folder / "cri").exists)
     node_cluster.node.serve_kubelet_by(folder / "cri")()
-    yield folder
+    yield Proxy(made, folder)
     node_cluster.node.serve_kubelet_by(None)()
     made.stop()
 
 
 async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
-    proxy: Path, pods: Pods, namespace: str
+    proxy: Proxy, pods: Pods, namespace: str
 ) -> None:
-    """And adjusts it, at its creation and resize; passes on streams and refusals; lets pods run when the decision fails."""
+    """And adjusts it, at its creation, and at its resize though it was killed in between; passes on streams and refusals;
+    lets pods run when the decision fails.
+    """
     wanted = Adjustment(cpus="0", quota=30_000, env={"OURS": "here"})
 
     async def decide(subject: Subject) -> Adjustment:
@@ -218,19 +229,24 @@ async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
             raise ValueError("no idea")
         return wanted if subject.namespace == namespace else NOTHING
 
-    async with answering(proxy / "agent", decide):
+    async with answering(proxy.sockets / "agent", decide):
         pod = await asyncio.to_thread(pods.run, "through", cpu_limit="500m")
         assert pods.held(pod, CPU_QUOTA) == 30_000
         assert pods.held(pod, CPUSET_EFFECTIVE) == {0}
         assert "OURS=here" in (await asyncio.to_thread(pods.said, "through")).splitlines()
 
+        proxy.process.kill()
+        proxy.process.start()
         wanted = Adjustment(quota=45_000)
         await asyncio.to_thread(pods.resize, "through", "600m")
         await asyncio.to_thread(
-            wait_for, lambda: pods.held(pod, CPU_QUOTA) == 45_000, what="our quota instead of the kubelet's"
+            wait_for,
+            lambda: pods.held(pod, CPU_QUOTA) == 45_000,
+            what="our quota instead of the kubelet's",
+            timeout=180,
         )
 
-        async with _asking(proxy / "cri") as channel:
+        async with _asking(proxy.sockets / "cri") as channel:
             events: Events = channel.unary_stream(f"{RUNTIME}/GetContainerEvents")
             seen: list[bytes] = []
             collecting = asyncio.create_task(_collect(aiter(events(b"")), seen))
@@ -259,7 +275,7 @@ async def _answers(agent: Agent, subject: Subject) -> Adjustment:
 
 
 async def test_pods_run_through_the_proxy_while_the_agent_is_dead(
-    node_cluster: Cluster, proxy: Path, pods: Pods, tmp_path: Path
+    node_cluster: Cluster, proxy: Proxy, pods: Pods, tmp_path: Path
 ) -> None:
     """And carry its adjustment again once it is back; the kubelet notices nothing."""
     node_cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
@@ -271,7 +287,7 @@ async def test_pods_run_through_the_proxy_while_the_agent_is_dead(
         "spec": {},
     }
     node_cluster.call("POST", POLICIES, policy)
-    agent = AgentProcess(node_cluster, tmp_path, f"--cri={proxy}/agent", node=NAME)
+    agent = AgentProcess(node_cluster, tmp_path, f"--cri={proxy.sockets}/agent", node=NAME)
     like = Subject(namespace="", pod="", uid="", container="", cgroup_parent="/kubepods/burstable/pod1")
 
     async def is_told_its_tier(name: str) -> bool:
@@ -280,12 +296,12 @@ async def test_pods_run_through_the_proxy_while_the_agent_is_dead(
 
     try:
         agent.start()
-        await _answers(Agent(proxy / "agent"), like)
+        await _answers(Agent(proxy.sockets / "agent"), like)
         assert await is_told_its_tier("before")
         agent.kill()
         assert not await is_told_its_tier("meanwhile")
         agent.start()
-        await _answers(Agent(proxy / "agent"), like)
+        await _answers(Agent(proxy.sockets / "agent"), like)
         assert await is_told_its_tier("after")
     finally:
         agent.stop()

@@ -48,7 +48,7 @@ class Quality:
     async def round(self, view: NodeView, windows: Windows, policy: NodeQoSPolicySpec | None) -> None:
         """One second's work; a file that cannot be read or written costs this second's."""
         if self._entitlement is not None:
-            self._entitlement.policy = policy
+            self._entitlement.policy, self._entitlement.view = policy, view
         try:
             await self._enforcer.round(view, windows, policy, now=time.monotonic())
         except OSError as error:
@@ -67,9 +67,7 @@ class Quality:
         settings = self._settings
         if settings.dry_run or (settings.nri is None and settings.cri is None):
             return
-        decide = self._entitlement = Entitlement(
-            self._executor.held, self._hierarchy.version, best_effort_cgroup=view.best_effort_cgroup
-        )
+        decide = self._entitlement = Entitlement(self._executor.held, self._hierarchy.version, view)
         async with AsyncExitStack() as stack:
             if settings.cri is not None:
                 await stack.enter_async_context(answering(settings.cri, decide))

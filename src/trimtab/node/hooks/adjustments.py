@@ -23,7 +23,7 @@ class Subject:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of the pod."""
     cgroup_parent: str = ""
-    """The pod's cgroup, such as /kubepods/besteffort/pod1234."""
+    """The pod's cgroup, such as /kubepods/besteffort/pod1234; empty where the runtime does not tell."""
     quota: int | None = None
     """Microseconds of CPU a period; None is without limit."""
     period: int = 100_000

@@ -2,7 +2,8 @@
 
 Every call is passed on as bytes, whatever its name: only the two that make or change a container are looked into. What
 cannot be decided on, or not in time, passes as it is. It is a process of its own, `trimtab cri`, which has to live as long
-as the kubelet wants anything; so it is the second choice after NRI, and holds nothing that it could do without.
+as the kubelet wants anything; so it is the second choice after NRI, and remembers nothing: whose a container is that is to
+change, the runtime tells, so that a proxy which was started anew knows no less.
 
 Left out: calls with more than one request. CRI has none, and a call whose only request is sent along with its
 beginning has but one outcome, the runtime's; of a stream gRPC says INTERNAL when the runtime refuses before all is sent.
@@ -24,10 +25,14 @@ from trimtab.node.hooks.messages import cri_pb2 as pb
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 UPDATE = "/runtime.v1.RuntimeService/UpdateContainerResources"
-REMOVE = "/runtime.v1.RuntimeService/RemoveContainer"
+CONTAINERS = "/runtime.v1.RuntimeService/ListContainers"
+SANDBOXES = "/runtime.v1.RuntimeService/ListPodSandbox"
+PATIENCE = 10.0
+"""Seconds in which the runtime is to tell of a container that it is about to change anyway."""
 ANY_LENGTH = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 Relayed: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
+Asked: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +46,6 @@ class CriProxy:
         self._listen = listen
         self._runtime_socket = runtime
         self._decide = decide
-        self._known: dict[str, Subject] = {}
 
     async def __aenter__(self) -> Self:
         self._listen.parent.mkdir(parents=True, exist_ok=True)
@@ -64,50 +68,55 @@ class CriProxy:
         self, method: str, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> AsyncIterator[bytes]:
         """One call, of one answer or many: on the wire they are the same."""
-        made: list[Subject] = []
         start: Relayed = self._channel.unary_stream(method)
-        call = start(await self._adjusted(method, request, made), timeout=context.time_remaining())
+        call = start(await self._adjusted(method, request), timeout=context.time_remaining())
         try:
             async for answer in call:
-                if made:
-                    self._known[pb.CreateContainerResponse.FromString(answer).container_id] = made.pop()
                 yield answer
         except grpc.aio.AioRpcError as error:
             await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
         finally:
             call.cancel()
 
-    async def _adjusted(self, method: str, request: bytes, made: list[Subject]) -> bytes:
-        """The request to pass on; `made` takes in the container that it would make."""
+    async def _adjusted(self, method: str, request: bytes) -> bytes:
+        """The request to pass on."""
         try:
             if method == CREATE:
-                return await self._create(request, made)
+                return await self._create(request)
             if method == UPDATE:
                 return await self._update(request)
-            if method == REMOVE:
-                self._known.pop(pb.RemoveContainerRequest.FromString(request).container_id, None)
         except Exception as error:  # noqa: BLE001 - fail-open: the kubelet gets its container, whatever goes wrong here
             log.warning("cri.failed", method=method, why=repr(error))
             self.outcomes["failed"] += 1
         return request
 
-    async def _create(self, request: bytes, made: list[Subject]) -> bytes:
+    async def _create(self, request: bytes) -> bytes:
         creation = pb.CreateContainerRequest.FromString(request)
-        subject = terms.subject(creation)
-        made.append(subject)
-        if wanted := await self._decided(subject):
+        if wanted := await self._decided(terms.created(creation)):
             terms.adjust_creation(creation, wanted)
             return creation.SerializeToString()
         return request
 
     async def _update(self, request: bytes) -> bytes:
-        """A container that was made before the proxy started is not known, and left alone."""
         update = pb.UpdateContainerResourcesRequest.FromString(request)
-        known = self._known.get(update.container_id)
-        if known is not None and (wanted := await self._decided(terms.updated(known, update.linux))):
+        if wanted := await self._decided(await self._of(update)):
             terms.adjust_resources(update.linux, wanted)
             return update.SerializeToString()
         return request
+
+    async def _of(self, update: pb.UpdateContainerResourcesRequest) -> Subject:
+        """The container that is to change; ValueError where the runtime knows of none."""
+        wanted = pb.ListContainersRequest(filter=pb.ContainerFilter(id=update.container_id))
+        answer = await self._asked(CONTAINERS, wanted.SerializeToString())
+        [container] = pb.ListContainersResponse.FromString(answer).containers
+        around = pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id=container.pod_sandbox_id))
+        answer = await self._asked(SANDBOXES, around.SerializeToString())
+        [pod] = pb.ListPodSandboxResponse.FromString(answer).items
+        return terms.updated(pod, container.metadata.name, update.linux)
+
+    async def _asked(self, method: str, request: bytes) -> bytes:
+        ask: Asked = self._channel.unary_unary(method)
+        return await ask(request, timeout=PATIENCE)
 
     async def _decided(self, subject: Subject) -> Adjustment:
         wanted = await self._decide(subject)

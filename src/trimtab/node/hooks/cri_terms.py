@@ -12,41 +12,40 @@ CACHE_CLASS = "io.kubernetes.cri.rdt-class"
 """The annotation of a container by which containerd and CRI-O know its class."""
 
 
-def subject(request: pb.CreateContainerRequest) -> Subject:
+def created(request: pb.CreateContainerRequest) -> Subject:
+    """A container that the kubelet wants made."""
     pod, config = request.sandbox_config, request.config
-    resources = config.linux.resources
+    return _subject(pod, config.metadata.name, config.linux.resources, cgroup_parent=pod.linux.cgroup_parent)
+
+
+def updated(pod: pb.PodSandbox, container: str, resources: pb.LinuxContainerResources) -> Subject:
+    """A container of the runtime's, with what the kubelet wants changed about it; all else stays as it is.
+
+    In which cgroup its pod lies CRI does not tell.
+    """
+    return _subject(pod, container, resources, cgroup_parent="")
+
+
+def _subject(
+    pod: pb.PodSandboxConfig | pb.PodSandbox,
+    container: str,
+    resources: pb.LinuxContainerResources,
+    *,
+    cgroup_parent: str,
+) -> Subject:
     return Subject(
         namespace=pod.metadata.namespace,
         pod=pod.metadata.name,
         uid=pod.metadata.uid,
-        container=config.metadata.name,
+        container=container,
         labels=dict(pod.labels),
         annotations=dict(pod.annotations),
-        cgroup_parent=pod.linux.cgroup_parent,
+        cgroup_parent=cgroup_parent,
         quota=resources.cpu_quota if resources.cpu_quota > 0 else None,
         period=resources.cpu_period or 100_000,
         shares=resources.cpu_shares,
         memory_limit=resources.memory_limit_in_bytes or None,
         cpus=resources.cpuset_cpus,
-    )
-
-
-def updated(known: Subject, resources: pb.LinuxContainerResources) -> Subject:
-    """A container that is known, with what the kubelet wants it to have from now on."""
-    quota = resources.cpu_quota or known.quota or 0
-    return Subject(
-        namespace=known.namespace,
-        pod=known.pod,
-        uid=known.uid,
-        container=known.container,
-        labels=known.labels,
-        annotations=known.annotations,
-        cgroup_parent=known.cgroup_parent,
-        quota=quota if quota > 0 else None,
-        period=resources.cpu_period or known.period,
-        shares=resources.cpu_shares or known.shares,
-        memory_limit=resources.memory_limit_in_bytes or known.memory_limit,
-        cpus=resources.cpuset_cpus or known.cpus,
     )
 
 

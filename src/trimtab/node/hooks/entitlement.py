@@ -13,6 +13,7 @@ What follows from requests is left to the strategies a second later: runtimes ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from trimtab.api.nodeqospolicy import CPUBurstPolicy, NodeQoSPolicySpec
 from trimtab.node.arbiter import Spot, Value
@@ -21,7 +22,7 @@ from trimtab.node.cgroups import UNLIMITED, QosClass, Version
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
 from trimtab.node.cgroups.values import cpu_list
 from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
-from trimtab.node.picture import TIER_LABEL, Tier, cache_tier, tier_of
+from trimtab.node.picture import TIER_LABEL, NodeView, Tier, cache_tier, tier_of
 
 Held = Callable[[Spot], Value | None]
 SAVING = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
@@ -36,13 +37,16 @@ def tier(subject: Subject) -> Tier:
 class Entitlement:
     """What the node's policy and tiers are now; the agent keeps it up to date."""
 
-    def __init__(self, held: Held, version: Version, *, best_effort_cgroup: str) -> None:
+    def __init__(self, held: Held, version: Version, view: NodeView) -> None:
         self.policy: NodeQoSPolicySpec | None = None
+        self.view = view
         self._held = held
         self._version = version
-        self._best_effort = best_effort_cgroup
+        self._best_effort = view.best_effort_cgroup
 
     async def __call__(self, subject: Subject) -> Adjustment:
+        if not subject.cgroup_parent and (pod := self.view.by_uid.get(subject.uid)):
+            subject = replace(subject, cgroup_parent=pod.cgroup)
         if self.policy is None or not subject.cgroup_parent:
             return NOTHING
         mine = tier(subject)
