@@ -9,9 +9,12 @@ from playwright.async_api import Browser, expect
 
 from harness.browser import watched
 from trimtab.cli import run
+from trimtab.intents.effects import curve
+from trimtab.sizing import forecast
 from trimtab.web.access import OwnMachine
 from trimtab.web.application import application
 from trimtab.web.demo.cluster import cluster
+from trimtab.web.demo.compiling import compile_effects, compile_sizing
 from trimtab.web.demo.show import Show, show
 from trimtab.web.demo.summary import Document, lines, summary
 from trimtab.web.model import Act
@@ -150,6 +153,23 @@ async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: Show) -> No
     detail = await board.workload(row.key)
     assert detail
     assert detail.acts == {}
+
+
+async def test_what_is_compiled_beside_the_demo_is_what_it_counts_with(played: Show) -> None:
+    assert played.days == DAYS
+
+    def compiled() -> dict[str, int]:
+        found = (vars(module).items() for module in (forecast, curve))
+        return {
+            name: len(each.signatures) for part in found for name, each in part if hasattr(each, "signatures")
+        }
+
+    before = compiled()
+    compile_sizing()
+    compile_effects()
+    assert compiled() == before
+    assert before["settle"]
+    assert before["moves"]
 
 
 async def test_a_seed_is_a_cluster() -> None:

@@ -15,6 +15,7 @@ from trimtab.errors import TrimtabError
 from trimtab.web.access import OwnMachine
 from trimtab.web.application import application
 from trimtab.web.board import Board
+from trimtab.web.demo.compiling import compiling_beside
 from trimtab.web.demo.show import show
 from trimtab.web.demo.summary import Document, lines, summary
 from trimtab.web.serving import is_loopback, serving
@@ -70,13 +71,15 @@ def demo(
         if snapshot is not None:
             asyncio.run(_look(SnapshotBoard(read_snapshot(snapshot)), address))
         elif headless:
-            found = asyncio.run(_headless(days=days, seed=seed))
+            with compiling_beside():
+                found = asyncio.run(_headless(days=days, seed=seed))
             if output == "json":
                 print(json.dumps(found, indent=2))
             else:
                 write(drawn(lambda width: lines(found, width=width), to_file=False), None)
         else:
-            asyncio.run(_live(days=days, seed=seed, address=address))
+            with compiling_beside():
+                asyncio.run(_live(days=days, seed=seed, address=address))
 
 
 async def _headless(*, days: float, seed: int) -> Document:
@@ -90,16 +93,16 @@ async def _live(*, days: float, seed: int, address: str) -> None:
         show(days=days, seed=seed) as playing,
         serving(application(playing.board, OwnMachine()), address) as url,
     ):
-        print(f"The dashboard is at {url}: {days:g} simulated days go by now. Ctrl-C ends it.", flush=True)
+        print(f"Dashboard: {url}\n{days:g} simulated days go by now. Ctrl-C ends it.", flush=True)
         await playing.get_ready()
         await playing.play()
         found = await summary(playing.board, days=days, seed=seed)
         write(drawn(lambda width: lines(found, width=width), to_file=False), None)
-        print(f"\nGo on looking at {url}; Ctrl-C ends it.", flush=True)
+        print(f"\nGo on looking: {url}\nCtrl-C ends it.", flush=True)
         await playing.go_on()
 
 
 async def _look(board: Board, address: str) -> None:
     async with serving(application(board, OwnMachine()), address) as url:
-        print(f"The snapshot of {board.name} is at {url}. Ctrl-C ends it.", flush=True)
+        print(f"Snapshot of {board.name}: {url}\nCtrl-C ends it.", flush=True)
         await asyncio.Event().wait()
