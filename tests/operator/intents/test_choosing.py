@@ -10,7 +10,7 @@ from harness.watching import eventually
 from trimtab.actuation.options import PATIENCE, Phase, read_options
 from trimtab.api.podoptions import CACHE_CLASS
 from trimtab.kube.client import Object, PatchType
-from trimtab.kube.resources import DEPLOYMENTS, PODS
+from trimtab.kube.resources import DEPLOYMENTS, INTENTS, PODS
 
 Shop = Any
 """See conftest."""
@@ -91,3 +91,22 @@ async def test_a_power_profile_that_no_node_has_is_taken_back_and_not_tried_agai
         await shop.take(loop, 2, every=120.0)
         (container,) = (await template(shop))["spec"]["containers"]
         assert RESOURCE not in container["resources"]["limits"]
+
+
+async def test_what_was_begun_is_taken_back_though_its_intent_is_gone(shop: Shop) -> None:
+    shop.settings |= {"actuators": {"powerProfile": {"options": ["None", "performance"]}}}
+    await shop.write_intent(value=0.19)
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        await shop.take(loop)
+        await eventually(lambda: phase(shop) is Phase.ROLLING, what="the mark is seen")
+        await eventually(lambda: shop.catalog.get(shop.web).rolling, what="the rollout has begun")
+        await shop.client.delete(INTENTS, "web", namespace=shop.namespace)
+        await eventually(
+            lambda: not shop.roll.intents.in_namespace(shop.namespace), what="the intent is gone"
+        )
+        await loop.turn(shop.now + PATIENCE + 1)
+        await eventually(lambda: phase(shop) is Phase.REVERTED, what="it is taken back")
+        (container,) = (await template(shop))["spec"]["containers"]
+        assert RESOURCE not in container["resources"].get("limits", {})

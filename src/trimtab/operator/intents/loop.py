@@ -95,6 +95,9 @@ class IntentLoop:
         for intent in intents:
             if intent.spec is None:
                 await self._telling.invalid(intent, now=now)
+        for workload in list(self._catalog.workloads()):
+            with self._gone_on(workload=str(workload.key)):
+                await self._performer.follow_up(workload, now)
         observations = await self._observer.look(intents, now=now)
         self._count(observations, now)
         claims = {}

@@ -98,7 +98,6 @@ class Performer:
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
-        await self._follow_up(workload, now)
         marks = read_marks(dict(workload.annotations), uid=workload.uid)
         if not isinstance(marks, Marks) or not (marks.change or marks.applied):
             return None
@@ -152,8 +151,11 @@ class Performer:
         await self._cluster.patch_options(present, mark)
         return ""
 
-    async def _follow_up(self, workload: Workload, now: float) -> None:
-        """Say of options that a rollout has brought that it has, and take them back where it cannot."""
+    async def follow_up(self, workload: Workload, now: float) -> None:
+        """Say of options that a rollout has brought that it has, and take them back where it cannot.
+
+        Whether an intent still speaks for the workload or not: what was begun comes to an end.
+        """
         mark = followed_up(workload, now=now)
         if mark is None or not self._may_write():
             return
