@@ -127,7 +127,7 @@ async def test_what_vpa_learned_is_where_the_operator_looks_for_it(
     await asyncio.to_thread(imported, cluster, *options)
     out, err = capsys.readouterr()
     assert len(json.loads(out)) == 2
-    assert f"{store}: what VPA learned of 1 containers" in err
+    assert f"{store}: what VPA learned of 1 container" in err
     uid = cluster.call("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     async with Store.open(store) as opened:
         kept = await opened.states.load(state_key(uid, SIZING, 0))

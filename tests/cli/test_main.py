@@ -61,9 +61,16 @@ def test_wrong_usage_is_one_line_and_exit_2(
     assert err.count("\n") == 1
 
 
-def test_help_comes_without_the_heavy_parts() -> None:
-    heavy = "{'pydantic', 'aiohttp', 'yaml', 'numpy', 'sqlalchemy', 'rich.markdown'}"
-    code = f"import sys; from trimtab.cli import run; run(['--help']); sys.exit(str({heavy} & sys.modules.keys()))"
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], {"pydantic", "aiohttp", "yaml", "numpy", "sqlalchemy", "rich.markdown"}),
+        (["scan", "--help"], {"sqlalchemy", "matplotlib", "starlette"}),
+    ],
+    ids=["help", "scan"],
+)
+def test_what_is_heavy_is_imported_only_by_who_needs_it(arguments: list[str], heavy: set[str]) -> None:
+    code = f"import sys; from trimtab.cli import run; run({arguments}); sys.exit(str({heavy} & sys.modules.keys()))"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert asked.stderr == "set()\n"
 

@@ -30,7 +30,7 @@ def vpa(mode: str, *resources: str) -> Any:
     ("mode", "resources", "state", "said"),
     [
         ("Auto", (), "warning", "an HPA and a VPA both act on shop/deployment/web"),
-        ("Auto", ("memory",), "warning", "1 VPAs change pods: shop/web"),
+        ("Auto", ("memory",), "warning", "VPAs change pods: shop/web"),
         ("Off", (), "ok", "no HPA and VPA act on the same workload"),
     ],
 )

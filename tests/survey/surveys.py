@@ -83,7 +83,7 @@ def survey(*workloads: Surveyed, context: str = "prod", **more: object) -> Surve
     return Survey(
         context=context,
         server="https://127.0.0.1:6443",
-        source="Prometheus at http://127.0.0.1:9090: 7 containers in 1 namespaces, a sample every 30 s",
+        source="Prometheus at http://127.0.0.1:9090: 7 containers in 1 namespace, a sample every 30 s",
         at=NOW,
         window=14 * DAY,
         step=300.0,

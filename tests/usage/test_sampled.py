@@ -166,7 +166,7 @@ async def test_an_open_source_looks_by_itself() -> None:
     source = told(interval=1)
     source.sees = (sample(WEB, NOW),)
     async with source, asyncio.timeout(30):
-        while "1 containers" not in (await source.check()).detail:
+        while "1 container," not in (await source.check()).detail:
             await asyncio.sleep(0.01)
     assert (await source.read(Ask.last(60, now=NOW, step=60))).samples == 1
 

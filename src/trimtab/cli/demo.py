@@ -11,6 +11,7 @@ import structlog
 from cyclopts import Parameter
 
 from trimtab.cli.looking import drawn, write
+from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.web.access import OwnMachine
 from trimtab.web.application import application
@@ -93,7 +94,9 @@ async def _live(*, days: float, seed: int, address: str) -> None:
         show(days=days, seed=seed) as playing,
         serving(application(playing.board, OwnMachine()), address) as url,
     ):
-        print(f"Dashboard: {url}\n{days:g} simulated days go by now. Ctrl-C ends it.", flush=True)
+        print(
+            f"Dashboard: {url}\nFull speed for {counted(days, 'simulated day')}. Ctrl-C ends it.", flush=True
+        )
         await playing.get_ready()
         await playing.play()
         found = await summary(playing.board, days=days, seed=seed)

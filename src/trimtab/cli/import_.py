@@ -13,6 +13,7 @@ import yaml
 from cyclopts import Parameter
 
 from trimtab.cli.looking import plainly_refused
+from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.files import write
 from trimtab.kube.auth import load_connection
@@ -144,7 +145,7 @@ async def _keep(client: Client, known: list[Vpa], workloads: Sequence[Workload],
                 f"--store {address}: it already knows what strategy {SIZING.strategy} learned of this cluster; name another"
             )
         await store.states.save(key, cohort.state(), timestamp=time.time())
-    return f"{address}: what VPA learned of {len(cohort.fleet)} containers"
+    return f"{address}: what VPA learned of {counted(len(cohort.fleet), 'container')}"
 
 
 def _document(found: Inherited) -> str:

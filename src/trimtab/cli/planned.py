@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.counting import counted
 from trimtab.intents.deed import Deed
 from trimtab.intents.plan import Outcome, Purpose
 from trimtab.operator.intents.preview import Preview
@@ -114,4 +115,4 @@ def _size(found: Preview) -> str:
     cpu, memory = state.cpu, state.memory
     size = [f"{cpu:g} cores" if cpu else "", f"{memory / 2**20:.0f} MiB" if memory else ""]
     each = " and ".join(part for part in size if part)
-    return f"{state.replicas} pods" + (f" of {each}" if each else "")
+    return counted(state.replicas, "pod") + (f" of {each}" if each else "")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trimtab.cli.finding import Finding, some
+from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.kube.errors import Forbidden, NotFound
@@ -74,7 +75,7 @@ async def _reach(source: Prometheus, days: float, now: float) -> Finding:
 
     wanted = days * DAY
     if await is_known(wanted - EDGE):
-        return Finding("retention", "ok", f"usage goes back the {days:g} days that a scan looks at")
+        return Finding("retention", "ok", f"usage goes back the {counted(days, 'day')} that a scan looks at")
     known, unknown = 0.0, wanted - EDGE
     for _ in range(NARROWED):
         middle = (known + unknown) / 2
@@ -138,7 +139,7 @@ def conflicts(scalers: Iterable[Hpa], autoscalers: Iterable[Vpa]) -> Finding:
         return Finding(
             "autoscalers",
             "warning",
-            f"{len(active)} VPAs change pods: {some([f'{vpa.namespace}/{vpa.name}' for vpa in active])}",
+            f"VPAs change pods: {some([f'{vpa.namespace}/{vpa.name}' for vpa in active])}",
             "Trimtab only recommends for these; trimtab import vpa takes them over",
         )
     return Finding("autoscalers", "ok", "no HPA and VPA act on the same workload")

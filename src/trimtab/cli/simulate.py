@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.lab.simulator.contest import NONE, Course, play, policies_of
 from trimtab.lab.simulator.page import page
@@ -108,7 +109,7 @@ def _scene(recording: Path | None, *, workloads: int, days: float, seed: int) ->
 
 def _print(courses: Sequence[Course], scene: Scene, *, days: float, output: str) -> None:
     pods = sum(spec.replicas for spec in scene.workloads)
-    title = f"{len(scene.workloads)} workloads, {pods} pods, {days:g} days"
+    title = f"{counted(len(scene.workloads), 'workload')}, {counted(pods, 'pod')}, {counted(days, 'day')}"
     if output == "json":
         records = [{"policy": course.contender, **course.summary()} for course in courses]
         print(json.dumps(records, indent=2))

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.counting import counted
 from trimtab.kube.pods import Resources
 from trimtab.survey.amounts import cpu_text, memory_text, money_text
 from trimtab.survey.chart import chart, squeezed
@@ -27,7 +28,9 @@ LINE_COLOURS = {"request": REQUESTED, "limit": WASTED, "recommended": MISSING}
 def renderables(found: Explanation, *, width: int) -> Iterator[RenderableType]:
     """What to print, one after the other."""
     survey, workload = found.survey, found.workload
-    yield Text(f"{found.key}: {workload.replicas} pods, {workload.confidence} confidence", style="bold")
+    yield Text(
+        f"{found.key}: {counted(workload.replicas, 'pod')}, {workload.confidence} confidence", style="bold"
+    )
     yield Text(f"Usage: {survey.source}", style="dim")
     for line in gaps(survey):
         yield Text(line, style="yellow")
@@ -53,7 +56,7 @@ def page(found: Explanation) -> str:
     workload = found.workload
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(name)}</title><style>{STYLE}</style>"
-        f"<h1>{escape(str(found.key))}</h1><p class=source>{workload.replicas} pods, {workload.confidence} confidence. "
+        f"<h1>{escape(str(found.key))}</h1><p class=source>{counted(workload.replicas, 'pod')}, {workload.confidence} confidence. "
         f"Usage: {escape(found.survey.source)}</p>"
         + "".join(f"<p class=gap>{escape(line)}</p>" for line in gaps(found.survey))
         + "".join(_section(found, each) for each in found.containers)

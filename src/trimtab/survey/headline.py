@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trimtab.counting import counted
 from trimtab.survey.amounts import cpu_text, memory_text, money_text, share_text
 from trimtab.survey.findings import Survey, Surveyed, SurveyedContainer
 
@@ -20,7 +21,8 @@ TOTALS_HEAD = ("", "REQUESTED", "USED", "WASTED", "WASTE A MONTH")
 
 def title(survey: Survey) -> str:
     """Which cluster, and how well it is known."""
-    return f"{survey.context}: {len(survey.workloads)} workloads, {survey.window / 86400:g} days, strategy {survey.strategy}"
+    many, days = counted(len(survey.workloads), "workload"), counted(survey.window / 86400, "day")
+    return f"{survey.context}: {many}, {days}, strategy {survey.strategy}"
 
 
 def totals(survey: Survey) -> list[tuple[str, str, str, str, str]]:

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.usage.sampled import Sampled
 from trimtab.usage.source import Ask, Cost, Source
 from trimtab.usage.usage import Usage
 
@@ -57,7 +56,7 @@ async def plan(
 
     async def reading(width: float) -> Reading:
         # A row tells of the step that ends then; the only sample of a source without a past is in the one not over.
-        until = now + width if isinstance(source, Sampled) else now
+        until = now + width if source.capabilities.sampled else now
         ask = Ask.last(window, now=until, step=width, namespaces=namespaces)
         return Reading(ask, await source.cost(ask))
 

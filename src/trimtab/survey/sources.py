@@ -15,7 +15,6 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.kube.errors import Forbidden
 from trimtab.usage.discovery import find_promql_servers, has_metrics_server
-from trimtab.usage.sampled import Sampled
 from trimtab.usage.source import Health, Source, source
 
 AUTO, PROMETHEUS, METRICS_SERVER = "auto", "prometheus", "metrics-server"
@@ -47,7 +46,7 @@ async def open_source(
             health = await found.check()
             if health.ok:
                 said = _described(found, health)
-                yield Found(found, "; ".join([said, *passed_over]), has_past=not isinstance(found, Sampled))
+                yield Found(found, "; ".join([said, *passed_over]), has_past=not found.capabilities.sampled)
                 return
             passed_over.append(_refusal(candidate, health))
         raise TrimtabError("; ".join(passed_over))
@@ -77,7 +76,7 @@ def _refusal(name: str, health: Health) -> str:
 
 def _described(found: Source[Any], health: Health) -> str:
     """What was found, in a few words."""
-    if isinstance(found, Sampled):
+    if found.capabilities.sampled:
         return f"{found.name} alone: one look at the present, low confidence"
     detail = health.detail.partition("; ")[0]
     return f"{found.name.capitalize()} at {detail}" if found.name == PROMETHEUS else f"{found.name}: {detail}"

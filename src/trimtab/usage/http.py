@@ -13,7 +13,7 @@ meant. A status other than 200 is a failure: 401 and 403 final, 429 and 5xx to b
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,12 +26,14 @@ from trimtab.kube.auth.material import Kept
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
 from trimtab.plugins import Settings
-from trimtab.store import Store
 from trimtab.usage.errors import BadAnswer, UsageError
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import MOST_BYTES, MOST_CORES, PodContainer, Usage, plausible
+
+if TYPE_CHECKING:
+    from trimtab.store import Store
 
 T = TypeVar("T")
 

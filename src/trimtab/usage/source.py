@@ -17,13 +17,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.plugins import Family, Settings
-from trimtab.store import Store
 from trimtab.usage.usage import Summary, Usage, summarise
+
+if TYPE_CHECKING:  # SQLAlchemy takes half a second, and most who read usage keep none
+    from trimtab.store import Store
 
 S = TypeVar("S", bound=Settings)
 
@@ -77,6 +80,8 @@ class Capabilities:
 
     history: bool
     """Whether it knows the past; if not, a read gives the step of now alone."""
+    sampled: bool = False
+    """Whether that past is of its own making, and begins when it is opened."""
     throttling: bool = False
     ooms: bool = False
 
@@ -104,7 +109,7 @@ class Cost:
 
     def __str__(self) -> str:
         return (
-            f"{self.queries:,} queries, {self.series:,} series, {self.samples:,} samples, "
+            f"{counted(self.queries, 'query', 'queries')}, {self.series:,} series, {counted(self.samples, 'sample')}, "
             f"about {self.bytes / 1e6:,.0f} MB"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from trimtab.counting import counted
 from trimtab.survey.amounts import cpu_text, memory_text, money_text, share_text
 from trimtab.survey.headline import SHORT_KINDS
 
@@ -95,6 +96,7 @@ FILTERS = {
     function.__name__: function
     for function in (
         tone,
+        counted,
         cores,
         size,
         money,

@@ -14,13 +14,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from sys import intern
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from trimtab.counting import counted
 from trimtab.kube.client import Client
 from trimtab.kube.pace import Backoff
-from trimtab.store import Store
 from trimtab.usage.errors import BadAnswer, SourceRefused, UsageError
 from trimtab.usage.prometheus.answer import Grid, Indices, Series, samples
 from trimtab.usage.prometheus.answer import Rows as RowNumbers
@@ -38,6 +39,9 @@ from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import MOST_BYTES, PodContainer, Usage
+
+if TYPE_CHECKING:
+    from trimtab.store import Store
 
 BYTES_A_SAMPLE = 28
 BYTES_A_SERIES = 150
@@ -95,7 +99,8 @@ class Prometheus(Source[PrometheusSettings]):
             if known
         ]
         containers = sum(held.series.values())
-        detail = f"{server.address}: {containers:,} containers in {len(held.series):,} namespaces, a sample every {held.interval:.0f} s"
+        within = counted(len(held.series), "namespace")
+        detail = f"{server.address}: {counted(containers, 'container')} in {within}, a sample every {held.interval:.0f} s"
         detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {held.scheme.labels.key}"
         return Health(ok=True, detail=detail)
 

@@ -15,6 +15,7 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, field_validator
 
+from trimtab.counting import counted
 from trimtab.kube.client import Client
 from trimtab.plugins import Settings
 from trimtab.store import Store
@@ -58,7 +59,7 @@ S = TypeVar("S", bound=SampledSettings)
 class Sampled(Source[S]):
     """Looks every `interval` while it is open; reads from what it saw, and what was in the store before."""
 
-    capabilities = Capabilities(history=True)
+    capabilities = Capabilities(history=True, sampled=True)
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Sampled(Source[S]):
         kept = "in the store" if self.store else "in memory: give a store, and it survives a restart"
         return Health(
             ok=True,
-            detail=f"{self._seen:,} containers, looked at every {self.settings.interval:g} s; {hours} h of history, {kept}",
+            detail=f"{counted(self._seen, 'container')}, looked at every {self.settings.interval:g} s; {hours} h of history, {kept}",
         )
 
     async def cost(self, ask: Ask) -> Cost:

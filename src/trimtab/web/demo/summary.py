@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from trimtab.counting import counted
 from trimtab.survey.amounts import cpu_text, memory_text, money_text, share_text
 from trimtab.survey.chart import chart
 from trimtab.web.board import Board
@@ -64,7 +65,8 @@ def lines(found: Document, *, width: int) -> Iterator[RenderableType]:
     """For a terminal."""
     money, nodes, changes = found["moneyMonth"], found["nodes"], found["changes"]
     yield Text(
-        f"{found['days']:g} simulated days, {found['workloads']} workloads in {found['pods']} pods, seed {found['seed']}",
+        f"{counted(found['days'], 'simulated day')}, {counted(found['workloads'], 'workload')} "
+        f"in {counted(found['pods'], 'pod')}, seed {found['seed']}",
         style="bold",
     )
     yield ""
