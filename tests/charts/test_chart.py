@@ -16,6 +16,8 @@ from trimtab import __version__
 from trimtab.kube.rights import RIGHTS, Process
 from trimtab.operator.layers import configuration
 
+DASHBOARD = "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimtab-dashboard"
+
 
 @pytest.fixture
 def helm(cluster: Cluster) -> Iterator[Helm]:
@@ -173,9 +175,11 @@ def test_it_comes_changes_and_goes_and_leaves_nothing_behind(cluster: Cluster, h
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": helm.namespace}})
     wait_for(lambda: "default" in cluster.kubectl("get", "sa", "-n", helm.namespace), what="its account")
     before = inventory(cluster)
-    helm.install(kinds, "operator.webhook=false", "operator.replicas=1")
-    assert len(inventory(cluster) - before) >= 9
+    helm.install(kinds, "operator.webhook=false", "operator.replicas=1", "operator.dashboard=true")
+    assert len(inventory(cluster) - before) >= 11
+    assert cluster.has(DASHBOARD)
     helm.upgrade(kinds, "operator.webhook=false", "operator.replicas=2", "operator.networkPolicy=false")
+    wait_for(lambda: not cluster.has(DASHBOARD), what="the dashboard's rights to go with it")
     where = ("--namespace", helm.namespace, "--output=name")
     assert cluster.kubectl("get", "networkpolicies", *where) == ""
     deployment = cluster.call(
@@ -188,4 +192,5 @@ def test_it_comes_changes_and_goes_and_leaves_nothing_behind(cluster: Cluster, h
 
 def _of_ours(left: set[str], helm: Helm) -> set[str]:
     """Other tests share the cluster: what is ours is in our namespace, or has our name."""
-    return {name for name in left if f"/{helm.namespace}/" in name or "trimtab-operator" in name}
+    ours = (f"/{helm.namespace}/", "trimtab-operator", "trimtab-dashboard")
+    return {name for name in left if any(part in name for part in ours)}
