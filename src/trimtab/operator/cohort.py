@@ -24,6 +24,9 @@ from trimtab.usage.merge import apart, merged
 from trimtab.usage.owners import WorkloadContainer
 from trimtab.usage.workloads import WorkloadUsage
 
+LONG = 30 * 86400.0
+"""Seconds after which every strategy has something to say anew."""
+
 
 class Sizing(NamedTuple):
     """A strategy and its settings, as canonical JSON: what containers of one cohort have in common."""
@@ -84,6 +87,13 @@ class Cohort:
         self._facts = (told(sizing.strategy, given),) if (given := sizing.given()) else ()
         self._sizes: Sizes | None = None
         self._latest: Floats | None = None
+
+    def warm_up(self) -> None:
+        """Bring what its strategy is compiled to from its cache, so that this is not done while a read is held."""
+        trial = type(self.fleet.strategy)(1, self.fleet.strategy.settings)
+        for t in (0.0, 60.0, LONG):
+            trial.observe(t, np.full(1, 0.1), np.full(1, 1e8))
+        trial.recommend(2 * LONG)
 
     def include(self, names: Iterable[WorkloadContainer]) -> None:
         """Learn of these too, from now on."""

@@ -22,6 +22,7 @@ import structlog
 
 from trimtab.kube.nodes import Room
 from trimtab.operator.cohort import Cohort, Kill, Learned, Sizing, Used
+from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
 from trimtab.store import StateKey, Store, StoreError
 from trimtab.usage.errors import UsageError
@@ -99,6 +100,7 @@ class School:
         self._pace = pace or Pace()
         self._metrics = metrics
         self._cohorts: dict[Sizing, list[Cohort]] = {}
+        self._warm: set[Sizing] = set()
         self._saved_at = float("-inf")
         self._machine: Room | None = None
         self.lock = lock or asyncio.Lock()
@@ -252,6 +254,7 @@ class School:
         """Show each cohort what it has not seen; those that stand at the same time share a read."""
         if self.heard is None:
             await self.source.check()  # some find out only now what they can know
+        await self._warm_up()
         step = self._pace.step
         end = (now // step) * step
         for cohort in self._all():
@@ -263,6 +266,17 @@ class School:
                 by_time[cohort.until].append(cohort)
             until, cohorts = min(by_time.items())
             await self._show(until, end, cohorts, owners, running)
+
+    async def _warm_up(self) -> None:
+        """Have the strategies ready that are new, and let go of what it took to make them so."""
+        new = [
+            cohorts[0] for sizing, cohorts in self._cohorts.items() if cohorts and sizing not in self._warm
+        ]
+        for cohort in new:
+            await asyncio.to_thread(cohort.warm_up)
+            self._warm.add(cohort.sizing)
+        if new:
+            let_go_of_llvm()
 
     async def _show(
         self,

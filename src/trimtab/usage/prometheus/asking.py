@@ -10,13 +10,18 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from trimtab.kube.pace import Backoff
 from trimtab.usage.errors import BadAnswer, SourceAway, SourceSlow, TooMuchAsked, UsageError
 from trimtab.usage.prometheus.parts import Part
 
 T = TypeVar("T")
+
+
+class _Asking(NamedTuple):
+    question: Callable[[Part], Awaitable[None]]
+    free: asyncio.Semaphore
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +49,28 @@ class Patience:
 
     async def ask_all(self, parts: Iterable[Part], question: Callable[[Part], Awaitable[None]]) -> None:
         """Every part answered, whole or in smaller ones."""
-        free = asyncio.Semaphore(self.concurrency)
-
-        async def one(part: Part) -> None:
-            try:
-                async with free:
-                    await question(part)
-            except (TooMuchAsked, SourceAway, BadAnswer) as error:
-                rest = self._rest(part, error)
-                if not rest:
-                    raise
-                if rest[0].failures:
-                    await asyncio.sleep(self.delay(error, rest[0].failures))
-                for half in rest:
-                    group.create_task(one(half))
-
+        asking = _Asking(question, asyncio.Semaphore(self.concurrency))
         try:
             async with asyncio.TaskGroup() as group:
                 for part in parts:
-                    group.create_task(one(part))
+                    group.create_task(self._one(part, asking, group))
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
+
+    async def _one(self, part: Part, asking: _Asking, group: asyncio.TaskGroup) -> None:
+        # Not a function inside `ask_all`: one that names itself is kept, and all that was answered with it, until the
+        # collector comes by.
+        try:
+            async with asking.free:
+                await asking.question(part)
+        except (TooMuchAsked, SourceAway, BadAnswer) as error:
+            rest = self._rest(part, error)
+            if not rest:
+                raise
+            if rest[0].failures:
+                await asyncio.sleep(self.delay(error, rest[0].failures))
+            for half in rest:
+                group.create_task(self._one(half, asking, group))
 
     def _rest(self, part: Part, error: UsageError) -> tuple[Part, ...]:
         """What is left to ask after a failure: smaller parts, or the same once more; nothing when it is hopeless."""
