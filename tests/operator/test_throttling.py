@@ -8,7 +8,7 @@ from actuation.builders import NOW, pod
 from harness.scripted import Scripted, steady
 from trimtab.actuation.verdict import Throttled
 from trimtab.kube.pods import Resources
-from trimtab.operator.throttling import Throttling
+from trimtab.operator.throttling import throttled_lately
 from trimtab.usage.source import Ask, Capabilities, Progress
 from trimtab.usage.usage import PodContainer, Usage
 
@@ -32,20 +32,20 @@ class Held(Scripted):
 
 async def test_of_a_pods_containers_the_most_throttled_counts_at_each_step() -> None:
     source = Held(web=0.1, log=0.4)
-    found = await Throttling(source, step=STEP).lately([LIMITED, FREE], seconds=120.0, now=NOW + 59.0)
+    found = await throttled_lately(source, [LIMITED, FREE], seconds=120.0, step=STEP, now=NOW + 59.0)
     last = NOW // STEP * STEP
     assert found == {"web-0": tuple(Throttled(last - n * STEP, 0.4) for n in (3, 2, 1))}
 
 
 async def test_who_has_no_limit_is_not_asked_for() -> None:
     source = Held(web=0.1)
-    assert await Throttling(source, step=STEP).lately([FREE], seconds=120.0, now=NOW) == {}
+    assert await throttled_lately(source, [FREE], seconds=120.0, step=STEP, now=NOW) == {}
     assert source.asked == []
 
 
 async def test_what_cannot_be_told_is_unknown() -> None:
     source = Held(web=0.1)
     source.go_away()
-    assert await Throttling(source, step=STEP).lately([LIMITED], seconds=120.0, now=NOW) == {}
+    assert await throttled_lately(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
     blind = Scripted(steady(1.0, 1e6))
-    assert await Throttling(blind, step=STEP).lately([LIMITED], seconds=120.0, now=NOW) == {}
+    assert await throttled_lately(blind, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}

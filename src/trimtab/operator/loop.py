@@ -36,7 +36,7 @@ from trimtab.operator.neighbourhood import Neighbourhood
 from trimtab.operator.orders import Orders
 from trimtab.operator.status import Outcome, Skipped, same
 from trimtab.operator.statuses import Statuses
-from trimtab.operator.throttling import Throttling
+from trimtab.operator.throttling import throttled_lately
 from trimtab.usage.owners import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
@@ -240,10 +240,15 @@ class SizingLoop:
     async def _evidence(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> Evidence:
         """What tells whether a change hurts, besides the pods themselves."""
         observed = mandate.spec.update_strategy.canary.observation.seconds
-        throttling = Throttling(self._learning.of(mandate.sizing).source, step=self._learning.step)
         return Evidence(
             guardrails=await self._guardrails.verdicts(
                 workload, mandate.guardrails(self._orders.config), now=now
             ),
-            throttled=await throttling.lately(pods, seconds=observed, now=now),
+            throttled=await throttled_lately(
+                self._learning.of(mandate.sizing).source,
+                pods,
+                seconds=observed,
+                step=self._learning.step,
+                now=now,
+            ),
         )

@@ -21,28 +21,21 @@ from trimtab.usage.usage import Usage
 log = structlog.get_logger(__name__)
 
 
-class Throttling:
-    """Asks a source, with so many seconds from one sample to the next."""
-
-    def __init__(self, source: Source[Any], *, step: float) -> None:
-        self._source = source
-        self._step = step
-
-    async def lately(
-        self, pods: Sequence[Pod], *, seconds: float, now: float
-    ) -> Mapping[str, tuple[Throttled, ...]]:
-        """The last so many seconds of each pod, by name. Without a CPU limit none is ever throttled."""
-        limited = [pod for pod in pods if any(each.resources.cpu_limit for each in pod.containers)]
-        if not limited or not self._source.capabilities.throttling:
-            return {}
-        namespaces = sorted({pod.namespace for pod in limited})
-        ask = Ask.last(seconds + self._step, now=now, step=self._step, namespaces=namespaces)
-        try:
-            usage = await self._source.read(ask)
-        except UsageError as error:
-            log.warning("throttling.unknown", error=str(error))
-            return {}
-        return _by_pod(usage, {pod.name for pod in limited})
+async def throttled_lately(
+    source: Source[Any], pods: Sequence[Pod], *, seconds: float, step: float, now: float
+) -> Mapping[str, tuple[Throttled, ...]]:
+    """The last so many seconds of each pod, by name, a sample a step. Without a CPU limit none is ever throttled."""
+    limited = [pod for pod in pods if any(each.resources.cpu_limit for each in pod.containers)]
+    if not limited or not source.capabilities.throttling:
+        return {}
+    namespaces = sorted({pod.namespace for pod in limited})
+    ask = Ask.last(seconds + step, now=now, step=step, namespaces=namespaces)
+    try:
+        usage = await source.read(ask)
+    except UsageError as error:
+        log.warning("throttling.unknown", error=str(error))
+        return {}
+    return _by_pod(usage, {pod.name for pod in limited})
 
 
 def _by_pod(usage: Usage, pods: set[str]) -> dict[str, tuple[Throttled, ...]]:
