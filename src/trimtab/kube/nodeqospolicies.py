@@ -7,55 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from trimtab.api import NodeQoSPolicy
-from trimtab.api.errors import InvalidObjectError
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
-from trimtab.kube.intern import Memo
-from trimtab.kube.records import MetadataWire, Shape, version_number
+from trimtab.kube.records import Shape
+from trimtab.kube.wishes import Wish, wishes
 
 
-class QosPolicy(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """One NodeQoSPolicy."""
-
-    name: str
-    uid: str
-    version: int
-    generation: int = 0
-    spec: NodeQoSPolicySpec | None
-    """None for one that makes no sense, let in before its kind knew better; it then holds nowhere,"""
-    problem: str = ""
-    """and this is what is wrong with it."""
-    status: bytes = b"{}"
-    """As the server sent it."""
-    namespace: str = ""
-
-
-class _PolicyWire(msgspec.Struct, frozen=True, gc=False):
-    metadata: MetadataWire = MetadataWire()
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
-    status: msgspec.Raw = msgspec.Raw(b"{}")
+class QosPolicy(Wish[NodeQoSPolicySpec], frozen=True, eq=False):
+    """One NodeQoSPolicy. One whose spec makes no sense holds nowhere."""
 
 
 def qos_policies() -> Shape[QosPolicy]:
-    """Read NodeQoSPolicies as records; equal specs are read once."""
-    specs = Memo(_read)
-
-    def fold(wire: _PolicyWire) -> QosPolicy:
-        found = wire.metadata
-        spec, problem = specs[bytes(wire.spec)]
-        return QosPolicy(
-            name=found.name,
-            uid=found.uid,
-            version=version_number(found.resource_version),
-            generation=found.generation,
-            spec=spec,
-            problem=problem,
-            status=bytes(wire.status),
-        )
-
-    return Shape(wire=_PolicyWire, fold=fold)
+    """Read NodeQoSPolicies as records."""
+    return wishes(NodeQoSPolicy, QosPolicy)
 
 
 def policy_for(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosPolicy | None:
@@ -67,10 +31,3 @@ def policy_for(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosP
         and (policy.spec.node_selector is None or policy.spec.node_selector.matches(labels))
     ]
     return min(selecting, key=lambda one: one[:2])[2] if selecting else None
-
-
-def _read(raw: bytes) -> tuple[NodeQoSPolicySpec | None, str]:
-    try:
-        return NodeQoSPolicy.read({"kind": "NodeQoSPolicy", "spec": msgspec.json.decode(raw)}).spec, ""
-    except InvalidObjectError as error:
-        return None, str(error)
