@@ -13,7 +13,7 @@ from harness import UnavailableError, vpa
 from harness.cluster import Cluster
 from trimtab.cli import run
 from trimtab.operator.cohort import Cohort
-from trimtab.operator.school import state_key
+from trimtab.operator.cohorts import state_key
 from trimtab.sizing.checkpoint import export_checkpoint
 from trimtab.sizing.vpa import Vpa, VpaSettings
 from trimtab.store import Store

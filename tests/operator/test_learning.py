@@ -9,9 +9,10 @@ import pytest
 from harness.records import workload
 from harness.scripted import Scripted, steady
 from trimtab.operator.cohort import Kill, Sizing
+from trimtab.operator.cohorts import Want, state_key
 from trimtab.operator.learning import DEFAULT, Learning
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.school import Pace, Want, state_key
+from trimtab.operator.school import Pace
 from trimtab.store import Store
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.usage import PodContainer

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from harness.records import workload
 from harness.scripted import Script, Scripted, steady
 from trimtab.kube.nodes import Room
-from trimtab.operator import school
+from trimtab.operator import cohorts
 from trimtab.operator.cohort import Cohort, Kill, Sizing
+from trimtab.operator.cohorts import MOST_COHORTS, Want
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.school import MOST_COHORTS, Pace, School, Want
+from trimtab.operator.school import Pace, School
 from trimtab.store import StateKey, Store, StoreError
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Ask, Capabilities
@@ -356,7 +357,7 @@ async def test_what_was_proposed_of_late_is_known_from_the_past_and_through_a_re
 async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_on_after_a_restart(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(school, "LARGEST", 3)
+    monkeypatch.setattr(cohorts, "LARGEST", 3)
     bed = Bed(store, *(f"w{number}" for number in range(7)))
     await bed.advance(NOW)
     bed.add("tiny", created=NEW)

@@ -35,12 +35,13 @@ from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.assessment import Assessment, assess
 from trimtab.operator.cohort import Cohort, Learned, Sizing
+from trimtab.operator.cohorts import Want
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.layers import ConfigurationError, configuration
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.mandate import Mandates
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.school import Pace, School, Want
+from trimtab.operator.school import Pace, School
 from trimtab.operator.selection import Standing
 from trimtab.operator.status import Document, Outcome, Skipped, Weather, news, same, status_of
 from trimtab.operator.tally import Tally

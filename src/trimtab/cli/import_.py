@@ -24,7 +24,7 @@ from trimtab.kube.resources import NAMESPACES, VPAS
 from trimtab.kube.vpas import Vpa, vpas
 from trimtab.kube.workloads import Workload
 from trimtab.operator.checkpoints import read_checkpoints
-from trimtab.operator.school import state_key
+from trimtab.operator.cohorts import state_key
 from trimtab.store import Store
 from trimtab.survey.heritage import SIZING, Inherited, learned_of, policy_of
 from trimtab.survey.picture import look

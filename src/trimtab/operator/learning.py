@@ -11,8 +11,9 @@ from typing import Any
 
 from trimtab.kube.nodes import Room
 from trimtab.operator.cohort import Kill, Learned, Sizing, Used
+from trimtab.operator.cohorts import Want
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.school import Pace, School, Want
+from trimtab.operator.school import Pace, School
 from trimtab.store import Store
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Source

@@ -1,30 +1,29 @@
-"""The cohorts that learn from one source: usage is read step by step, shown to each of them, and the result kept.
+"""Learning from one source: usage is read step by step and shown to the cohorts, who `cohorts` has put together.
 
 A cohort that is new, or was away, is first shown the past as far as the source knows it, in parts, so that no read is
 large. A read that fails leaves everything as it was: the same step is asked for again at the next turn, and whoever
 asks is told since when nothing was heard (`trouble`).
 
-What was learned is saved in the store now and then. It is never needed: without it the past is read again. Left out:
-which source a workload is learned from (`learning`).
+What was learned is saved now and then. Left out: which source a workload is learned from (`learning`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import structlog
 
 from trimtab.kube.nodes import Room
 from trimtab.operator.cohort import Cohort, Kill, Learned, Sizing, Used
+from trimtab.operator.cohorts import Cohorts, Past, Want
 from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
-from trimtab.store import StateKey, Store, StoreError
+from trimtab.store import Store
 from trimtab.usage.errors import UsageError
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Ask, Source
@@ -32,13 +31,6 @@ from trimtab.usage.usage import Usage, plausible
 from trimtab.usage.workloads import WorkloadUsage
 
 log = structlog.get_logger(__name__)
-
-MOST_COHORTS = 8
-"""With more than these beyond what their number asks for, all of a strategy's containers begin anew, together, from the past that the source knows."""
-
-LARGEST = 5_000
-"""Containers of a cohort. To save one or to make room in it takes as much memory as itself again, for a moment; and of
-fewer containers each would learn less from the others."""
 
 GLITCH = 1.25
 """Times the CPU of the largest machine: a rate is drawn out to the ends of its window, and so may be a little more."""
@@ -63,20 +55,6 @@ class Pace:
     save_every: float = 600.0
 
 
-def state_key(cluster: str, sizing: Sizing, number: int) -> StateKey:
-    """Where the store has what the cohort of this number knows."""
-    told = f"{sizing.settings}@{sizing.source}" if sizing.source else sizing.settings
-    digest = hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
-    return StateKey(cluster, sizing.strategy, f"{digest}/{number}")
-
-
-class Want(NamedTuple):
-    """A container that is to be learned of: how it is sized, and since when it has been there."""
-
-    sizing: Sizing
-    created: float
-
-
 class School:
     """All cohorts of a cluster that learn from one source."""
 
@@ -95,11 +73,9 @@ class School:
         self.name = name or source.name
         """What users call the source."""
         self.source = source
-        self._store = store
-        self._cluster = cluster
         self._pace = pace or Pace()
         self._metrics = metrics
-        self._cohorts: dict[Sizing, list[Cohort]] = {}
+        self._cohorts = Cohorts(store, cluster=cluster, young=self._pace.young, keep=self._pace.keep)
         self._warm: set[Sizing] = set()
         self._saved_at = float("-inf")
         self._machine: Room | None = None
@@ -114,7 +90,7 @@ class School:
         """What each pod used in the last step that was read of the present; None where nobody watches."""
 
     def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
-        return next((cohort for cohort in self._cohorts.get(sizing, ()) if name in cohort.fleet), None)
+        return self._cohorts.of(name, sizing)
 
     def learned(
         self, name: WorkloadContainer, sizing: Sizing, *, now: float, runs_on: bool
@@ -131,7 +107,7 @@ class School:
     def note_kills(self, kills: Iterable[Kill]) -> set[Kill]:
         """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
         found = set(kills)
-        return {new for cohort in self._all() for new in cohort.take_in_kills(found)} if found else found
+        return {new for cohort in self._cohorts for new in cohort.take_in_kills(found)} if found else found
 
     async def advance(
         self,
@@ -148,7 +124,7 @@ class School:
         """
         self._machine = machine
         async with self.lock:
-            new = await self._assign(now, wanted)
+            new = await self._cohorts.assign(wanted, now=now, past=self._past(now))
         try:
             await self._read(now, owners, running)
         except Exception as error:  # noqa: BLE001 - a plugin may fail in ways of its own, and must not end the rest
@@ -170,83 +146,16 @@ class School:
         self.trouble = trouble
         self._metrics.reconciliation_errors.labels("", type(error).__name__).inc()
 
+    def _past(self, now: float) -> Past:
+        """From when on newcomers are shown what they used."""
+        knows = self.source.capabilities.history
+        begins = now - (self._pace.past if knows else self._pace.step)
+        return Past(begins // self._pace.past_step * self._pace.past_step, known=knows)
+
     async def save(self, now: float) -> None:
-        """Keep what was learned. A store that is away costs nothing but the past's being read again."""
-        try:
-            for sizing, cohorts in self._cohorts.items():
-                for number, cohort in enumerate(cohorts):
-                    async with self.lock:
-                        state = await asyncio.to_thread(cohort.state)
-                    await self._store.states.save(self._key(sizing, number), state, timestamp=now)
-                # Or one of a time when there were more cohorts would be taken for one of now.
-                await self._store.states.forget(self._key(sizing, len(cohorts)))
-        except StoreError as error:
-            log.warning("learning.not_saved", error=str(error))
+        """Keep what was learned."""
+        await self._cohorts.save(now, lock=self.lock)
         self._saved_at = now
-
-    # Who is learned of, with whom
-
-    async def _assign(self, now: float, wanted: Mapping[WorkloadContainer, Want]) -> set[WorkloadContainer]:
-        newcomers: set[WorkloadContainer] = set()
-        for sizing in {want.sizing for want in wanted.values()} - self._cohorts.keys():
-            self._cohorts[sizing] = await self._restored(sizing)
-        for sizing, cohorts in self._cohorts.items():
-            ours = {name: want for name, want in wanted.items() if want.sizing == sizing}
-            for cohort in cohorts:
-                self._forget_gone(cohort, ours, now)
-            new = [name for name in ours if not any(name in cohort.fleet for cohort in cohorts)]
-            if new:
-                self._cohorts[sizing] = self._with(cohorts, sizing, new, ours, now)
-                newcomers.update(new)
-        return newcomers
-
-    def _forget_gone(self, cohort: Cohort, wanted: Collection[WorkloadContainer], now: float) -> None:
-        """Let go of those that have not been wanted for long: a brief absence costs nobody what was learned of it."""
-        absent = {name for name in cohort.fleet if name not in wanted}
-        for name in cohort.absent.keys() - absent:
-            del cohort.absent[name]
-        for name in absent:
-            if now - cohort.absent.setdefault(name, now) > self._pace.keep:
-                cohort.fleet.forget([name])
-                del cohort.absent[name]
-
-    def _with(
-        self,
-        cohorts: list[Cohort],
-        sizing: Sizing,
-        new: list[WorkloadContainer],
-        wanted: Mapping[WorkloadContainer, Want],
-        now: float,
-    ) -> list[Cohort]:
-        """These cohorts and the newcomers: those with a past in cohorts of their own."""
-        old = [name for name in new if now - wanted[name].created > self._pace.young]
-        if cohorts and not (old and self.source.capabilities.history):
-            room = max(LARGEST - len(cohorts[-1].fleet), 0)
-            cohorts[-1].include(new[:room])
-            return [*cohorts, *_cohorts(sizing, new[room:], until=cohorts[-1].until)]
-        kept = [cohort for cohort in cohorts if len(cohort.fleet)]
-        if len(kept) >= MOST_COHORTS + len(wanted) // LARGEST:
-            kept, new = [], list(wanted)
-        begins = now - self._pace.past if self.source.capabilities.history else now - self._pace.step
-        until = begins // self._pace.past_step * self._pace.past_step
-        return [*kept, *_cohorts(sizing, new, until=until)]
-
-    async def _restored(self, sizing: Sizing) -> list[Cohort]:
-        found: list[Cohort] = []
-        try:
-            while state := await self._store.states.load(self._key(sizing, len(found))):
-                cohort = Cohort(sizing, until=0.0)
-                cohort.restore(state.data)
-                found.append(cohort)
-        except (StoreError, ValueError) as error:
-            log.warning("learning.not_restored", strategy=sizing.strategy, error=str(error))
-        return found
-
-    def _key(self, sizing: Sizing, number: int) -> StateKey:
-        return state_key(self._cluster, sizing, number)
-
-    def _all(self) -> list[Cohort]:
-        return [cohort for cohorts in self._cohorts.values() for cohort in cohorts]
 
     # Reading
 
@@ -257,10 +166,10 @@ class School:
         await self._warm_up()
         step = self._pace.step
         end = (now // step) * step
-        for cohort in self._all():
+        for cohort in self._cohorts:
             if now - cohort.until > self._pace.past:
                 cohort.until = (now - self._pace.past) // self._pace.past_step * self._pace.past_step
-        while behind := [cohort for cohort in self._all() if cohort.until < end and len(cohort.fleet)]:
+        while behind := [cohort for cohort in self._cohorts if cohort.until < end and len(cohort.fleet)]:
             by_time: dict[float, list[Cohort]] = defaultdict(list)
             for cohort in behind:
                 by_time[cohort.until].append(cohort)
@@ -269,10 +178,8 @@ class School:
 
     async def _warm_up(self) -> None:
         """Have the strategies ready that are new, and let go of what it took to make them so."""
-        new = [
-            cohorts[0] for sizing, cohorts in self._cohorts.items() if cohorts and sizing not in self._warm
-        ]
-        for cohort in new:
+        new = {cohort.sizing: cohort for cohort in self._cohorts if cohort.sizing not in self._warm}
+        for cohort in new.values():
             await asyncio.to_thread(cohort.warm_up)
             self._warm.add(cohort.sizing)
         if new:
@@ -304,14 +211,6 @@ class School:
             self.present = usage.last_step()
         async with self.lock:
             await asyncio.to_thread(_teach, cohorts, usage, owners, None if is_past else running)
-
-
-def _cohorts(sizing: Sizing, names: Sequence[WorkloadContainer], *, until: float) -> Iterator[Cohort]:
-    """New cohorts for all of these."""
-    for first in range(0, len(names), LARGEST):
-        fresh = Cohort(sizing, until=until)
-        fresh.include(names[first : first + LARGEST])
-        yield fresh
 
 
 def _teach(

@@ -11,13 +11,13 @@ from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.census import containers_of, running
 from trimtab.operator.cohort import Used
+from trimtab.operator.cohorts import Want
 from trimtab.operator.dropin import DropIn
 from trimtab.operator.learning import Learning
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.neighbourhood import Neighbourhood, largest_machine
 from trimtab.operator.orders import Orders
 from trimtab.operator.quality import compare
-from trimtab.operator.school import Want
 from trimtab.operator.statuses import Statuses
 from trimtab.usage.owners import WorkloadContainer
 

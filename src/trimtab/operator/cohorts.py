@@ -1,0 +1,156 @@
+"""Who learns with whom: the cohorts of each strategy and its settings, while containers come and go.
+
+Those that are new and have a past are in cohorts of their own, until these are too many. No cohort is large, for what
+it takes for a moment, to save one or to make room in it, is as much again as itself. What they know is kept in the
+store. It is never needed: without it the past is read again. Left out: how they learn (`school`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from trimtab.operator.cohort import Cohort, Sizing
+from trimtab.store import StateKey, Store, StoreError
+from trimtab.usage.owners import WorkloadContainer
+
+log = structlog.get_logger(__name__)
+
+LARGEST = 5_000
+"""Containers of a cohort; of fewer, each would learn less from the others."""
+
+MOST_COHORTS = 8
+"""With more than these, beyond what so many containers need, all of a strategy's begin anew, together, from the past that
+the source knows."""
+
+
+class Want(NamedTuple):
+    """A container that is to be learned of: how it is sized, and since when it has been there."""
+
+    sizing: Sizing
+    created: float
+
+
+class Past(NamedTuple):
+    """From when on newcomers are shown what they used, and whether the source knows of more than the present."""
+
+    begins: float
+    known: bool
+
+
+def state_key(cluster: str, sizing: Sizing, number: int) -> StateKey:
+    """Where the store has what the cohort of this number knows."""
+    told = f"{sizing.settings}@{sizing.source}" if sizing.source else sizing.settings
+    digest = hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
+    return StateKey(cluster, sizing.strategy, f"{digest}/{number}")
+
+
+class Cohorts:
+    """All cohorts of a cluster that learn from one source."""
+
+    def __init__(self, store: Store, *, cluster: str, young: float, keep: float) -> None:
+        """Seconds: who is younger has no past worth reading; and how long what was learned of one that is gone is kept."""
+        self._store = store
+        self._cluster = cluster
+        self._young = young
+        self._keep = keep
+        self._cohorts: dict[Sizing, list[Cohort]] = {}
+
+    def __iter__(self) -> Iterator[Cohort]:
+        for cohorts in self._cohorts.values():
+            yield from cohorts
+
+    def of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
+        """That of a container; None when it is not learned of yet."""
+        return next((cohort for cohort in self._cohorts.get(sizing, ()) if name in cohort.fleet), None)
+
+    async def assign(
+        self, wanted: Mapping[WorkloadContainer, Want], *, now: float, past: Past
+    ) -> set[WorkloadContainer]:
+        """Have a place for each that is wanted; the answer is those that had none."""
+        newcomers: set[WorkloadContainer] = set()
+        for sizing in {want.sizing for want in wanted.values()} - self._cohorts.keys():
+            self._cohorts[sizing] = await self._restored(sizing)
+        for sizing, cohorts in self._cohorts.items():
+            ours = {name: want for name, want in wanted.items() if want.sizing == sizing}
+            for cohort in cohorts:
+                self._forget_gone(cohort, ours, now)
+            new = [name for name in ours if not any(name in cohort.fleet for cohort in cohorts)]
+            if new:
+                young = all(now - ours[name].created <= self._young for name in new)
+                joins = cohorts and (young or not past.known)
+                self._cohorts[sizing] = (
+                    _joined(cohorts, new) if joins else _beside(cohorts, sizing, new, ours, past.begins)
+                )
+                newcomers.update(new)
+        return newcomers
+
+    async def save(self, now: float, *, lock: asyncio.Lock) -> None:
+        """Keep what was learned, each under the lock. A store that is away costs nothing but the past's being read again."""
+        try:
+            for sizing, cohorts in self._cohorts.items():
+                for number, cohort in enumerate(cohorts):
+                    async with lock:
+                        state = await asyncio.to_thread(cohort.state)
+                    await self._store.states.save(self._key(sizing, number), state, timestamp=now)
+                # Or one of a time when there were more cohorts would be taken for one of now.
+                await self._store.states.forget(self._key(sizing, len(cohorts)))
+        except StoreError as error:
+            log.warning("learning.not_saved", error=str(error))
+
+    async def _restored(self, sizing: Sizing) -> list[Cohort]:
+        found: list[Cohort] = []
+        try:
+            while state := await self._store.states.load(self._key(sizing, len(found))):
+                cohort = Cohort(sizing, until=0.0)
+                cohort.restore(state.data)
+                found.append(cohort)
+        except (StoreError, ValueError) as error:
+            log.warning("learning.not_restored", strategy=sizing.strategy, error=str(error))
+        return found
+
+    def _key(self, sizing: Sizing, number: int) -> StateKey:
+        return state_key(self._cluster, sizing, number)
+
+    def _forget_gone(self, cohort: Cohort, wanted: Collection[WorkloadContainer], now: float) -> None:
+        """Let go of those that have not been wanted for long: a brief absence costs nobody what was learned of it."""
+        absent = {name for name in cohort.fleet if name not in wanted}
+        for name in cohort.absent.keys() - absent:
+            del cohort.absent[name]
+        for name in absent:
+            if now - cohort.absent.setdefault(name, now) > self._keep:
+                cohort.fleet.forget([name])
+                del cohort.absent[name]
+
+
+def _joined(cohorts: list[Cohort], new: list[WorkloadContainer]) -> list[Cohort]:
+    """With newcomers that have no past: in the last cohort, and where that is full in others like it."""
+    last = cohorts[-1]
+    room = max(LARGEST - len(last.fleet), 0)
+    last.include(new[:room])
+    return [*cohorts, *_fresh(last.sizing, new[room:], until=last.until)]
+
+
+def _beside(
+    cohorts: list[Cohort],
+    sizing: Sizing,
+    new: list[WorkloadContainer],
+    wanted: Collection[WorkloadContainer],
+    begins: float,
+) -> list[Cohort]:
+    """With newcomers that have a past, in cohorts of their own; or all anew, where there are too many."""
+    kept = [cohort for cohort in cohorts if len(cohort.fleet)]
+    if len(kept) >= MOST_COHORTS + len(wanted) // LARGEST:
+        kept, new = [], list(wanted)
+    return [*kept, *_fresh(sizing, new, until=begins)]
+
+
+def _fresh(sizing: Sizing, names: Sequence[WorkloadContainer], *, until: float) -> Iterator[Cohort]:
+    for first in range(0, len(names), LARGEST):
+        cohort = Cohort(sizing, until=until)
+        cohort.include(names[first : first + LARGEST])
+        yield cohort
