@@ -115,6 +115,7 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     assert pod["nodeSelector"] == {"disk": "fast"}
     assert pod["imagePullSecrets"] == [{"name": "mine"}]
     assert pod["hostNetwork"]
+    assert spec["strategy"]["rollingUpdate"]["maxSurge"] == 0  # or two would want the same ports of a node
     (container,) = pod["containers"]
     assert container["image"] == "registry.example/trimtab:v7"
     assert container["resources"]["limits"]["memory"] == "1Gi"
