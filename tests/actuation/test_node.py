@@ -10,7 +10,7 @@ from harness import images
 from harness.cluster import Cluster
 from harness.process import wait_for
 from trimtab.actuation.actuator import Report
-from trimtab.actuation.progress import DEFERRED_FOR
+from trimtab.actuation.obstacles import DEFERRED_FOR
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.api.quantity import millicores

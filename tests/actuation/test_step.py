@@ -38,7 +38,8 @@ from trimtab.actuation.marks import (
     read_marks,
     write_marks,
 )
-from trimtab.actuation.progress import DEFERRED_FOR, FALLING_FOR, IN_PROGRESS_FOR
+from trimtab.actuation.obstacles import DEFERRED_FOR, IN_PROGRESS_FOR
+from trimtab.actuation.progress import FALLING_FOR
 from trimtab.actuation.revert import FIRST_REST, LONGEST_REST, rest
 from trimtab.actuation.situation import Sightings
 from trimtab.actuation.sizes import Sizes

@@ -12,17 +12,13 @@ import msgspec
 from trimtab.actuation.begin import LOOK_AGAIN, canaries
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
+from trimtab.actuation.obstacles import overtaken, refused, rolled_out, size_of, stuck, verdict
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined, said
-from trimtab.actuation.verdict import Verdict, health, judge
+from trimtab.actuation.sizes import grows, has_size, is_settled, joined, said
 from trimtab.actuation.ways import Plan, by_replacing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
 
-DEFERRED_FOR = 300
-"""A node that has no room for so long will not have it soon."""
-IN_PROGRESS_FOR = 3600
-"""Nothing takes so long but what is stuck."""
 FALLING_FOR = 60
 """Who could be caught between two falls has been by then: a container is started again after 10, 20 and 40 seconds."""
 POLL = 15
@@ -33,9 +29,9 @@ def advance(  # noqa: PLR0911 - one return a step
     situation: Situation, marks: Marks, change: Change
 ) -> list[Deed]:
     """One step further with a change that is not being taken back."""
-    if overtaken := _overtaken(situation, change):
-        return _turn_back(situation, marks, change, why=overtaken, blameless=True)
-    if why := _refused(situation, change) or _stuck(situation, change) or _verdict(situation, change).worse:
+    if why := overtaken(situation, change):
+        return _turn_back(situation, marks, change, why=why, blameless=True)
+    if why := refused(situation, change) or stuck(situation, change) or verdict(situation, change).worse:
         return _turn_back(situation, marks, change, why=why)
     pods = _pods_of_phase(situation, change)
     if not pods and change.phase is Phase.CANARY:
@@ -79,7 +75,7 @@ def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[
     urgency = Urgency.UP if grows(change.before, change.after) else Urgency.DOWN
     behind = [pod for pod in pods if not has_size(pod, change.after)]
     if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
-        deeds += [ResizePod(pod, _after(pod, change), urgency) for pod in behind if not _falls(pod)]
+        deeds += [ResizePod(pod, size_of(pod, change), urgency) for pod in behind if not _falls(pod)]
     elif change.way is Way.RECREATE:
         # Only the pods of before: to evict one that has just come, and is of another size, would never end.
         old = [pod for pod in behind if pod.created <= change.since]
@@ -106,22 +102,14 @@ def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[P
     return found if isinstance(found, Plan) else None
 
 
-def _after(pod: Pod, change: Change) -> Sizes:
-    return {each.name: change.after[each.name] for each in pod.containers if each.name in change.after}
-
-
 def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str:
     """Which pods do not have the new size in effect; empty when all have."""
     if change.way is Way.TEMPLATE:
         return ""
-    if change.way is Way.ROLLOUT and change.phase is not Phase.CANARY and not _rolled_out(situation):
+    if change.way is Way.ROLLOUT and change.phase is not Phase.CANARY and not rolled_out(situation):
         return "the replaced pods"
     names = [pod.name for pod in pods if not is_settled(pod, change.after)]
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
-
-
-def _rolled_out(situation: Situation) -> bool:
-    return situation.workload.observed and not situation.workload.rolling and not situation.unwell
 
 
 def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
@@ -130,7 +118,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
     watched_until = change.settled + int(canary.observation.seconds)
     if now < watched_until:
         return [Wait(min(watched_until, now + LOOK_AGAIN), "watching how the pods fare")]
-    if unknown := _verdict(situation, change).unknown or _unseen(situation, change):
+    if unknown := verdict(situation, change).unknown or _unseen(situation, change):
         given_up = watched_until + int(canary.patience.seconds)
         if now < given_up:
             return [Wait(min(given_up, now + LOOK_AGAIN), unknown)]
@@ -167,84 +155,6 @@ def _closed(situation: Situation) -> Wait | None:
     if opening is not None and opening <= situation.now:
         return None
     return Wait(opening or situation.now + LOOK_AGAIN, "no maintenance window is open")
-
-
-def _overtaken(situation: Situation, change: Change) -> str:
-    """Whether somebody else changed the workload under us; what we saw of it so far then says nothing any more."""
-    workload = situation.workload
-    if not situation.live and (workload.replicas == 0 or workload.kind == "Job"):
-        return "it has no pods any more"
-    ours = joined(change.template, change.after) if change.patches_template else change.template
-    if situation.template not in (change.template, ours):
-        return "the sizes in its template were changed meanwhile"
-    by_us = change.way is Way.ROLLOUT and situation.template == ours
-    if workload.rolling and not by_us:
-        return "a rollout began meanwhile"
-    return ""
-
-
-def _refused(situation: Situation, change: Change) -> str:
-    """The server's own words, where it said no to this change."""
-    if not situation.sightings.refused:
-        return ""
-    template = joined(situation.template, change.after)
-    words = [situation.refusal(pod.uid, _after(pod, change)) for pod in situation.live]
-    return next(filter(None, [*words, situation.refusal(situation.workload.uid, template)]), "")
-
-
-def _stuck(situation: Situation, change: Change) -> str:
-    """Whether a pod cannot get its new size, or not in any sensible time."""
-    now = situation.now
-    for pod in situation.live:
-        if not has_size(pod, change.after) or is_settled(pod, change.after):
-            continue
-        resize, waited = pod.resize, now - situation.sightings.unsettled.get(pod.uid, now)
-        if resize and resize.reason == "Infeasible":
-            return f"{pod.name} cannot have it: {resize.message}"
-        if resize and resize.reason == "Deferred" and waited > DEFERRED_FOR:
-            return f"the node of {pod.name} has no room for it: {resize.message}"
-        if resize and resize.reason == "Error" and waited > DEFERRED_FOR:
-            return f"{pod.name} is refused it by its runtime: {resize.message}"
-        if waited > IN_PROGRESS_FOR:
-            return f"{pod.name} has not got it in an hour"
-    return _stuck_by_controller(situation, change)
-
-
-def _stuck_by_controller(situation: Situation, change: Change) -> str:
-    """Whether replaced pods do not come, or come of another size."""
-    if change.way not in (Way.ROLLOUT, Way.RECREATE) or change.phase is not Phase.PROMOTING:
-        return ""
-    if situation.now - change.since > IN_PROGRESS_FOR + 60 * len(situation.live):
-        return "its pods were not replaced in time"
-    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
-    if behind and _rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
-        return f"{behind[0].name} came of another size than its template's: something else sets it"
-    return ""
-
-
-def _verdict(situation: Situation, change: Change) -> Verdict:
-    evidence = situation.wish.evidence
-    changed = [pod for pod in situation.live if has_size(pod, change.after)]
-    if change.phase is Phase.CANARY:
-        changed = [pod for pod in changed if pod.name in change.canaries]
-    now = health(
-        changed,
-        # What our own resize restarts is no harm; once all have settled, every restart is.
-        since=change.settled if change.restarts and change.settled else change.since,
-        until=situation.now,
-        evidence=evidence,
-        count_restarts=not change.restarts or bool(change.settled),
-    )
-    if _relieves(change):
-        now = msgspec.structs.replace(now, killed=0, restarted=0, unready=0)
-    return judge(change.health, now, evidence)
-
-
-def _relieves(change: Change) -> bool:
-    """Whether pods that were killed for lack of memory get more of it, and nothing is taken: what still falls, falls
-    by what was. To take that back would leave them to be killed.
-    """
-    return bool(change.health.killed) and not grows(change.after, change.before)
 
 
 def _note(marks: Marks, change: Change, **changes: object) -> WriteMarks:

@@ -1,0 +1,108 @@
+"""What speaks against a change that is under way: others were there first, it is refused, it is stuck, or it hurts.
+
+Left out: what is done about that (`progress`), and what counts as worse (`verdict`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from trimtab.actuation.marks import Change, Phase, Way
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined
+from trimtab.actuation.verdict import Verdict, health, judge
+from trimtab.kube.pods import Pod
+
+DEFERRED_FOR = 300
+"""A node that has no room for so long will not have it soon."""
+IN_PROGRESS_FOR = 3600
+"""Nothing takes so long but what is stuck."""
+
+
+def overtaken(situation: Situation, change: Change) -> str:
+    """Whether somebody else changed the workload under us; what we saw of it so far then says nothing any more."""
+    workload = situation.workload
+    if not situation.live and (workload.replicas == 0 or workload.kind == "Job"):
+        return "it has no pods any more"
+    ours = joined(change.template, change.after) if change.patches_template else change.template
+    if situation.template not in (change.template, ours):
+        return "the sizes in its template were changed meanwhile"
+    by_us = change.way is Way.ROLLOUT and situation.template == ours
+    if workload.rolling and not by_us:
+        return "a rollout began meanwhile"
+    return ""
+
+
+def refused(situation: Situation, change: Change) -> str:
+    """The server's own words, where it said no to this change."""
+    if not situation.sightings.refused:
+        return ""
+    template = joined(situation.template, change.after)
+    words = [situation.refusal(pod.uid, size_of(pod, change)) for pod in situation.live]
+    return next(filter(None, [*words, situation.refusal(situation.workload.uid, template)]), "")
+
+
+def stuck(situation: Situation, change: Change) -> str:
+    """Whether a pod cannot get its new size, or not in any sensible time."""
+    now = situation.now
+    for pod in situation.live:
+        if not has_size(pod, change.after) or is_settled(pod, change.after):
+            continue
+        resize, waited = pod.resize, now - situation.sightings.unsettled.get(pod.uid, now)
+        if resize and resize.reason == "Infeasible":
+            return f"{pod.name} cannot have it: {resize.message}"
+        if resize and resize.reason == "Deferred" and waited > DEFERRED_FOR:
+            return f"the node of {pod.name} has no room for it: {resize.message}"
+        if resize and resize.reason == "Error" and waited > DEFERRED_FOR:
+            return f"{pod.name} is refused it by its runtime: {resize.message}"
+        if waited > IN_PROGRESS_FOR:
+            return f"{pod.name} has not got it in an hour"
+    return _stuck_by_controller(situation, change)
+
+
+def _stuck_by_controller(situation: Situation, change: Change) -> str:
+    """Whether replaced pods do not come, or come of another size."""
+    if change.way not in (Way.ROLLOUT, Way.RECREATE) or change.phase is not Phase.PROMOTING:
+        return ""
+    if situation.now - change.since > IN_PROGRESS_FOR + 60 * len(situation.live):
+        return "its pods were not replaced in time"
+    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
+    if behind and rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
+        return f"{behind[0].name} came of another size than its template's: something else sets it"
+    return ""
+
+
+def verdict(situation: Situation, change: Change) -> Verdict:
+    """How the pods that were changed fare, against how they did before."""
+    evidence = situation.wish.evidence
+    changed = [pod for pod in situation.live if has_size(pod, change.after)]
+    if change.phase is Phase.CANARY:
+        changed = [pod for pod in changed if pod.name in change.canaries]
+    now = health(
+        changed,
+        # What our own resize restarts is no harm; once all have settled, every restart is.
+        since=change.settled if change.restarts and change.settled else change.since,
+        until=situation.now,
+        evidence=evidence,
+        count_restarts=not change.restarts or bool(change.settled),
+    )
+    if _relieves(change):
+        now = msgspec.structs.replace(now, killed=0, restarted=0, unready=0)
+    return judge(change.health, now, evidence)
+
+
+def _relieves(change: Change) -> bool:
+    """Whether pods that were killed for lack of memory get more of it, and nothing is taken: what still falls, falls
+    by what was. To take that back would leave them to be killed.
+    """
+    return bool(change.health.killed) and not grows(change.after, change.before)
+
+
+def size_of(pod: Pod, change: Change) -> Sizes:
+    """What a pod is to have after a change."""
+    return {each.name: change.after[each.name] for each in pod.containers if each.name in change.after}
+
+
+def rolled_out(situation: Situation) -> bool:
+    """Whether its controller has replaced all pods that it is to replace, and they are well."""
+    return situation.workload.observed and not situation.workload.rolling and not situation.unwell
