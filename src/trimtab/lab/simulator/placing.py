@@ -44,17 +44,26 @@ def best_node(
 def nodes_needed(cpu: Floats, memory: Floats, *, node_cpu: float, node_memory: float, node_pods: int) -> int:
     """How many alike nodes these pods need when they are packed well: the largest first, each where it first fits."""
     order = np.argsort(-np.maximum(cpu / node_cpu, memory / node_memory), kind="stable")
-    return int(_first_fit(cpu[order], memory[order], node_cpu, node_memory, node_pods))
+    # Found here: compiled code would take as long to compile for it as for all else that it does.
+    least = (float(cpu.min()), float(memory.min())) if len(cpu) else (0.0, 0.0)
+    return int(_first_fit(cpu[order], memory[order], least, node_cpu, node_memory, node_pods))
 
 
 @njit(cache=True, error_model="numpy")
-def _first_fit(cpu: Floats, memory: Floats, node_cpu: float, node_memory: float, node_pods: int) -> int:
+def _first_fit(
+    cpu: Floats,
+    memory: Floats,
+    least: tuple[float, float],
+    node_cpu: float,
+    node_memory: float,
+    node_pods: int,
+) -> int:
     many = len(cpu)
     cpu_left, memory_left = np.empty(many), np.empty(many)
     pods_left = np.empty(many, np.int64)
     used = 0
     first = 0  # nodes before this one are full: there is no room for even the smallest
-    least_cpu, least_memory = (cpu.min(), memory.min()) if many else (0.0, 0.0)
+    least_cpu, least_memory = least
     for pod in range(many):
         node = first
         while node < used and (
