@@ -123,6 +123,24 @@ def test_a_young_container_borrows_from_the_fleet() -> None:
     assert among.cpu.target[0] >= alone.cpu.target[0]
 
 
+def test_a_young_container_borrows_from_those_that_are_as_steady_as_it_is() -> None:
+    draw = np.random.default_rng(9)
+    old = np.hstack([draw.lognormal(0, 0.05, (12 * 72, 30)), draw.lognormal(0, 1.0, (12 * 72, 30))])
+    young = np.full((12 * 72, 1), np.nan)
+    young[-24:] = draw.lognormal(0, 0.05, (24, 1))
+    among = live(strategy("trimtab", 61), np.hstack([young, old]), np.full((12 * 72, 61), np.nan))
+    assert among.cpu.target[0] <= 1.05 * np.median(among.cpu.target[1:31])
+
+
+def test_how_an_hour_ended_counts_more_than_how_it_began() -> None:
+    levels = np.repeat(np.random.default_rng(10).lognormal(0.0, 1.0, (24, 1)), 12 * 3, axis=0)
+    before = np.hstack([levels, levels])
+    last = np.repeat([[0.5, 4.0], [4.0, 0.5]], 6, axis=0)
+    cpu = np.vstack([before, last])
+    rising, falling = live(strategy("trimtab", 2), cpu, np.full_like(cpu, np.nan)).cpu.target
+    assert falling < rising
+
+
 def test_on_the_made_up_fleet_it_costs_less_than_vpa_and_harms_no_more() -> None:
     fleet = sample(40)
     ours = backtest(fleet, strategy("trimtab", 40), Schedule()).summary()

@@ -1,15 +1,16 @@
 """What comes next for each container, how wrong that tends to be, and which forecast pays: the compiled loops.
 
 Time is cut into epochs, one an update of the loop. For each container five plain forecasters name a level for the
-next epoch: the mean of the last one, the slow mean, the mean at this hour on former days, the higher of the first and
-the third, and the peak that fades. Each has a histogram of its own errors: use divided by the level, in fine
-logarithmic buckets that are the same for the smallest container and the largest. From it follows the size with the
-least expected cost, where cost is what is asked for plus a penalty for what is not covered. Forecasters are judged by
-the cost that their sizes would really have had; the best so far sets the size.
+next epoch: what was used at the end of the last one, the slow mean, the mean at this hour on former days, the higher
+of the first and the third, and the peak that fades. Each has a histogram of its own errors: use divided by the level,
+in fine logarithmic buckets that are the same for the smallest container and the largest. From it follows the size with
+the least expected cost, where cost is what is asked for plus a penalty for what is not covered. Forecasters are judged
+by the cost that their sizes would really have had; the best so far sets the size.
 
-Where a container has seen little, the fleet's errors and the fleet's costs speak for it. The sums over the fleet are
-of integers, so that the order of containers changes nothing, not even a last bit. All else is a ratio to the
-container's own usage: ten times the usage gives ten times the size.
+Where a container has seen little, the errors and costs of the fleet speak for it, above all of those that are as
+unsteady as it is: that shows in its first hours already. The sums over the fleet are of integers, so that the order of
+containers changes nothing, not even a last bit. All else is a ratio to the container's own usage: ten times the usage
+gives ten times the size.
 """
 
 from __future__ import annotations
@@ -25,10 +26,17 @@ from trimtab.sizing.strategy import Floats
 
 LAST, SLOW, HOURLY, HIGHER, PEAK = range(5)
 FORECASTERS = 5
-SEEN, TOTAL, HIGHEST, HARMED, MASS = range(5)
+SEEN, TOTAL, HIGHEST, HARMED, MASS, LATE = range(6)
 """What is known of a container's present epoch: how much of it was seen, use, peak, how much of it was over the size
-held; and the weight of all errors."""
-EPOCH = 5
+held; the weight of all errors; and what was used of late."""
+EPOCH = 6
+MEAN, WEIGHT, UNREST = range(3)
+LATELY = 0.15
+"""The part of an epoch in which what was used of late loses half its weight."""
+KINDS = (0.1, 0.25, 0.5, 1.0)
+"""How far an epoch's peak is above its mean, as a logarithm, from which on a container is of the next kind."""
+OTHERS = 3.0
+"""How many containers of its own kind the rest of the fleet counts as much as."""
 HOURS = 24
 UNIT = 2.0**32
 """The integers that stand for shares when the fleet is summed."""
@@ -110,7 +118,7 @@ class Small:
     tries: Floats
     hourly: Floats
     level: Floats
-    """The slow mean and its weight."""
+    """The slow mean, its weight, and how far an epoch's peak is above its mean, as slow."""
     peak: Floats
     """The peak that fades, and the one that hardly does: no bid is far above it."""
     served: Floats
@@ -134,7 +142,7 @@ class Small:
             cost=np.zeros(shape),
             tries=np.zeros(containers),
             hourly=np.full((containers, HOURS), np.nan),
-            level=np.zeros((containers, 2)),
+            level=np.zeros((containers, 3)),
             peak=np.zeros((containers, 2)),
             served=np.zeros((containers, 2)),
             care=np.ones(containers),
@@ -169,6 +177,7 @@ def note_samples(
     held: Floats,
 ) -> None:
     """Take in one sample of each container, where each sample counts."""
+    left = 0.5 ** (weight / LATELY)
     for i in range(len(usage)):
         use = usage[i]
         if not 0.0 <= use <= most:
@@ -180,6 +189,8 @@ def note_samples(
         epoch[i, MASS] += weight
         if np.isnan(base[i, 0]):
             base[i, :] = np.log(max(use, LEAST))
+            epoch[i, LATE] = use
+        epoch[i, LATE] = epoch[i, LATE] * left + use * (1.0 - left)
         logarithm = np.log(use) - grid.low if use > 0 else -1e9
         for k in range(FORECASTERS):
             place = int(min(max((logarithm - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
@@ -244,7 +255,7 @@ def settle(
             continue
         seen = 1.0 if peaks else epoch[i, SEEN]
         mean = max(epoch[i, HIGHEST] if peaks else epoch[i, TOTAL] / seen, LEAST)
-        usual = level[i, 0] if level[i, 1] > 0 else mean
+        usual = level[i, MEAN] if level[i, WEIGHT] > 0 else mean
         if not np.isnan(bid[i, 0]):
             share = _share(served[i], usual)
             for k in range(FORECASTERS):
@@ -259,18 +270,21 @@ def settle(
         for k in range(FORECASTERS):
             over[i, k] = 0.0
             lack[i, k] = 0.0
-        level[i, 0] = (level[i, 0] * level[i, 1] * pace.slow + mean) / (level[i, 1] * pace.slow + 1.0)
-        level[i, 1] = level[i, 1] * pace.slow + 1.0
+        before = level[i, WEIGHT] * pace.slow
+        level[i, MEAN] = (level[i, MEAN] * before + mean) / (before + 1.0)
+        rise = np.log(max(epoch[i, HIGHEST], LEAST) / mean)
+        level[i, UNREST] = (level[i, UNREST] * before + rise) / (before + 1.0)
+        level[i, WEIGHT] = before + 1.0
         peak[i, 0] = max(epoch[i, HIGHEST], peak[i, 0] * pace.peak, LEAST)
         peak[i, 1] = max(epoch[i, HIGHEST], peak[i, 1] * pace.top, LEAST)
         now = np.log(mean)
-        before = hourly[i, hour]
-        hourly[i, hour] = now if np.isnan(before) else before * pace.hourly + now * (1.0 - pace.hourly)
+        known = hourly[i, hour]
+        hourly[i, hour] = now if np.isnan(known) else known * pace.hourly + now * (1.0 - pace.hourly)
         ahead = hourly[i, hour_ahead]
-        base[i, LAST] = now
-        base[i, SLOW] = np.log(level[i, 0])
+        base[i, LAST] = now if peaks else np.log(max(epoch[i, LATE], LEAST))
+        base[i, SLOW] = np.log(level[i, MEAN])
         base[i, HOURLY] = base[i, SLOW] if np.isnan(ahead) else ahead
-        base[i, HIGHER] = max(base[i, HOURLY], now)
+        base[i, HIGHER] = max(base[i, HOURLY], base[i, LAST])
         base[i, PEAK] = np.log(peak[i, 0])
 
 
@@ -281,38 +295,64 @@ def _share(served: Floats, usual: float) -> float:
 
 
 @njit(cache=True)
-def fleet_costs(small: tuple[Floats, ...]) -> Floats:
-    """The mean cost of each forecaster over the containers that have tried."""
-    cost, tries = small[4], small[5]
-    total = np.zeros(FORECASTERS, np.int64)
-    count = 0
-    for i in range(len(tries)):
-        if tries[i] > 0:
-            count += 1
-            for k in range(FORECASTERS):
-                total[k] += np.int64(cost[i, k] / tries[i] * 2.0**20)
-    return total / (max(count, 1) * 2.0**20)
+def _kind(level: Floats) -> int:
+    """How unsteady a container is."""
+    kind = 0
+    for least in KINDS:
+        kind += 1 if level[UNREST] > least else 0
+    return kind
 
 
 @njit(cache=True)
-def fleet_errors(epoch: Floats, errors: Singles, prior: Floats) -> Floats:
-    """The mean shape of each forecaster's errors, containers with more to tell counting more, up to one each."""
+def fleet_costs(small: tuple[Floats, ...]) -> Floats:
+    """The mean cost of each forecaster over the containers of each kind that have tried; the whole fleet counts too."""
+    cost, tries, level = small[4], small[5], small[7]
+    kinds = len(KINDS) + 1
+    total, count = np.zeros((kinds, FORECASTERS), np.int64), np.zeros(kinds, np.int64)
+    for i in range(len(tries)):
+        if tries[i] > 0:
+            kind = _kind(level[i])
+            count[kind] += 1
+            for k in range(FORECASTERS):
+                total[kind, k] += np.int64(cost[i, k] / tries[i] * 2.0**20)
+    means = np.empty((kinds, FORECASTERS))
+    for k in range(FORECASTERS):
+        whole = total[:, k].sum() / max(count.sum(), 1)
+        for kind in range(kinds):
+            means[kind, k] = (total[kind, k] + OTHERS * whole) / ((count[kind] + OTHERS) * 2.0**20)
+    return means
+
+
+@njit(cache=True)
+def fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -> Floats:
+    """The mean shape of each forecaster's errors for each kind of container; the whole fleet counts too.
+
+    Containers with more to tell count more, up to one each.
+    """
     containers, _, buckets = errors.shape
-    total = np.zeros((FORECASTERS, buckets), np.int64)
+    kinds = len(KINDS) + 1
+    total = np.zeros((kinds, FORECASTERS, buckets), np.int64)
     for i in range(containers):
+        kind = _kind(level[i])
         for k in range(FORECASTERS):
             scale = UNIT / (epoch[i, MASS] + 1.0)
             for b in range(buckets):
-                total[k, b] += np.int64(errors[i, k, b] * scale)
+                total[kind, k, b] += np.int64(errors[i, k, b] * scale)
     # Element by element: what checks whole arrays against each other takes longer to compile than all else here.
-    shape = np.empty((FORECASTERS, buckets))
+    shape = np.empty((kinds, FORECASTERS, buckets))
+    fleet = np.empty(buckets)
     for k in range(FORECASTERS):
-        whole = 0.0
         for b in range(buckets):
-            shape[k, b] = prior[b] + total[k, b] / UNIT
-            whole += shape[k, b]
-        for b in range(buckets):
-            shape[k, b] /= whole
+            fleet[b] = prior[b]
+            for kind in range(kinds):
+                fleet[b] += total[kind, k, b] / UNIT
+        scale = OTHERS / fleet.sum()
+        for kind in range(kinds):
+            for b in range(buckets):
+                shape[kind, k, b] = fleet[b] * scale + total[kind, k, b] / UNIT
+            whole = shape[kind, k].sum()
+            for b in range(buckets):
+                shape[kind, k, b] /= whole
     return shape
 
 
@@ -364,14 +404,14 @@ def decide(
     for i in range(len(epoch)):
         if epoch[i, SEEN] == 0.0:
             continue
-        usual = level[i, 0]
+        usual, kind = level[i, MEAN], _kind(level[i])
         share = _share(served[i], usual)
         mass = epoch[i, MASS] + pace.fleet_errors
         jump, missed = stake.under * care[i] / mass, (share + stake.unserved * care[i]) / (usual * mass)
         chosen = 0
         for k in range(1, FORECASTERS):
-            judged = cost[i, k] + pace.fleet_costs * fleet[k]
-            if judged < cost[i, chosen] + pace.fleet_costs * fleet[chosen]:
+            judged = cost[i, k] + pace.fleet_costs * fleet[kind, k]
+            if judged < cost[i, chosen] + pace.fleet_costs * fleet[kind, chosen]:
                 chosen = k
         saved, highest = 0.0, peak[i, 1] * stake.headroom
         reach = np.log(highest * REACH) - grid.low
@@ -381,7 +421,7 @@ def decide(
             place = _cheapest(
                 top,
                 errors[i, k],
-                shape[k],
+                shape[kind, k],
                 edges,
                 pace.fleet_errors,
                 share / usual * forecast,

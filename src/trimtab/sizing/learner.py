@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 
 from trimtab.sizing import forecast
-from trimtab.sizing.forecast import EPOCH, FORECASTERS, MASS, Grid, Pace, Small, Stake
+from trimtab.sizing.forecast import EPOCH, FORECASTERS, KINDS, MASS, Grid, Pace, Small, Stake
 from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Floats, Indices
 
@@ -43,8 +43,8 @@ class Learner:
         self._seen_ahead = (-1, -1)
         self._epoch = np.zeros((containers, EPOCH))
         self._errors = np.zeros((containers, FORECASTERS, grid.buckets), np.float32)
-        self._shape = np.tile(self._prior, (FORECASTERS, 1))
-        self._fleet = np.zeros(FORECASTERS)
+        self._shape = np.tile(self._prior, (len(KINDS) + 1, FORECASTERS, 1))
+        self._fleet = np.zeros((len(KINDS) + 1, FORECASTERS))
         self._epochs = np.zeros(1, np.int64)
 
     @property
@@ -90,7 +90,9 @@ class Learner:
         self._epochs += 1
         due = self._epochs[0] % FLEET_EVERY == 0
         if due or self._epochs[0] < FLEET_EVERY:
-            self._shape[...] = forecast.fleet_errors(self._epoch, self._errors, self._prior)
+            self._shape[...] = forecast.fleet_errors(
+                self._epoch, self._errors, self._prior, self._small.level
+            )
         if due:
             self._errors *= np.float32(self._pace.errors**FLEET_EVERY)
             self._epoch[:, MASS] *= self._pace.errors**FLEET_EVERY
