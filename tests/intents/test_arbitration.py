@@ -1,11 +1,12 @@
 """Many intents at once: who gets what there is, and that nobody waits for ever."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from intents.services import GIB, actuators, goal, latency, service
-from trimtab.intents.arbitration import Claim, Ruling, arbitrate, in_order
+from trimtab.intents.arbitration import RUNG, Claim, Ruling, arbitrate, in_order
 from trimtab.intents.astar import AStar
 from trimtab.intents.limits import Limits
 from trimtab.intents.plan import Plan, Purpose
@@ -78,7 +79,7 @@ def test_one_who_has_waited_long_enough_goes_first() -> None:
 
 
 def test_one_who_has_slack_gives_way_to_a_far_more_important_one_that_waits() -> None:
-    rich = claim("a", priority=0.05, p99=0.09, wanted=0.1, replicas=6)
+    rich = claim("a", priority=0.05, p99=0.07, wanted=0.1, replicas=10)
     poor = claim("b", priority=0.9, p99=0.5)
     room = Room({"node": Free(0.0, 8 * GIB, 10)})
     rulings = arbitrate([rich, poor], room=room, make=make, now=0.0)
@@ -106,6 +107,18 @@ def test_nobody_gives_way_in_vain() -> None:
     rulings = arbitrate([rich, poor], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=0.0)
     assert rulings["shop/b"].waiting_since == 0.0
     assert rulings["shop/a"].plan.purpose is not Purpose.YIELD
+
+
+@pytest.mark.parametrize(("priority", "giving"), [(0.1, 3), (0.3, 0)])
+def test_many_give_way_only_where_they_matter_less_together(priority: float, giving: int) -> None:
+    many = [claim(name, priority=priority, p99=0.07, wanted=0.1, replicas=10) for name in ("a", "b", "c")]
+    poor = claim("d", priority=0.9, p99=0.5)
+    factor = 2.2 * 10 / RUNG  # more than two of them are thought to give
+    large = tuple(replace(each, cpu_request=factor * (each.cpu_request or 0)) for each in poor.state.sizes)
+    poor = replace(poor, state=replace(poor.state, sizes=large))
+    rulings = arbitrate([*many, poor], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=0.0)
+    assert rulings["shop/d"].waiting_since == 0.0
+    assert sum(rulings[each.goal.intent].plan.purpose is Purpose.YIELD for each in many) == giving
 
 
 def test_nobody_gives_way_to_an_equal() -> None:

@@ -2,16 +2,16 @@
 
 Those of a higher priority plan first, with all the room; the others with what is left. Who waits for room gains rank
 with time, so that nobody waits for ever: after `patience` seconds the least important goes before the most important
-that does not wait. Where a clearly more important one waits, those below it on the same nodes or quota give way: a
-rung at a time, down to their limits. Who has pods that no node has room for waits too, though nothing may be known of
-its objectives: else one whose pods never ran would be passed over for ever.
+that does not wait. Where one waits that is clearly more important than all who would have to give way to it on a node
+or in a quota, they do: a rung at a time, down to their limits. Who has pods that no node has room for waits too, though
+nothing may be known of its objectives: else one whose pods never ran would be passed over for ever.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -28,8 +28,8 @@ from trimtab.intents.state import State
 PATIENCE = 3600.0
 """Seconds of waiting that are worth as much as the whole range of priorities."""
 CLEARLY_LESS = 0.5
-"""Who has at most this share of another's priority gives way to it."""
-LENIENCE = 2.0
+"""Those who have together at most this share of another's priority give way to it."""
+LENIENCE = 1.2
 """By which factor those who give way may miss what they want."""
 RUNG = 4.0
 """The share of its cores that one who gives way is thought to give at once: one in so many."""
@@ -44,6 +44,23 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     waiting_since: float | None = None
     """Since when it has waited for room; None: it does not."""
+
+
+class Place(NamedTuple):
+    """A node, or the quota of a namespace."""
+
+    kind: Literal["node", "quota"]
+    name: str
+
+    def left(self, room: Room) -> float:
+        """Cores."""
+        return room.left(self.name) if self.kind == "node" else room.left_of_quota(self.name)
+
+    def held_by(self, claim: Claim) -> float:
+        """The cores that it has here."""
+        state = claim.state
+        here = sum(pod.node == self.name for pod in state.pods) if self.kind == "node" else state.replicas
+        return state.requested()[0] * here
 
 
 class Ruling(NamedTuple):
@@ -73,7 +90,7 @@ def arbitrate(
         claim.goal.intent: settle(claim, room=room, make=make, now=now)
         for claim in in_order(claims, now=now, patience=patience)
     }
-    for claim in give_way(claims, rulings, room=room, make=make):
+    for claim in give_way(claims, rulings, room=room):
         plan = make(claim, replace(claim.limits, explore=True))
         if plan.purpose is Purpose.RELEASE:
             rulings[claim.goal.intent] = Ruling(replace(plan, purpose=Purpose.YIELD), None)
@@ -111,68 +128,63 @@ def _lacks_room(claim: Claim, plan: Plan, make: MakePlan) -> bool:
     return taken(claim.state, wish.deeds[-1].after)[0] > had
 
 
-def give_way(
-    claims: Sequence[Claim], rulings: Mapping[str, Ruling], *, room: Room, make: MakePlan
-) -> list[Claim]:
-    """Those who are to give way, as claims of less: until what the waiting ones lack is covered, least important first.
+def give_way(claims: Sequence[Claim], rulings: Mapping[str, Ruling], *, room: Room) -> list[Claim]:
+    """Those who are to give way, as claims of less: for each that waits, those of one node or quota.
 
     Who gives way may miss its own objectives by `LENIENCE`. It gets back what is left over, in its turn. Nobody gives
-    way in vain: where all that is given makes no room for one pod more, it would only be lost.
+    way in vain: where all that is given in a place makes no room for one pod more, it would only be lost.
     """
     waiting = [each for each in claims if rulings[each.goal.intent].waiting_since is not None]
     if not waiting:
         return []
+    sharing = _sharing((each for each in claims if _can_give(rulings[each.goal.intent])), room)
     found: dict[str, Claim] = {}
-    sharing = _sharing(claims, room)
     for claim in sorted(waiting, key=lambda each: (-each.goal.priority, each.goal.intent)):
-        wish = make(claim, claim.limits)
-        lacking = taken(claim.state, wish.deeds[-1].after)[0] if wish.deeds else 0.0
-        lacking += claim.state.requested()[0] * claim.state.unplaced
-        others = {each.goal.intent: each for place in _places(claim, room) for each in sharing[place]}
-        giving: dict[str, Claim] = {}
-        for name, other in sorted(others.items(), key=lambda item: (item[1].goal.priority, item[0])):
-            if lacking <= 0 or other.goal.priority > claim.goal.priority * CLEARLY_LESS:
-                break
-            if name in found or rulings[name].plan.deeds:
-                continue
-            giving[name] = _lenient(other)
-            lacking -= other.state.requested()[0] * other.state.replicas / RUNG
-        if _helps(claim, giving.values(), room):
-            found |= giving
+        offers = {
+            place: givers
+            for place in sorted(_places(claim, room) & sharing.keys())
+            if (givers := _givers(claim, sharing[place], place, room))
+        }
+        if offers:
+            place = min(offers, key=lambda each: len(offers[each]))
+            found |= {each.goal.intent: _lenient(each) for each in offers[place]}
+            del sharing[place]  # what is given there is spoken for
     return list(found.values())
 
 
-def _helps(claim: Claim, giving: Iterable[Claim], room: Room) -> bool:
-    """Whether what these give makes room for one pod more on a node, or in the quota."""
-    left = {f"node {node}": room.left(node) for node in room.nodes}
-    left[f"quota {claim.goal.namespace}"] = room.left_of_quota(claim.goal.namespace)
-    for each in giving:
-        given = each.state.requested()[0] / RUNG
-        left[f"quota {each.goal.namespace}"] = (
-            left.get(f"quota {each.goal.namespace}", 0.0) + given * each.state.replicas
-        )
-        for pod in each.state.pods:
-            if (place := f"node {pod.node}") in left:
-                left[place] += given
-    size = claim.state.requested()[0]
-    return any(left.get(place, 0.0) >= size for place in _places(claim, room))
+def _can_give(ruling: Ruling) -> bool:
+    return ruling.waiting_since is None and not ruling.plan.deeds
 
 
-def _sharing(claims: Iterable[Claim], room: Room) -> dict[str, list[Claim]]:
+def _givers(claim: Claim, others: Iterable[Claim], place: Place, room: Room) -> list[Claim]:
+    """Who has to give way in a place so that a pod more fits in, least important first; nobody where that is too much."""
+    lacking = claim.state.requested()[0] - place.left(room)
+    stake = claim.goal.priority * CLEARLY_LESS
+    found: list[Claim] = []
+    for other in sorted(others, key=lambda each: (each.goal.priority, each.goal.intent)):
+        stake -= other.goal.priority
+        if lacking <= 0 or stake < 0:
+            break
+        found.append(other)
+        lacking -= place.held_by(other) / RUNG
+    return found if lacking <= 0 else []
+
+
+def _sharing(claims: Iterable[Claim], room: Room) -> dict[Place, list[Claim]]:
     """Who is where."""
-    found: dict[str, list[Claim]] = defaultdict(list)
+    found: dict[Place, list[Claim]] = defaultdict(list)
     for claim in claims:
         for place in _places(claim, room):
             found[place].append(claim)
     return found
 
 
-def _places(claim: Claim, room: Room) -> set[str]:
+def _places(claim: Claim, room: Room) -> set[Place]:
     """What a claim shares with others: nodes, and a quota where there is one. Whose pods have no place could have any."""
     nodes = room.nodes if claim.state.unplaced else {pod.node for pod in claim.state.pods if pod.node}
-    places = {f"node {node}" for node in nodes}
+    places = {Place("node", node) for node in nodes}
     if room.has_quota(claim.goal.namespace):
-        places.add(f"quota {claim.goal.namespace}")
+        places.add(Place("quota", claim.goal.namespace))
     return places
 
 

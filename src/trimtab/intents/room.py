@@ -57,8 +57,9 @@ class Room:
         return self._places
 
     def left(self, node: str) -> float:
-        """The cores that a node has left."""
-        return float(self._nodes[self._places[node], 0])
+        """The cores that a node has left; none where it is not known."""
+        place = self._places.get(node)
+        return 0.0 if place is None else float(self._nodes[place, 0])
 
     def left_of_quota(self, namespace: str) -> float:
         return self._quotas.get(namespace, [inf])[0]
