@@ -41,7 +41,7 @@ class Sources:
 
     async def advance(self, now: float) -> set[WorkloadContainer]:
         wanted = {WEB: Want(USUAL, 0.0), API: Want(THANOS, 0.0)}
-        return await self.learning.advance(now, wanted=wanted, owners=OWNERS, running=set(wanted))
+        return await self.learning.advance(now, wanted=wanted, owners=lambda: OWNERS, running=set(wanted))
 
     def cpu(self, name: WorkloadContainer, sizing: Sizing) -> float | None:
         found = self.learning.learned(name, sizing, now=NOW, runs_on=True)

@@ -65,7 +65,7 @@ class Bed:
         names = {each.name for each in self.wanted}
         owners = Owners([workload(name, containers=({"name": "web"},)) for name in names])
         new = await self.school.advance(
-            now, wanted=self.wanted, owners=owners, running=set(self.wanted), machine=machine
+            now, wanted=self.wanted, owners=lambda: owners, running=set(self.wanted), machine=machine
         )
         return {each.name for each in new}
 

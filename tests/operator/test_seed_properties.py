@@ -152,7 +152,7 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
         for each in containers
     }
     owners = Owners([deployment(name, containers) for name, containers in estate.items()])
-    asyncio.run(learning.advance(NOW, wanted=wanted, owners=owners, running=set(wanted)))
+    asyncio.run(learning.advance(NOW, wanted=wanted, owners=lambda: owners, running=set(wanted)))
     assert all(ask.namespaces == ("shop",) for ask in source.asked)
     for name in wanted:
         found = learning.learned(name, EASY, now=NOW, runs_on=True)

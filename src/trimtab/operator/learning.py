@@ -6,7 +6,7 @@ The sources do not wait for each other: where one is away, the workloads of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from trimtab.kube.nodes import Room
@@ -90,7 +90,7 @@ class Learning:
         now: float,
         *,
         wanted: Mapping[WorkloadContainer, Want],
-        owners: Owners,
+        owners: Callable[[], Owners],
         running: Collection[WorkloadContainer],
         machine: Room | None = None,
     ) -> set[WorkloadContainer]:

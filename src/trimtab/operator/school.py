@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,13 +114,14 @@ class School:
         now: float,
         *,
         wanted: Mapping[WorkloadContainer, Want],
-        owners: Owners,
+        owners: Callable[[], Owners],
         running: Collection[WorkloadContainer],
         machine: Room | None = None,
     ) -> set[WorkloadContainer]:
         """Bring every cohort up to the last whole step before now; the answer is those that are learned of since now.
 
-        What no `machine` has is not believed.
+        Whose usage it is is asked only once that was read: with all their names, owners are not held meanwhile. What
+        no `machine` has is not believed.
         """
         self._machine = machine
         async with self.lock:
@@ -159,7 +160,9 @@ class School:
 
     # Reading
 
-    async def _read(self, now: float, owners: Owners, running: Collection[WorkloadContainer]) -> None:
+    async def _read(
+        self, now: float, owners: Callable[[], Owners], running: Collection[WorkloadContainer]
+    ) -> None:
         """Show each cohort what it has not seen; those that stand at the same time share a read."""
         if self.heard is None:
             await self.source.check()  # some find out only now what they can know
@@ -190,7 +193,7 @@ class School:
         until: float,
         end: float,
         cohorts: list[Cohort],
-        owners: Owners,
+        owners: Callable[[], Owners],
         running: Collection[WorkloadContainer],
     ) -> None:
         """One read, of the present step by step or of a part of the past, for cohorts that ended at the same time."""
@@ -210,7 +213,7 @@ class School:
         if self._watched and not is_past:
             self.present = usage.last_step()
         async with self.lock:
-            await asyncio.to_thread(_teach, cohorts, usage, owners, None if is_past else running)
+            await asyncio.to_thread(_teach, cohorts, usage, owners(), None if is_past else running)
 
 
 def _teach(

@@ -7,6 +7,7 @@ be true of the others only. What is written is compared with what is there; afte
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -28,6 +29,9 @@ PolicyKey = tuple[str, str]
 
 DEFAULT: PolicyKey = ("", "default")
 """In the place of a policy: that of the operator's configuration, which has no status."""
+
+QUICKLY = 1
+"""The level of compression."""
 
 GATHER = 2.0
 """Seconds in which changes are gathered into one write."""
@@ -73,7 +77,8 @@ class Statuses:
         self._outcomes: dict[PolicyKey, dict[WorkloadKey, Outcome]] = {}
         self._owner: dict[WorkloadKey, PolicyKey] = {}
         self._written: dict[PolicyKey, tuple[str, bytes]] = {}
-        """The status that each has, as JSON, and of which uid: another may have taken its name."""
+        """The status that each has, and of which uid: another may have taken its name. As squeezed JSON: with their
+        explanations those of 2,000 policies are 11 MiB else."""
         self._expected: dict[WorkloadKey, PolicyKey] = {}
         self._waiting: Counter[PolicyKey] = Counter()
         """How many of those that are expected each has."""
@@ -135,13 +140,13 @@ class Statuses:
         if not self._may_write():
             return GATHER
         namespace, name = key
-        uid, kept = self._written.get(key, ("", b"{}"))
+        uid, kept = self._written.get(key, ("", b""))
         try:
             if uid != policy.uid:
                 found = await self._client.get(OPTIMIZATION_POLICIES, name, namespace=namespace)
                 before = found.get("status") or {}
             else:
-                before = msgspec.json.decode(kept)
+                before = msgspec.json.decode(zlib.decompress(kept))
             status = status_of(
                 policy,
                 self.of(key),
@@ -159,7 +164,7 @@ class Statuses:
                 self._warn(policy, news(before, status))
         except NotFound:
             return None
-        self._written[key] = policy.uid, msgspec.json.encode(status)
+        self._written[key] = policy.uid, zlib.compress(msgspec.json.encode(status), QUICKLY)
         return None
 
     def _warn(self, policy: Policy, troubles: Iterable[Document]) -> None:

@@ -6,6 +6,7 @@ Between two turns nothing is learned, and what stands around workloads is taken 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
@@ -66,7 +67,7 @@ class Turns:
         new = await self._learning.advance(
             now,
             wanted=wanted,
-            owners=catalog.owners(),
+            owners=cache(catalog.owners),
             running=running(catalog),
             machine=largest_machine(catalog.nodes),
         )
