@@ -42,7 +42,7 @@ CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
 COSTS, SLOW, TOP, YIELD, OWED, MOVES = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
 """Hours in which costs, the slow mean, the highest peak, the share that is used, what a change would have saved and
 changes that were made lose half their weight."""
-MEMORY_TOLERANCE = 0.34
+MEMORY_TOLERANCE = 0.45
 """The part of the tolerance that holds for memory, which moves less."""
 NEAR = 0.2
 """How far from the size a request may be without being worth a change."""
@@ -69,7 +69,7 @@ class TrimtabSettings(Settings):
     """Seconds that a size stays until the next is asked for."""
     half_life: float = Field(default=96.0, gt=0)
     """Hours in which an error of a forecast loses half its weight."""
-    tolerance: float = Field(default=0.4, ge=0)
+    tolerance: float = Field(default=0.3, ge=0)
     """What a size must have cost too much for it to be changed, as a fraction of what the container uses in an update:
     more changes less often."""
     oom_bump: float = Field(default=1.25, gt=1)
