@@ -76,7 +76,7 @@ def test_without_a_mount_the_agent_ends_and_says_which(
     housed: Callable[..., HousedAgent], tmp_path: Path, mount: str
 ) -> None:
     agent = housed(without=mount)
-    wait_for(lambda: not agent.alive, what="its end")
+    wait_for(lambda: not agent.alive, what="its end", timeout=180)
     [said] = agent.log.read_text().splitlines()
     assert MISSED[mount].format(root=tmp_path / "root") in said
 
