@@ -41,6 +41,7 @@ def pod(
     phase: str = "Running",
     restarts_when_resized: bool = False,
     waiting: str = "",
+    ended: bool = False,
     version: int = 1,
 ) -> Pod:
     sizes = sizes or {"web": SMALL}
@@ -73,6 +74,7 @@ def pod(
                 waiting=waiting,
                 applied=effective[each],
                 last_exit=(exits or {}).get(each),
+                ended=ended,
             )
             for each in sizes
         ),

@@ -1,6 +1,7 @@
 """Real pods on a real node: resized, refused, put back, replaced."""
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from harness.cluster import Cluster
 from harness.process import wait_for
 from trimtab.actuation.actuator import Report
 from trimtab.actuation.obstacles import DEFERRED_FOR
+from trimtab.actuation.progress import FALLING_FOR
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.api.quantity import millicores
@@ -53,12 +55,14 @@ def manifest(namespace: str, *, replicas: int, **spec: Any) -> dict[str, Any]:
 class Deployed:
     """A workload on the node, and what can be seen of it."""
 
-    def __init__(self, cluster: Cluster, namespace: str, kind: str, body: dict[str, Any]) -> None:
+    def __init__(
+        self, cluster: Cluster, namespace: str, kind: str, body: dict[str, Any], *, runs: bool = True
+    ) -> None:
         self.cluster, self.namespace = cluster, namespace
         self.path = f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
         self.key = WorkloadKey(kind, namespace, "web")
         cluster.call("POST", self.path, body)
-        replicas = body["spec"]["replicas"]
+        replicas = body["spec"]["replicas"] if runs else 0
         wait_for(lambda: sum(map(_is_ready, self.pods())) == replicas, what="its pods to be ready")
 
     def pods(self) -> list[dict[str, Any]]:
@@ -84,6 +88,20 @@ class Deployed:
 def _is_ready(pod: dict[str, Any]) -> bool:
     conditions = pod["status"].get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _rests_for(pod: dict[str, Any]) -> float:
+    """Seconds until the kubelet starts a container that fell: 10 after the first time, then twice as long each time."""
+    (status,) = pod["status"].get("containerStatuses") or [{"state": {"waiting": {}}}]
+    present = status["state"]
+    # For most of the pause a kubelet tells how it ended, and only then that it waits.
+    crashing = present.get("waiting", {}).get("reason") == "CrashLoopBackOff"
+    exited = present.get("terminated") or (status["lastState"].get("terminated") if crashing else None)
+    if not exited or not status["restartCount"]:
+        return 0.0
+    ended = datetime.fromisoformat(exited["finishedAt"])
+    pause = min(10.0 * 2.0 ** (status["restartCount"] - 1), 300.0)
+    return float(pause - (datetime.now(UTC) - ended).total_seconds())
 
 
 def _container_id(pod: dict[str, Any]) -> str:
@@ -242,3 +260,30 @@ async def test_a_disruption_budget_blocks_an_eviction_until_it_allows_it(
     await driver.until(web.key, wanted, is_applied)
     assert web.requests() == {"150m"}
     assert web.pods()[0]["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+async def test_what_falls_before_it_can_be_resized_is_replaced(
+    node_cluster: Cluster, namespace: str, driver: Driver
+) -> None:
+    """It is killed for memory within a second of each start. We look at it only while it rests: nobody catches it."""
+    body = manifest(namespace, replicas=1)
+    (container,) = body["spec"]["template"]["spec"]["containers"]
+    container["args"] = ["-c", "x=$(head -c 70000000 /dev/zero | tr '\\0' x); sleep 3600"]
+    web = Deployed(node_cluster, namespace, "Deployment", body, runs=False)
+    more = Resources(100, 200, 200 * MIB, 400 * MIB)
+    wanted = wish({"worker": more}, urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True)
+
+    def rest(_: Report | None = None) -> bool:
+        wait_for(lambda: any(_rests_for(pod) > 15 for pod in web.pods()), what="a pause", timeout=120)
+        return True
+
+    rest()
+    (fallen,) = web.pods()
+    await driver.until(web.key, wanted, lambda report: rest() and "has yet to take effect" in report.reason)
+    driver.ahead += FALLING_FOR
+    report = await driver.until(web.key, wanted, is_applied)
+    assert report.marks
+    (pod,) = web.pods()
+    assert pod["metadata"]["name"] != fallen["metadata"]["name"]
+    assert _memory_limit(_container_id(pod)) == 400 * MIB
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0

@@ -133,8 +133,15 @@ def test_who_was_killed_for_memory_keeps_more_of_it_whatever_still_falls() -> No
     assert marks_of(step(alone, again, now=NOW + 2)).change.phase is Phase.VERIFYING  # type: ignore[union-attr]
 
 
-def test_a_pod_between_two_starts_is_resized_when_it_runs() -> None:
-    falling = pod(ready=False, waiting="CrashLoopBackOff")
+@pytest.mark.parametrize(
+    "falling",
+    [
+        pod(ready=False, waiting="CrashLoopBackOff"),
+        pod(ready=False, ended=True, exits={"web": Exit("OOMKilled", 137, NOW - 2)}),
+    ],
+    ids=["which is said", "which is not said yet"],
+)
+def test_a_pod_between_two_starts_is_resized_when_it_runs(falling: Pod) -> None:
     raised = begun(situation(wish(urgent=True), pods=[falling]))
     assert "has yet to take effect on web-0" in why(step(raised, [falling]))
     (resize,) = step(raised, [pod(ready=False)])

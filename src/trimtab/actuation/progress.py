@@ -84,10 +84,14 @@ def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[
 
 
 def _falls(pod: Pod) -> bool:
-    """Whether a container waits to be started again. A resize meanwhile would never reach the cgroup of the pod itself
-    (seen with Kubernetes 1.36), and more memory would be of no use; once it runs, it does.
+    """Whether a container waits to be started again, which a kubelet is slow to say: for most of the pause it tells how
+    it ended. A resize meanwhile would never reach the cgroup of the pod itself (seen with Kubernetes 1.36), and more
+    memory would be of no use; once it runs, it does.
     """
-    return any(state.waiting == "CrashLoopBackOff" for state in pod.states)
+    return any(
+        state.waiting == "CrashLoopBackOff" or (state.ended and state.last_exit and state.last_exit.code)
+        for state in pod.states
+    )
 
 
 def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[Pod]) -> Plan | None:

@@ -47,7 +47,7 @@ class Exit(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A container as the kubelet reports it; `applied` is what its cgroup has now."""
+    """A container as the kubelet reports it; `applied` is what its cgroup has now, `ended` that it does not run at present."""
 
     name: str
     ready: bool
@@ -55,6 +55,7 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     waiting: str
     applied: Resources | None
     last_exit: Exit | None
+    ended: bool = False
 
 
 class Resize(msgspec.Struct, frozen=True, gc=False):
@@ -263,16 +264,28 @@ class _PodFolding:
         found = []
         for wire in wires:
             state = wire.state
-            ended = state.terminated or wire.last_state.terminated
-            resources = bytes(wire.resources)
-            found.append(known[wire.name, wire.ready, wire.restart_count, resources, state.waiting, ended])
+            found.append(
+                known[
+                    wire.name,
+                    wire.ready,
+                    wire.restart_count,
+                    bytes(wire.resources),
+                    state.waiting,
+                    state.terminated,
+                    wire.last_state.terminated,
+                ]
+            )
         states: tuple[ContainerState, ...] = self._intern[tuple(found)]
         return states
 
     def _make_state(
-        self, differs: tuple[str, bool, int, bytes, _WaitingWire | None, _TerminatedWire | None]
+        self,
+        differs: tuple[
+            str, bool, int, bytes, _WaitingWire | None, _TerminatedWire | None, _TerminatedWire | None
+        ],
     ) -> ContainerState:
-        name, ready, restarts, resources, waiting, ended = differs
+        name, ready, restarts, resources, waiting, present, former = differs
+        ended = present or former
         made: ContainerState = self._intern[
             ContainerState(
                 name=self._intern[name],
@@ -283,6 +296,7 @@ class _PodFolding:
                 last_exit=Exit(self._intern[ended.reason], ended.exit_code, seconds(ended.finished_at))
                 if ended
                 else None,
+                ended=present is not None,
             )
         ]
         return made
