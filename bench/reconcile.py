@@ -1,7 +1,7 @@
 """The operator over a whole cluster: one reconcile pass, its memory, and what it writes.
 
     make bench BENCH=reconcile                            1,000 workloads, 5,000 pods, 200 policies
-    .venv/bin/python bench/reconcile.py --workloads 10000  what docs/measured.md tells of
+    PYTHONPATH=tests .venv/bin/python bench/reconcile.py --workloads 10000    what docs/measured.md tells of
 
 On a real API server stand Deployments of five pods with two containers each, five Deployments a policy in mode
 Recommend. Usage of all of them is served by a PromQL server whose answers are canned, so that what reading costs us is
@@ -78,8 +78,10 @@ class Reading:
     name: str
     wall_seconds: float
     cpu_seconds: float
+    resident_mib: float
+    """Of the process when it was done,"""
     peak_mib: float
-    """Of the process since its start."""
+    """and at most since its start."""
     libraries_mib: float
     """What of its memory are pages of the libraries' files, LLVM's above all: the system drops them when it must."""
     writes: dict[str, int] = field(default_factory=dict)
@@ -91,7 +93,7 @@ def cpu_seconds() -> float:
 
 
 def memory_mib(field: str) -> float:
-    """A field of this process: VmHWM (the peak), RssFile (what is mapped from files)."""
+    """A field of this process: VmRSS (what it holds), VmHWM (the peak), RssFile (what is mapped from files)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) / 1024
@@ -143,7 +145,8 @@ async def timed(name: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def tell_reading(name: str, took: tuple[float, float]) -> None:
-    print(json.dumps(asdict(Reading(name, *took, memory_mib("VmHWM"), memory_mib("RssFile")))), flush=True)
+    reading = Reading(name, *took, memory_mib("VmRSS"), memory_mib("VmHWM"), memory_mib("RssFile"))
+    print(json.dumps(asdict(reading)), flush=True)
 
 
 def operate(options: Namespace) -> None:
@@ -385,6 +388,7 @@ def show(readings: list[Reading], options: Namespace) -> None:
         "",
         "wall",
         "CPU",
+        "resident",
         "peak so far",
         "of it libraries",
         "writes",
@@ -396,6 +400,7 @@ def show(readings: list[Reading], options: Namespace) -> None:
             each.name,
             f"{each.wall_seconds:.1f} s",
             f"{each.cpu_seconds:.1f} s",
+            f"{each.resident_mib:.0f} MiB",
             f"{each.peak_mib:.0f} MiB",
             f"{each.libraries_mib:.0f} MiB",
             written,
