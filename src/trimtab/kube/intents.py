@@ -5,14 +5,14 @@ from __future__ import annotations
 from trimtab.api import Intent as IntentKind
 from trimtab.api.intent import IntentSpec, TargetRef
 from trimtab.kube.records import Folding, Shape
-from trimtab.kube.wishes import Wish, wishes
+from trimtab.kube.declared import Declared, declared
 from trimtab.kube.workloads import WorkloadKey, kind_name
 
 IntentKey = tuple[str, str]
 """The namespace and the name of an intent."""
 
 
-class Intent(Wish[IntentSpec], frozen=True, eq=False):
+class Intent(Declared[IntentSpec], frozen=True, eq=False):
     """One Intent."""
 
     @property
@@ -33,4 +33,4 @@ def target_key(target: TargetRef, namespace: str) -> WorkloadKey:
 
 def intents(folding: Folding | None = None) -> Shape[Intent]:
     """Read Intents as records."""
-    return wishes(IntentKind, Intent, folding)
+    return declared(IntentKind, Intent, folding)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from trimtab.api import KPIProfile as KPIProfileKind
 from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.kube.records import Folding, Shape
-from trimtab.kube.wishes import Wish, wishes
+from trimtab.kube.declared import Declared, declared
 
 ProfileKey = tuple[str, str]
 """The namespace and the name of a profile."""
 
 
-class KPIProfile(Wish[KPIProfileSpec], frozen=True, eq=False):
+class KPIProfile(Declared[KPIProfileSpec], frozen=True, eq=False):
     """One KPIProfile."""
 
 
@@ -23,4 +23,4 @@ def profile_key(measured_by: str, namespace: str) -> ProfileKey:
 
 def kpi_profiles(folding: Folding | None = None) -> Shape[KPIProfile]:
     """Read KPIProfiles as records."""
-    return wishes(KPIProfileKind, KPIProfile, folding)
+    return declared(KPIProfileKind, KPIProfile, folding)

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from trimtab.api import NodeQoSPolicy
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.records import Shape
-from trimtab.kube.wishes import Wish, wishes
+from trimtab.kube.declared import Declared, declared
 
 
-class QosPolicy(Wish[NodeQoSPolicySpec], frozen=True, eq=False):
+class QosPolicy(Declared[NodeQoSPolicySpec], frozen=True, eq=False):
     """One NodeQoSPolicy. One whose spec makes no sense holds nowhere."""
 
 
 def qos_policies() -> Shape[QosPolicy]:
     """Read NodeQoSPolicies as records."""
-    return wishes(NodeQoSPolicy, QosPolicy)
+    return declared(NodeQoSPolicy, QosPolicy)
 
 
 def policy_for(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosPolicy | None:

@@ -1,4 +1,4 @@
-"""What users wish for, in kinds of ours: who an object is, what it wants, and its status as the server sent it.
+"""What users declare in kinds of ours: who an object is, what it wants, and its status as the server sent it.
 
 Equal specs are read once. The status stays the JSON that it came in, so that whoever writes one can see whether it
 differs, and since when a verdict stands outlives a restart. Left out: OptimizationPolicies, of which there may be
@@ -20,7 +20,7 @@ from trimtab.kube.records import Folding, MetadataWire, Shape, seconds, version_
 S = TypeVar("S")
 
 
-class Wish(msgspec.Struct, Generic[S], frozen=True, eq=False):
+class Declared(msgspec.Struct, Generic[S], frozen=True, eq=False):
     """One object; `S` is the model of its spec."""
 
     namespace: str = ""
@@ -41,21 +41,21 @@ class Wish(msgspec.Struct, Generic[S], frozen=True, eq=False):
         return self.namespace, self.name
 
 
-W = TypeVar("W", bound=Wish[Any])
+D = TypeVar("D", bound=Declared[Any])
 
 
-class _WishWire(msgspec.Struct, frozen=True, gc=False):
+class _DeclaredWire(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def wishes(kind: type[Kind], record: type[W], folding: Folding | None = None) -> Shape[W]:
+def declared(kind: type[Kind], record: type[D], folding: Folding | None = None) -> Shape[D]:
     """Read objects of a kind as such records."""
     shared = folding or Folding()
     specs = Memo(partial(_read, kind))
 
-    def fold(wire: _WishWire) -> W:
+    def fold(wire: _DeclaredWire) -> D:
         found = wire.metadata
         spec, problem = specs[bytes(wire.spec)]
         return record(
@@ -70,7 +70,7 @@ def wishes(kind: type[Kind], record: type[W], folding: Folding | None = None) ->
             status=bytes(wire.status),
         )
 
-    return Shape(wire=_WishWire, fold=fold)
+    return Shape(wire=_DeclaredWire, fold=fold)
 
 
 def _read(kind: type[Kind], raw: bytes) -> tuple[Any, str]:
