@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trimtab.api import Intent as IntentKind
 from trimtab.api.intent import IntentSpec, TargetRef
-from trimtab.kube.records import Folding, Shape
 from trimtab.kube.declared import Declared, declared
+from trimtab.kube.records import Folding, Shape
 from trimtab.kube.workloads import WorkloadKey, kind_name
 
 IntentKey = tuple[str, str]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trimtab.api import KPIProfile as KPIProfileKind
 from trimtab.api.kpiprofile import KPIProfileSpec
-from trimtab.kube.records import Folding, Shape
 from trimtab.kube.declared import Declared, declared
+from trimtab.kube.records import Folding, Shape
 
 ProfileKey = tuple[str, str]
 """The namespace and the name of a profile."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from trimtab.api import NodeQoSPolicy
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
-from trimtab.kube.records import Shape
 from trimtab.kube.declared import Declared, declared
+from trimtab.kube.records import Shape
 
 
 class QosPolicy(Declared[NodeQoSPolicySpec], frozen=True, eq=False):
