@@ -81,7 +81,7 @@ def cron_job(name: str, pod: Manifest, *, policy: str) -> Manifest:
 
 
 def autoscaler(deployment: str, *, utilisation: int, least: int, most: int) -> Manifest:
-    """An HPA that holds the CPU of a Deployment to a share of its request."""
+    """An HPA that holds the CPU of a Deployment to a share of its request, and is not stirred by a moment's noise."""
     target = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": utilisation}}
     return {
         "apiVersion": "autoscaling/v2",
@@ -92,6 +92,7 @@ def autoscaler(deployment: str, *, utilisation: int, least: int, most: int) -> M
             "minReplicas": least,
             "maxReplicas": most,
             "metrics": [{"type": "Resource", "resource": target}],
+            "behavior": {"scaleUp": {"stabilizationWindowSeconds": 120}},
         },
     }
 
