@@ -112,17 +112,23 @@ class Wire:
 
         After a few bytes reading rests for `gather` seconds, so that what comes meanwhile is read at once.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        async with self._exchange(
-            "GET", path, params=params, accept=accept, timeout=timeout, buffer=_STREAM_BUFFER
-        ) as response:
-            try:
-                _read_ahead_little(response)
-                yield _gathered(response, gather)
-            finally:
-                # Nobody waits for the end of an endless answer: the connection is dropped, not taken leave of.
-                if (connection := response.connection) and (transport := connection.transport):
-                    transport.abort()
+        # A deadline of our own: aiohttp's stops where it believes that reading is paused or the peer is done, and it
+        # does not hold while a connection is waited for.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        with _named_errors(f"GET {path}"):
+            async with (
+                asyncio.timeout(silence) as deadline,
+                self._exchange(
+                    "GET", path, params=params, accept=accept, timeout=timeout, buffer=_STREAM_BUFFER
+                ) as response,
+            ):
+                try:
+                    _read_ahead_little(response)
+                    yield _gathered(response, gather, silence, deadline)
+                finally:
+                    # Nobody waits for the end of an endless answer: the connection is dropped, not taken leave of.
+                    if (connection := response.connection) and (transport := connection.transport):
+                        transport.abort()
 
     @asynccontextmanager
     async def _exchange(
@@ -209,9 +215,13 @@ def _read_ahead_little(response: aiohttp.ClientResponse) -> None:
             limit(high=2 * _TLS_RECORD, low=_TLS_RECORD)
 
 
-async def _gathered(response: aiohttp.ClientResponse, pause: float) -> AsyncIterator[bytes]:
+async def _gathered(
+    response: aiohttp.ClientResponse, pause: float, silence: float, deadline: asyncio.Timeout
+) -> AsyncIterator[bytes]:
     """The bytes of an answer; after a few, nothing is read for a moment, and then what has come all at once."""
+    clock = asyncio.get_running_loop().time
     async for chunk in response.content.iter_any():
+        deadline.reschedule(clock() + silence)
         yield chunk
         if (
             len(chunk) < _FEW_BYTES
