@@ -54,10 +54,8 @@ uvloop.run(Agent(settings, None).run())
 """
 NODE = "bench"
 WORKS = "while :; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 1; done"
-CADVISOR, GARBAGE = (
-    "google/cadvisor",
-    "runtime.gcBgMarkWorker|runtime.gcAssistAlloc|runtime.bgsweep|runtime.bgscavenge",
-)
+CADVISOR = "google/cadvisor"
+GARBAGE = "runtime.gcBgMarkWorker|runtime.gcAssistAlloc|runtime.bgsweep|runtime.bgscavenge"
 SLEEPS = ("/bin/busybox", "sleep", "100000")
 POLICY: dict[str, object] = {
     "apiVersion": "trimtab.io/v1alpha1",

@@ -37,9 +37,8 @@ class Learner:
         self._grid, self._pace, self._stake, self._most, self._peaks = grid, pace, stake, most, peaks
         self._edges, self._prior = grid.edges(), grid.prior(spread)
         self._small = Small.new(containers)
-        self._ahead: Small | None = (
-            None  # only while there is somebody to read it: of 20,000 containers it is 10 MiB
-        )
+        # Held only while there is somebody to read it: of 20,000 containers it is 10 MiB.
+        self._ahead: Small | None = None
         self._seen_ahead = (-1, -1)
         self._epoch = np.zeros((containers, EPOCH))
         self._errors = np.zeros((containers, FORECASTERS, grid.buckets), np.float32)

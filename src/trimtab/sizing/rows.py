@@ -40,9 +40,8 @@ def regrouped(known: R, rows: Indices) -> R:
             into[kept] = np.moveaxis(old[name], axis, 0)[rows[kept]]
     for name in filter(is_pool, old):
         _hand_back(new, name.removesuffix("pool"))
-    other.take_over(
-        new
-    )  # what is its own already stays where it is: a copy would be a third of what is known
+    # What is its own already stays where it is: a copy would be a third of what is known.
+    other.take_over(new)
     return other
 
 
