@@ -34,7 +34,7 @@ FAST = {
 
 
 @pytest.fixture
-def node(cluster: Cluster, tmp_path: Path) -> str:
+def node(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
     """A node that is only a name; its agent is to report every second."""
     cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / "crds"))
     for plural in ("nodemetrics", "nodeqospolicies"):
@@ -46,7 +46,8 @@ def node(cluster: Cluster, tmp_path: Path) -> str:
     file = tmp_path / "scene.yaml"
     file.write_text(yaml.safe_dump_all(manifests))
     cluster.kubectl("apply", "--server-side", "-f", str(file))
-    return "worker"
+    yield "worker"
+    cluster.kubectl("delete", "-f", str(file))
 
 
 def _ours(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

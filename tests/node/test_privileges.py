@@ -44,6 +44,7 @@ def housed(cluster: Cluster, kubepods: Kubepods, tmp_path: Path) -> Iterator[Cal
             agent = HousedAgent(
                 cluster, tmp_path, "--cgroup-parent", kubepods.layout.parent, node="housed", **how
             )
+            stack.callback(cluster.kubectl, "delete", "nodemetric", "housed", "--ignore-not-found")
             stack.callback(agent.kill)
             agent.start()
             return agent
