@@ -158,9 +158,7 @@ def _whole(stack: ExitStack, folder: Path, kubepods: Kubepods, *, pods: int, con
 
 def _set(cluster: Cluster, *scene: dict[str, object]) -> None:
     """Our kinds, and what is there of them and others."""
-    cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
-    for plural in ("nodemetrics", "nodeqospolicies"):
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+    cluster.learn()
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(scene))
 
 

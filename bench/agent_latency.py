@@ -54,7 +54,6 @@ SETTLE = 8.0
 UNSEEN = 3.0
 """Seconds between two looks that are a gap."""
 ON_DEMAND = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
-CRDS = Path(__file__).parents[1] / "deploy" / "crds"
 
 console = Console(stderr=True)
 Numbers = npt.NDArray[np.float64]
@@ -98,9 +97,8 @@ class Bench:
 
     def prepare(self) -> None:
         cluster = self._cluster
-        cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+        cluster.learn()
         kind = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
-        wait_for(lambda: cluster.has(kind), what="the CRDs")
         suppress = {"enable": True, "policy": "cfsQuota", "thresholdPercent": 65}
         burst = {"policy": "cpuBurstOnly"}
         names = {"apiVersion": "trimtab.io/v1alpha1", "kind": "NodeQoSPolicy", "metadata": {"name": "bench"}}

@@ -293,8 +293,7 @@ async def measure(options: Namespace) -> None:
         tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder,
         Cluster.start(Path(folder) / "cluster") as cluster,
     ):
-        cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
-        cluster.kubectl("wait", "--for=condition=Established", "crd/optimizationpolicies.trimtab.io")
+        cluster.learn()
         cluster.stop_controllers()  # they would delete pods whose nodes are only names
         services = Services(population)
         async with Client(

@@ -24,7 +24,7 @@ from harness.faultproxy import FaultProxy
 from harness.postgres import Postgres
 from harness.prometheus import Prometheus
 from harness.quantity import GoQuantity
-from harness.vpa import GoVpa
+from harness.vpa import GoVpa, crds
 
 T = TypeVar("T")
 
@@ -136,6 +136,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The real control plane, one a session."""
     with _or_skip(lambda: Cluster.start(tmp_path_factory.mktemp("cluster"))) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def vpa_kinds(cluster: Cluster) -> None:
+    """That control plane knows VPA's kinds."""
+    cluster.learn(_or_skip(crds))
 
 
 @pytest.fixture(scope="session")

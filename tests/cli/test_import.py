@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import yaml
 
-from harness import UnavailableError, vpa
 from harness.cluster import Cluster
 from trimtab.cli import run
 from trimtab.operator.cohort import Cohort
@@ -22,17 +21,6 @@ from trimtab.usage.owners import WorkloadContainer
 
 NOW = 1_800_000_000.0
 Object = dict[str, Any]
-
-
-@pytest.fixture(scope="session")
-def vpa_kinds(cluster: Cluster) -> None:
-    try:
-        crds = vpa.crds()
-    except UnavailableError as why:
-        pytest.skip(str(why))
-    cluster.kubectl("apply", "--server-side", "-f", str(crds))
-    for plural in ("verticalpodautoscalers", "verticalpodautoscalercheckpoints"):
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.autoscaling.k8s.io")
 
 
 def deployment(name: str, labels: dict[str, str]) -> Object:

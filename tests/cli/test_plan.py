@@ -63,10 +63,7 @@ def test_wrong_input_is_told_in_one_line(
 def test_of_a_cluster_it_shows_what_the_operator_would_do(
     cluster: Cluster, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.kubectl("apply", "--server-side", "-f", str(EXAMPLES.parent / "deploy" / "crds"))
-    cluster.kubectl(
-        "wait", "--for=condition=Established", "crd/intents.trimtab.io", "crd/kpiprofiles.trimtab.io"
-    )
+    cluster.learn()
     container = {"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
     labels = {"app": "web"}
     spec = {

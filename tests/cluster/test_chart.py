@@ -22,7 +22,6 @@ from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 
 NAMESPACE = "trimtab-chart"
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 OURS = "/apis/trimtab.io/v1alpha1"
 DAEMONS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/trimtab-agent"
 POLICY = {
@@ -62,9 +61,7 @@ def installed(node_cluster: Cluster) -> Iterator[None]:
         for number, (name, value) in enumerate((("HOST", host), ("PORT", served)))
     ]
     # Other tests of this cluster bring the kinds too, and Helm takes over nothing that it has not made.
-    node_cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
-    for plural in ("optimizationpolicies", "nodemetrics", "nodeqospolicies"):
-        node_cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+    node_cluster.learn()
     helm.install(
         "crds.install=false",
         f"image.repository={repository}",

@@ -21,6 +21,8 @@ from harness.controlplane import ControlPlane
 from harness.credentials import Credentials
 from harness.node import Node
 
+OUR_KINDS = Path(__file__).parents[2] / "deploy" / "crds"
+
 
 class KubectlError(RuntimeError):
     """kubectl said no; the message is its own."""
@@ -107,6 +109,11 @@ class Cluster:
         if done.returncode:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
+
+    def learn(self, kinds: Path = OUR_KINDS) -> None:
+        """Have the API server serve the kinds that these manifests define."""
+        self.kubectl("apply", "--server-side", "-f", str(kinds))
+        self.kubectl("wait", "--for=condition=Established", "-f", str(kinds))
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the API server as the administrator: what sets a test's scene, many times as fast as kubectl."""

@@ -174,10 +174,9 @@ def install(cluster: Cluster, namespace: str) -> None:
     """Our kinds and the operator's account, and a namespace in which pods can be made."""
     kubectl = cluster.kubectl
     kubectl("delete", "--ignore-not-found", "namespace", HOME)  # another test's, on its way out
-    for part in ("crds", "operator/namespace.yaml", "operator/account.yaml"):
-        kubectl("apply", "--server-side", "-f", str(DEPLOY / part))
-    for plural in ("optimizationpolicies", "intents", "kpiprofiles"):
-        kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+    cluster.learn()
+    for part in ("namespace.yaml", "account.yaml"):
+        kubectl("apply", "--server-side", "-f", str(DEPLOY / "operator" / part))
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     with suppress(HTTPError):  # its controller may have been first
         account = {"metadata": {"name": "default"}}

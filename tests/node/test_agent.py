@@ -36,9 +36,7 @@ FAST = {
 @pytest.fixture
 def node(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
     """A node that is only a name; its agent is to report every second."""
-    cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / "crds"))
-    for plural in ("nodemetrics", "nodeqospolicies"):
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+    cluster.learn()
     manifests = [
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker"}},
         _ours("NodeMetric", "worker", FAST),

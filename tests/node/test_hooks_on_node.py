@@ -27,7 +27,6 @@ from trimtab.node.hooks.consultation import Agent, answering
 from trimtab.node.hooks.nri import NriPlugin
 
 ROOT = Path("/sys/fs/cgroup")
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 POLICIES = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
 RUNTIME = "/runtime.v1.RuntimeService"
 Events: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
@@ -278,8 +277,7 @@ async def test_pods_run_through_the_proxy_while_the_agent_is_dead(
     node_cluster: Cluster, proxy: Proxy, pods: Pods, tmp_path: Path
 ) -> None:
     """And carry its adjustment again once it is back; the kubelet notices nothing."""
-    node_cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
-    node_cluster.kubectl("wait", "--for=condition=Established", "crd/nodeqospolicies.trimtab.io")
+    node_cluster.learn()
     policy = {
         "apiVersion": "trimtab.io/v1alpha1",
         "kind": "NodeQoSPolicy",

@@ -17,8 +17,8 @@ from harness.process import wait_for
 from trimtab.node.cgroups import UNLIMITED, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 POLICIES = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
+REPORT = "/apis/trimtab.io/v1alpha1/nodemetrics/housed"
 SQUEEZE = {"enable": True, "thresholdPercent": 10, "minPercent": 10, "policy": "cfsQuota"}
 MISSED = {
     "sys": "/host/sys/fs/cgroup: no cgroup file system; mount the node's /sys/fs/cgroup there",
@@ -44,20 +44,19 @@ def housed(cluster: Cluster, kubepods: Kubepods, tmp_path: Path) -> Iterator[Cal
             agent = HousedAgent(
                 cluster, tmp_path, "--cgroup-parent", kubepods.layout.parent, node="housed", **how
             )
-            stack.callback(cluster.kubectl, "delete", "nodemetric", "housed", "--ignore-not-found")
             stack.callback(agent.kill)
             agent.start()
             return agent
 
         yield start
+    if cluster.has(REPORT):
+        cluster.call("DELETE", REPORT)
 
 
 @pytest.fixture
 def policy(cluster: Cluster) -> Iterator[Callable[..., None]]:
     """Makes a policy that goes with the test."""
-    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
-    for plural in ("nodemetrics", "nodeqospolicies"):
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.trimtab.io")
+    cluster.learn()
 
     def make(**spec: Any) -> None:
         kind = {"apiVersion": "trimtab.io/v1alpha1", "kind": "NodeQoSPolicy"}

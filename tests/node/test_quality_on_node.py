@@ -18,7 +18,6 @@ from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 from trimtab.node.executor import Surface
 
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 SPIN = "while :; do :; done"
 WAITING = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
 """Idle until it is told to want as much CPU as it can get."""
@@ -27,9 +26,8 @@ WAITING = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i
 @pytest.fixture
 def policy(node_cluster: Cluster) -> Iterator[str]:
     """A policy that squeezes best-effort pods by quota; its path."""
-    node_cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    node_cluster.learn()
     kind = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
-    wait_for(lambda: node_cluster.has(kind), what="the CRDs")
     suppress = {"enable": True, "policy": "cfsQuota", "thresholdPercent": 90}
     body = {
         "apiVersion": "trimtab.io/v1alpha1",

@@ -1,7 +1,6 @@
 """What a NodeMetric says, and that the API server takes it."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -97,9 +96,7 @@ def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare(
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    crds = Path(__file__).parents[2] / "deploy" / "crds"
-    cluster.kubectl("apply", "--server-side", "-f", str(crds))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/nodemetrics.trimtab.io")
+    cluster.learn()
     async with Client(load_connection(kubeconfig=cluster.kubeconfig)) as made:
         yield made
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from harness import UnavailableError, vpa
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.faults import Asked, status
@@ -36,7 +35,6 @@ from trimtab.kube.resources import (
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
-    VPA_CHECKPOINTS,
     VPAS,
 )
 from trimtab.kube.rights import HOME, RIGHTS
@@ -105,15 +103,8 @@ def used(asked: Asked, code: int) -> set[Use]:
 
 
 @pytest.fixture
-def deployed(cluster: Cluster, kinds: None) -> Iterator[None]:
+def deployed(cluster: Cluster, kinds: None, vpa_kinds: None) -> Iterator[None]:
     """All of deploy/ in the cluster, and VPA's kinds."""
-    try:
-        crds = vpa.crds()
-    except UnavailableError as why:
-        pytest.skip(str(why))
-    cluster.kubectl("apply", "--server-side", "-f", str(crds))
-    for plural in (VPAS.plural, VPA_CHECKPOINTS.plural):
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.autoscaling.k8s.io")
     home = f"/api/v1/namespaces/{HOME}"
     if cluster.has(home) and cluster.call("GET", home)["status"]["phase"] == "Terminating":
         cluster.kubectl("wait", "--for=delete", f"namespace/{HOME}", "--timeout=60s")

@@ -17,14 +17,11 @@ from trimtab.web.board import ActError
 from trimtab.web.model import Act
 from trimtab.web.operating import STANDBY, OperatorBoard
 
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
-
 
 @pytest.fixture
 async def work(cluster: Cluster, namespace: str, tmp_path: Path) -> AsyncIterator[Office]:
     """An office in a namespace with a Deployment `web` of one core that uses a fifth of it."""
-    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/optimizationpolicies.trimtab.io")
+    cluster.learn()
     rate = RateLimit(per_second=1000, burst=1000)
     async with Client(load_connection(kubeconfig=cluster.kubeconfig), rate=rate) as client:
         await client.create(DEPLOYMENTS, deployment(), namespace=namespace)

@@ -199,9 +199,6 @@ async def shop(
     cluster: Cluster, client: Client, kinds: None, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Shop]:
     """A shop with a Deployment `web` of one pod, its latency 0.2 s, and no intent yet."""
-    cluster.kubectl(
-        "wait", "--for=condition=Established", "crd/intents.trimtab.io", "crd/kpiprofiles.trimtab.io"
-    )
     machine = node(f"machine-{namespace}")
     await client.create(NODES, machine)
     name = machine["metadata"]["name"]
