@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,7 +64,8 @@ async def watching(
             yield informer, witness
         finally:
             following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            with suppress(asyncio.CancelledError):  # and nothing else: what ended it before is a fault
+                await following
 
 
 async def eventually(true: Callable[[], bool], *, what: str, seconds: float = 60.0) -> None:
