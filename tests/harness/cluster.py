@@ -8,15 +8,14 @@ stop but the logs.
 import json
 import os
 import shutil
-import ssl
 import subprocess
-import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from harness import build, process
+from harness.administrator import Administrator
 from harness.controlplane import ControlPlane
 from harness.credentials import Credentials
 from harness.node import Node
@@ -43,6 +42,7 @@ class Cluster:
         self.credentials = Credentials(directory / "certificates")
         self.node: Node | None = None
         self._plane = ControlPlane(directory, self.credentials)
+        self._administrator = Administrator(self._plane.server, ca=self.ca, token=self.token)
 
     @classmethod
     def start(cls, directory: Path, *, node: bool = False) -> Self:
@@ -117,13 +117,13 @@ class Cluster:
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the API server as the administrator: what sets a test's scene, many times as fast as kubectl."""
-        answer: dict[str, Any] = json.loads(self._ask(method, path, body))
+        answer: dict[str, Any] = json.loads(self._administrator.ask(method, path, body))
         return answer
 
     def has(self, path: str) -> bool:
         """Whether the API server is up and knows this."""
         try:
-            self._ask("GET", path)
+            self._administrator.ask("GET", path)
         except OSError:  # what HTTP refuses is one too
             return False
         return True
@@ -173,6 +173,7 @@ class Cluster:
         if self.node:
             self.node.stop()
             self.node = None
+        self._administrator.close()
         self._plane.kill()
         shutil.rmtree(self.directory / "etcd", ignore_errors=True)
 
@@ -192,15 +193,3 @@ class Cluster:
         # Without it no pod can be made.
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         self._plane.controllers.wait_until(lambda: self.has(account))
-
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
-        request = urllib.request.Request(
-            self.server + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
-        )
-        context = ssl.create_default_context(cafile=self.ca)
-        with urllib.request.urlopen(request, context=context, timeout=30) as response:
-            content: bytes = response.read()
-            return content

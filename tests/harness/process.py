@@ -32,12 +32,13 @@ def free_port() -> int:
 
 
 def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 60) -> None:
-    """Look until it is so."""
-    deadline = time.monotonic() + timeout
+    """Look until it is so: often at first, and then, for others need the machine too, at every thirtieth of the wait."""
+    begun = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begun
+        if waited > timeout:
             raise TimeoutError(f"waited {timeout:g} s for {what}")
-        time.sleep(0.05)
+        time.sleep(min(max(0.05, waited / 30), 0.25))
 
 
 class Process:
