@@ -21,10 +21,12 @@ from xdist.scheduler import LoadScopeScheduling
 from harness import UnavailableError, build, node, packages
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
+from harness.plodder import running_plodder, start_plodder
 from harness.postgres import Postgres
 from harness.prometheus import Prometheus
 from harness.quantity import GoQuantity
 from harness.vpa import GoVpa, crds
+from trimtab.usage.usage import PodContainer
 
 T = TypeVar("T")
 
@@ -83,7 +85,8 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]
 
 @cache
 def _is_of_node(file: Path) -> bool:
-    return "node_cluster" in file.read_text()
+    text = file.read_text()
+    return any(fixture in text for fixture in ("node_cluster", "plodder"))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Together:
@@ -148,7 +151,14 @@ def vpa_kinds(cluster: Cluster) -> None:
 def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Another one, with this machine as its node: real containers, real metrics. In `cluster` no pod ever starts."""
     with _or_skip(lambda: Cluster.start(tmp_path_factory.mktemp("node"), node=True)) as running:
+        start_plodder(running)
         yield running
+
+
+@pytest.fixture(scope="session")
+def plodder(node_cluster: Cluster) -> PodContainer:
+    """A container of limited size that has worked a little for a while, of a Deployment in a namespace of its own."""
+    return running_plodder(node_cluster)
 
 
 @pytest.fixture(scope="session")

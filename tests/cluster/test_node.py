@@ -10,6 +10,7 @@ from harness import images
 from harness.cluster import Cluster
 from harness.process import wait_for
 from harness.prometheus import Prometheus
+from trimtab.usage.usage import PodContainer
 
 MIB = 1 << 20
 
@@ -86,21 +87,18 @@ def test_a_pod_is_resized_in_place(
     assert after["restartCount"] == 0
 
 
-def test_metrics_server_knows_what_the_pod_uses(
-    node_cluster: Cluster, namespace: str, pod: Callable[[], dict[str, Any]]
-) -> None:
-    path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods/busy"
+def test_metrics_server_knows_what_a_pod_uses(node_cluster: Cluster, plodder: PodContainer) -> None:
+    path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{plodder.namespace}/pods/{plodder.pod}"
     wait_for(lambda: node_cluster.has(path), what="the first metrics of the pod", timeout=90)
-    (worker,) = node_cluster.call("GET", path)["containers"]
-    assert worker["name"] == "worker"
-    assert worker["usage"].keys() == {"cpu", "memory"}
+    (main,) = node_cluster.call("GET", path)["containers"]
+    assert main["name"] == plodder.container
+    assert main["usage"].keys() == {"cpu", "memory"}
 
 
-def test_prometheus_has_the_series_of_each_container(
-    namespace: str, pod: Callable[[], dict[str, Any]], prometheus: Prometheus
-) -> None:
+def test_prometheus_has_the_series_of_each_container(plodder: PodContainer, prometheus: Prometheus) -> None:
+    labels = ", ".join(f'{name}="{value}"' for name, value in plodder._asdict().items())
     for metric in ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes"):
-        series = f'{metric}{{namespace="{namespace}", pod="busy", container="worker"}}'
+        series = f"{metric}{{{labels}}}"
         wait_for(lambda: bool(prometheus.query(series)), what=series, timeout=90)  # noqa: B023
         (found,) = prometheus.query(series)
         assert float(found["value"][1]) > 0

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from harness import images
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
@@ -29,39 +28,24 @@ async def client(node_cluster: Cluster) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-def busy(node_cluster: Cluster, namespace: str) -> PodContainer:
-    container = {
-        "name": "worker",
-        "image": images.BUSYBOX,
-        "imagePullPolicy": "Never",
-        "args": ["-c", "while true; do for i in $(seq 1000); do :; done; sleep 0.1; done"],
-        "resources": {"limits": {"cpu": "200m", "memory": "64Mi"}},
-    }
-    pod = {
-        "metadata": {"name": "busy"},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-    }
-    node_cluster.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
-    return PodContainer(namespace, "busy", "worker")
-
-
 @pytest.mark.parametrize(
     ("name", "settings"), [("metrics-server", {}), ("kubelet", {"reach": "direct", "address": "Hostname"})]
 )
 async def test_a_real_container_is_sampled_and_remembered(
-    name: str, settings: dict[str, str], busy: PodContainer, client: Client, tmp_path: Path
+    name: str, settings: dict[str, str], plodder: PodContainer, client: Client, tmp_path: Path
 ) -> None:
     address = tmp_path / "trimtab.db"
     async with Store.open(address) as store:
         async with source(name, client=client, store=store, interval=1, **settings) as live:
             async with asyncio.timeout(120):
-                while not (usage := await _last(live, busy.namespace)).cpu.size or not (usage.cpu > 0).any():
+                while (
+                    not (usage := await _last(live, plodder.namespace)).cpu.size or not (usage.cpu > 0).any()
+                ):
                     await asyncio.sleep(0.5)
-        _is_the_worker(usage, busy)
+        _is_the_plodder(usage, plodder)
     async with Store.open(address) as store:
         again = source(name, store=store)  # without a cluster: from what was kept alone
-        _is_the_worker(await _last(again, busy.namespace), busy)
+        _is_the_plodder(await _last(again, plodder.namespace), plodder)
         await conforms(again, Ask.last(600, now=time.time(), step=60))
 
 
@@ -69,8 +53,8 @@ async def _last(live: Source[Any], namespace: str) -> Usage:
     return await live.read(Ask.last(600, now=time.time(), step=60, namespaces=[namespace]))
 
 
-def _is_the_worker(usage: Usage, busy: PodContainer) -> None:
-    assert usage.containers == (busy,)
+def _is_the_plodder(usage: Usage, plodder: PodContainer) -> None:
+    assert usage.containers == (plodder,)
     assert 0 < usage.cpu[usage.cpu > 0].max() < 0.5
     assert 0 < usage.memory[usage.memory > 0].max() < 64 * MIB
 
