@@ -280,15 +280,25 @@ def test_no_metrics_at_all_is_one_line_and_two(
 @pytest.mark.parametrize(
     "command", [["scan"], ["doctor"], ["import", "vpa"], ["plan", "shop/web"]], ids=" ".join
 )
-def test_a_cluster_that_is_away_and_a_token_that_is_old_are_one_line_and_two(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+def test_a_cluster_that_is_away_or_none_and_a_token_that_is_old_are_one_line_and_two(
+    cluster: Cluster,
+    no_prometheus: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
 ) -> None:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": "expired"}
     (tmp_path / "old").write_text(yaml.safe_dump(config))
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     (tmp_path / "away").write_text(yaml.safe_dump(config))
-    for name, words in (("away", "cannot connect to https://127.0.0.1:9; see"), ("old", "log in again")):
+    config["clusters"][0]["cluster"] = {"server": no_prometheus}
+    (tmp_path / "elsewhere").write_text(yaml.safe_dump(config))
+    for name, words in (
+        ("away", "cannot connect to https://127.0.0.1:9; see"),
+        ("old", "log in again"),
+        ("elsewhere", f"{no_prometheus} is no API server; see"),
+    ):
         assert run([*command, "--kubeconfig", str(tmp_path / name)]) == 2
         said = capsys.readouterr()
         assert words in said.err

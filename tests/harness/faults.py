@@ -25,6 +25,8 @@ class Kind(StrEnum):
     """The connection is lost in mid-body: a watch in the middle of an event."""
     STATUS = "status"
     """An HTTP error in the server's place."""
+    GARBLE = "garble"
+    """A page of somebody in between, told as a success."""
     CUT = "cut"
     """A watch's connection is lost between two events."""
     END = "end"
@@ -102,6 +104,10 @@ def tear(*, after: int = 0) -> Fault:
 
 def status(code: int, *, retry_after: int | None = None) -> Fault:
     return Fault(kind=Kind.STATUS, status=code, retry_after=retry_after)
+
+
+def garble() -> Fault:
+    return Fault(kind=Kind.GARBLE)
 
 
 def cut(*, after: int = 0) -> Fault:

@@ -57,6 +57,9 @@ class Relay:
                 return self._lost(request, fault)
             case Fault(kind=Kind.STATUS):
                 return self._refused(fault)
+            case Fault(kind=Kind.GARBLE):
+                self.injected[fault.name] += 1
+                return web.Response(text="<html>We are back soon</html>", content_type="text/html")
             case Fault(kind=Kind.DELAY):
                 self.injected[fault.name] += 1
                 await asyncio.sleep(fault.seconds)

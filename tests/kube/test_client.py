@@ -192,11 +192,11 @@ class TestEveryRefusal:
 
     async def test_method_not_allowed(self, client: Client) -> None:
         with pytest.raises(errors.MethodNotAllowed):
-            await client._wire.request("PUT", "/api/v1/namespaces", body=b"{}")
+            await client._wire.request("PUT", "/api/v1/namespaces", body=b"{}", read=bytes)
 
     async def test_not_acceptable(self, client: Client) -> None:
         with pytest.raises(errors.NotAcceptable):
-            await client.request("GET", "/api/v1/namespaces", accept="text/html")
+            await client.request("GET", "/api/v1/namespaces", accept="text/html", read=bytes)
 
     async def test_conflict_on_an_old_version(self, client: Client, namespace: str) -> None:
         old = await client.create(CONFIG_MAPS, config_map("a", namespace, n="1"), namespace=namespace)
@@ -230,7 +230,7 @@ class TestEveryRefusal:
     async def test_unsupported_media_type(self, client: Client) -> None:
         with pytest.raises(errors.UnsupportedMediaType):
             await client._wire.request(
-                "PATCH", "/api/v1/namespaces/default", body=b"{}", content_type="text/plain"
+                "PATCH", "/api/v1/namespaces/default", body=b"{}", content_type="text/plain", read=bytes
             )
 
     async def test_invalid_names_the_field(self, client: Client, namespace: str) -> None:
@@ -313,7 +313,7 @@ class TestEveryRefusal:
                 with pytest.raises(errors.Unavailable):
                     for _ in range(100):
                         try:
-                            await impatient.request("GET", "/apis/absent.trimtab.io/v1/things")
+                            await impatient.request("GET", "/apis/absent.trimtab.io/v1/things", read=bytes)
                         except errors.NotFound:  # until the server knows of the new API
                             await asyncio.sleep(0.1)
         finally:

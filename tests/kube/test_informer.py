@@ -13,6 +13,7 @@ from harness.faults import Asked
 from harness.objects import pod, pod_status
 from harness.watching import eventually, watching
 from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.errors import Garbled
 from trimtab.kube.informer import Informer, Scope
 from trimtab.kube.metadata import Metadata, metadata
 from trimtab.kube.pods import Resources, pods
@@ -183,6 +184,22 @@ async def test_a_server_that_cannot_stream_lists_is_read_in_pages(
         assert len(informer.cache) == 30
         await client.delete(CONFIG_MAPS, "m007", namespace=namespace)
         await eventually(lambda: len(informer.cache) == 29, what="the watch goes on after the pages")
+        assert witness.faults == []
+
+
+@pytest.mark.parametrize("refused", [0, 99], ids=["streamed", "in pages"])
+async def test_a_page_of_somebody_in_between_is_taken_for_no_answer(
+    client: Client, fault_proxy: FaultProxy, namespace: str, refused: int
+) -> None:
+    await client.create(CONFIG_MAPS, config_map("there"), namespace=namespace)
+    fault_proxy.fail_next(
+        faults.status(400), count=refused, match=lambda asked: "sendInitialEvents" in asked.query
+    )
+    fault_proxy.fail_next(faults.garble(), count=7)
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+        await eventually(lambda: isinstance(informer.trouble, Garbled), what="its trouble is told")
+        await informer.synced(timeout=30)
+        assert names(informer) == {"there"}
         assert witness.faults == []
 
 

@@ -37,6 +37,7 @@ def config_map(name: str) -> Object:
         faults.lose_answer(),
         faults.tear(),
         faults.silence(),
+        faults.garble(),
     ],
     ids=lambda fault: fault.name,
 )
@@ -95,6 +96,15 @@ async def test_what_may_have_been_made_already_is_not_made_again(
     assert caught.value.sent
     assert len(fault_proxy.asked) == 1
     assert await client.get(CONFIG_MAPS, "once", namespace=namespace), "it was made, only the answer was lost"
+
+
+async def test_an_answer_that_no_api_server_gives_is_named_so(
+    unlucky: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    fault_proxy.fail_next(faults.garble())
+    with pytest.raises(errors.Garbled, match=r"no API server .*<html>We are back soon</html>") as caught:
+        await unlucky.create(CONFIG_MAPS, config_map("perhaps"), namespace=namespace)
+    assert caught.value.sent
 
 
 async def test_what_was_surely_not_made_is_made_at_the_next_try(

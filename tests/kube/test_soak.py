@@ -26,6 +26,7 @@ PLAN = {
     faults.status(503): 0.05,
     faults.status(410): 0.05,
     faults.drop(): 0.06,
+    faults.garble(): 0.05,
     faults.delay(1.0): 0.08,
     faults.tear(after=20): 0.12,
     faults.cut(after=20): 0.16,

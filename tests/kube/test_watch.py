@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.kube.errors import Gone
+from trimtab.kube.errors import Garbled, Gone
 from trimtab.kube.metadata import metadata
 from trimtab.kube.watch import EventDecoder, whole_lines
 
@@ -39,3 +39,11 @@ def test_an_error_in_the_stream_is_raised_as_what_it_stands_for() -> None:
 def test_a_misshapen_object_costs_only_itself() -> None:
     events = EventDecoder(metadata()).decode(MISSHAPEN + STREAM)
     assert [event.object.metadata.name for event in events] == [str(number) for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    "lines", [b"<html>\n", b'{"status":"ok"}\n', b"[]\n", b'{"type":"ADDED","object":{"meta\n']
+)
+def test_what_no_api_server_says_is_named_so(lines: bytes) -> None:
+    with pytest.raises(Garbled, match="no API server"):
+        EventDecoder(metadata()).decode(STREAM + lines)

@@ -61,10 +61,10 @@ async def test_the_kubelet_tells_the_agent_its_pods_and_lets_it_do_nothing_else(
     advisor = Advisor(standard(states.hierarchy, Path("/proc")), series, registry=CollectorRegistry())
     connection = load_connection(kubeconfig=str(as_agent(node_cluster, tmp_path)))
     async with Client(connection, retry=RetryRule(attempts=1)) as kubelet:
-        states.told_by_kubelet(await kubelet.request("GET", "/pods"), time.time())
+        states.told_by_kubelet(await kubelet.request("GET", "/pods", read=bytes), time.time())
         for path in ("/stats/summary", "/configz", "/logs/"):
             with pytest.raises(Forbidden):
-                await kubelet.request("GET", path)
+                await kubelet.request("GET", path, read=bytes)
     [seen] = [one for one in states.view(time.time()).pods if one.name == "seen"]
     assert (seen.namespace, seen.tier) == (namespace, Tier.BE)
     [container] = seen.containers

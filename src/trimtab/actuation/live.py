@@ -8,7 +8,6 @@ options of pods.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
 
 import msgspec
 
@@ -21,18 +20,13 @@ from trimtab.kube.errors import Conflict, NotFound, Status
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.ledger import EventType, ObjectReference
 from trimtab.kube.metadata import metadata
+from trimtab.kube.pages import records
 from trimtab.kube.pods import Pod, pods
 from trimtab.kube.records import Folding, R, Shape
 from trimtab.kube.resources import JOBS, PODS, REPLICA_SETS, Resource
 from trimtab.kube.workloads import BUILT_IN, Workload, WorkloadKey, kind_name, workloads
 
-W = TypeVar("W")
-
 MARKS_MANAGER = "trimtab.io-marks"
-
-
-class _Page(msgspec.Struct, Generic[W], frozen=True):
-    items: tuple[W, ...] | None = None
 
 
 class LiveCluster:
@@ -166,10 +160,5 @@ class LiveCluster:
         return self._shapes[resource]
 
     async def _list(self, resource: Resource, shape: Shape[R], workload: Workload) -> list[R]:
-        found: list[R] = []
-        page_of = _Page[shape.wire]  # type: ignore[name-defined]
-        async for raw in self._client.pages(
-            resource, namespace=workload.namespace, labels=workload.selector, accept=shape.accept_list
-        ):
-            found += map(shape.fold, msgspec.json.decode(raw, type=page_of).items or ())
-        return found
+        found = records(self._client, resource, shape, namespace=workload.namespace, labels=workload.selector)
+        return [record async for record in found]

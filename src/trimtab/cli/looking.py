@@ -20,7 +20,7 @@ from trimtab.api import Duration, DurationError
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.client import Client
-from trimtab.kube.errors import Unauthorized, Unreachable
+from trimtab.kube.errors import Garbled, Unauthorized, Unreachable
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.survey import past
 from trimtab.survey.findings import Survey
@@ -123,12 +123,16 @@ class Looking:
 
 @asynccontextmanager
 async def plainly_refused(connection: Connection) -> AsyncIterator[None]:
-    """The two refusals that everybody meets, with what to do about them."""
+    """The refusals that everybody meets, with what to do about them."""
     try:
         yield
     except Unauthorized:
         raise TrimtabError(
             f"{connection.context}: Unauthorized: the credentials are wrong or have expired; log in again"
+        ) from None
+    except Garbled:
+        raise TrimtabError(
+            f"{connection.context}: {connection.server} is no API server; see what answers there, or choose a --context"
         ) from None
     except Unreachable:
         raise TrimtabError(

@@ -11,13 +11,12 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.kube.errors import Forbidden, NotFound
 from trimtab.kube.hpas import Hpa, hpas
-from trimtab.kube.informer import Scope
+from trimtab.kube.pages import records
 from trimtab.kube.records import R, Shape
 from trimtab.kube.resources import HPAS, VPAS, Resource
 from trimtab.kube.vpas import Vpa, vpas
 from trimtab.kube.workloads import Workload
 from trimtab.survey.findings import lacks_requests
-from trimtab.survey.listing import records
 from trimtab.survey.past import plan
 from trimtab.survey.picture import look
 from trimtab.survey.sources import open_source
@@ -148,6 +147,6 @@ def conflicts(scalers: Iterable[Hpa], autoscalers: Iterable[Vpa]) -> Finding:
 async def _listed(client: Client, resource: Resource, shape: Shape[R], namespace: str | None) -> list[R]:
     """None where there are none of the kind, or none may be read: the check of rights tells of that."""
     try:
-        return [record async for record in records(client, resource, shape, Scope(namespace))]
+        return [record async for record in records(client, resource, shape, namespace=namespace)]
     except (NotFound, Forbidden):
         return []

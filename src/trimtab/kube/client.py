@@ -37,10 +37,13 @@ class _PageMetadata(msgspec.Struct, rename={"continue_": "continue"}, frozen=Tru
 
 
 class _Page(msgspec.Struct, frozen=True, gc=False):
+    items: msgspec.Raw  # for its reader; without it, it is no list
     metadata: _PageMetadata = _PageMetadata()
 
 
+_OBJECT = msgspec.json.Decoder(Object)
 _PAGE = msgspec.json.Decoder(_Page)
+_ITEMS = msgspec.json.Decoder(list[Object] | None)
 
 
 class PatchType(StrEnum):
@@ -113,7 +116,7 @@ class Client:
     ) -> Any:
         """One object."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        return msgspec.json.decode(await self._wire.request("GET", path), type=into)
+        return await self._wire.request("GET", path, read=msgspec.json.Decoder(into).decode)
 
     async def pages(
         self,
@@ -128,11 +131,10 @@ class Client:
         """The raw pages of a list, one after the other, as one consistent snapshot."""
         params = {"limit": str(limit)} | selectors(labels, fields)
         while True:
-            page = await self._wire.request(
-                "GET", resource.path(namespace=namespace), params=params, accept=accept
+            page, following = await self._wire.request(
+                "GET", resource.path(namespace=namespace), params=params, accept=accept, read=_page
             )
             yield page
-            following = _PAGE.decode(page).metadata.continue_
             if not following:
                 return
             params["continue"] = following
@@ -143,7 +145,7 @@ class Client:
         """All objects of a resource in a namespace, or in all of them. For many, prefer an informer."""
         found: list[Object] = []
         async for page in self.pages(resource, namespace=namespace, labels=labels, fields=fields):
-            found += msgspec.json.decode(page)["items"]
+            found += _ITEMS.decode(_PAGE.decode(page).items) or ()
         return found
 
     @asynccontextmanager
@@ -169,7 +171,7 @@ class Client:
 
     async def version(self) -> Object:
         """What the server says of itself at /version."""
-        return _decode_object(await self._wire.request("GET", "/version"))
+        return await self._wire.request("GET", "/version", read=_OBJECT.decode)
 
     # Writing
 
@@ -365,10 +367,16 @@ class Client:
         return await self._write("POST", resource.path(), named, repeatable=True)
 
     async def request(
-        self, method: str, path: str, *, params: Mapping[str, str] | None = None, accept: str = JSON
-    ) -> bytes:
-        """The raw answer at a path, for what is no resource: discovery, versions, aggregated APIs."""
-        return await self._wire.request(method, path, params=params, accept=accept)
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        read: Callable[[bytes], T],
+    ) -> T:
+        """What is read in the answer at a path, for what is no resource: discovery, aggregated APIs."""
+        return await self._wire.request(method, path, params=params, accept=accept, read=read)
 
     async def _write(
         self,
@@ -389,16 +397,21 @@ class Client:
             params["dryRun"] = "All"
         encoded = msgspec.json.encode(body)
         repeat = method != "POST" if repeatable is None else repeatable
-        answer = await self._wire.request(
-            method, path, params=params, body=encoded, content_type=content_type, repeatable=repeat
+        return await self._wire.request(
+            method,
+            path,
+            params=params,
+            body=encoded,
+            content_type=content_type,
+            repeatable=repeat,
+            read=_OBJECT.decode,
         )
-        return _decode_object(answer)
 
 
 def selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
 
 
-def _decode_object(body: bytes) -> Object:
-    found: Object = msgspec.json.decode(body)
-    return found
+def _page(body: bytes) -> tuple[bytes, str]:
+    """A page as it is, and where the next begins."""
+    return body, _PAGE.decode(body).metadata.continue_

@@ -58,6 +58,9 @@ class _Groups(msgspec.Struct, frozen=True, gc=False):
     items: tuple[_Group, ...] = ()
 
 
+_GROUPS = msgspec.json.Decoder(_Groups)
+
+
 @dataclass(frozen=True, slots=True)
 class Discovery:
     """What a server has."""
@@ -79,12 +82,11 @@ class Discovery:
 async def discover(client: Client) -> Discovery:
     """Ask a server what it has."""
     answers = await asyncio.gather(
-        *(client.request("GET", path, accept=_ACCEPT) for path in ("/api", "/apis"))
+        *(client.request("GET", path, accept=_ACCEPT, read=_GROUPS.decode) for path in ("/api", "/apis"))
     )
-    read = [msgspec.json.decode(answer, type=_Groups) for answer in answers]
-    if any(answer.kind != _LIST for answer in read):
+    if any(answer.kind != _LIST for answer in answers):
         raise KubeError("the server's discovery is not understood; Kubernetes 1.27 or later is needed")
-    groups = [group for answer in read for group in answer.items]
+    groups = [group for answer in answers for group in answer.items]
     scalable: dict[tuple[str, str], Resource] = {}
     for group, version, resource in _entries(groups):
         if any(part.subresource == "scale" for part in resource.subresources):

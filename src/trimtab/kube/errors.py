@@ -4,7 +4,8 @@
     ├── ConfigError             kubeconfig or credentials that cannot be used
     ├── LeadershipLost          the lease is another's, or may be (in lease.py)
     ├── Unreachable             no answer: refused, reset, name unknown, TLS, cut off
-    │   └── TimedOut            no answer in time
+    │   ├── TimedOut            no answer in time
+    │   └── Garbled             an answer that no API server gives: a proxy's page, or half of one
     └── ApiError                the server answered, and said no
         ├── BadRequest          400
         ├── Unauthorized        401
@@ -62,6 +63,17 @@ class Unreachable(KubeError):
 
 class TimedOut(Unreachable):
     """No answer came in time."""
+
+
+class Garbled(Unreachable):
+    """Something answered, and not as an API server does: a proxy with a page of its own, or an answer cut short."""
+
+    @classmethod
+    def answer(cls, body: bytes, error: Exception, *, request: str) -> Garbled:
+        """Of what came as a success."""
+        said = f"{describe(error)}: {_excerpt(body)}" if body else "it is empty"
+        advice = "check server of the cluster, and what stands before it"
+        return cls(f"{request}: what answers is no API server ({said}); {advice}", sent=True)
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -211,13 +223,16 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
     try:
         status = _STATUS.decode(body)
     except msgspec.DecodeError:
-        text = " ".join(body[:200].decode("utf-8", "replace").split())
-        status = Status(message=text, code=code)
+        status = Status(message=_excerpt(body), code=code)
     if not status.message:
         status = Status(
             message=f"the server answered {code}", reason=status.reason, code=code, details=status.details
         )
     return error_from_status(status, request=request, retry_after=_seconds(retry_after), code=code)
+
+
+def _excerpt(body: bytes) -> str:
+    return " ".join(body[:200].decode("utf-8", "replace").split())
 
 
 def _seconds(header: str | None) -> float | None:

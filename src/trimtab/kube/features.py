@@ -48,19 +48,23 @@ class _ResourceList(msgspec.Struct, frozen=True):
     resources: tuple[_Resource, ...] = ()
 
 
+_RESOURCES = msgspec.json.Decoder(_ResourceList)
+
+
 async def server_version(client: Client) -> ServerVersion:
     said = await client.version()
-    return ServerVersion(text=said["gitVersion"], version=Version.parse(said["gitVersion"]))
+    text = str(said.get("gitVersion", "unknown"))
+    return ServerVersion(text=text, version=Version.parse(text))
 
 
 async def served(client: Client, group_version: str) -> frozenset[str]:
     """The resources (`pods`, `pods/resize`, …) of a group and version; none when the server has no such group."""
     path = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     try:
-        answer = await client.request("GET", path)
+        answer = await client.request("GET", path, read=_RESOURCES.decode)
     except NotFound:
         return frozenset()
-    return frozenset(resource.name for resource in msgspec.json.decode(answer, type=_ResourceList).resources)
+    return frozenset(resource.name for resource in answer.resources)
 
 
 async def resizes_in_place(client: Client) -> bool:
@@ -71,7 +75,7 @@ async def resizes_in_place(client: Client) -> bool:
 async def answers(client: Client, path: str) -> bool:
     """Whether a path is served and its server is up (an aggregated API can be registered and yet be down)."""
     try:
-        await client.request("GET", path)
+        await client.request("GET", path, read=bytes)
     except ApiError:
         return False
     return True

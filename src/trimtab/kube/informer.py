@@ -13,9 +13,8 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Never, TypeVar
+from typing import Generic, Never
 
-import msgspec
 import structlog
 from prometheus_client import Counter, Gauge
 
@@ -23,11 +22,10 @@ from trimtab.kube.cache import Cache, Index
 from trimtab.kube.client import Client, selectors
 from trimtab.kube.errors import BadRequest, Gone, Invalid, KubeError, TimedOut, describe
 from trimtab.kube.pace import Backoff
-from trimtab.kube.records import MetadataWire, R, Shape
+from trimtab.kube.pages import PageDecoder, ignore
+from trimtab.kube.records import R, Shape
 from trimtab.kube.resources import Resource
 from trimtab.kube.watch import EventDecoder, whole_lines
-
-W = TypeVar("W")
 
 log = structlog.get_logger(__name__)
 
@@ -38,11 +36,6 @@ _RECORDS = Gauge("trimtab_informer_records", "Records in the cache", ["resource"
 _LAG = Gauge("trimtab_informer_lag_seconds", "Since the server was last heard", ["resource"])
 
 _LIST_IS_OVER = b'"k8s.io/initial-events-end":"true"'
-
-
-class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
-    items: tuple[W, ...] | None  # null where there is nothing
-    metadata: MetadataWire
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +82,7 @@ class Informer(Generic[R]):
         self._patience = patience or Patience()
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._decoder = EventDecoder(shape)
-        self._page = msgspec.json.Decoder(_Page[shape.wire])  # type: ignore[name-defined]
+        self._pages = PageDecoder(resource, shape)
         self._version: str | None = None
         self._streams_lists = True
         self._synced = asyncio.Event()
@@ -204,7 +197,7 @@ class Informer(Generic[R]):
                     try:
                         record = fold(event.object)
                     except ValueError as error:
-                        self._ignore(event.object, error)
+                        ignore(self._name, event.object, error)
                         continue
                     if event.type == "DELETED":
                         cache.remove(record)
@@ -218,7 +211,7 @@ class Informer(Generic[R]):
                 _RECORDS.labels(self._name).set(len(cache))
 
     async def _list_pages(self) -> None:
-        scope, cache, fold = self._scope, self.cache, self._shape.fold
+        scope, cache = self._scope, self.cache
         listed: set[str] = set()
         version = ""
         async for raw in self._client.pages(
@@ -229,29 +222,13 @@ class Informer(Generic[R]):
             accept=self._shape.accept_list,
         ):
             self._heard = time.monotonic()
-            page = self._page.decode(raw)
-            version = page.metadata.resource_version
-            for wire in page.items or ():
-                try:
-                    record = fold(wire)
-                except ValueError as error:
-                    self._ignore(wire, error)
-                    continue
+            records, version = self._pages.decode(raw)
+            for record in records:
                 cache.put(record)
                 listed.add(record.uid)
         self._finish_list(listed)
         self._version = version
         self.trouble = None
-
-    def _ignore(self, wire: Any, error: ValueError) -> None:
-        """An object that makes no sense (a custom kind may let in anything) must not stop the others."""
-        found: MetadataWire = wire.metadata
-        log.warning(
-            "informer.object_ignored",
-            resource=self._name,
-            object=f"{found.namespace}/{found.name}",
-            reason=describe(error),
-        )
 
     def _finish_list(self, listed: set[str]) -> None:
         self.cache.keep_only(listed)

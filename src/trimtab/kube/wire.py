@@ -10,11 +10,12 @@ import asyncio
 import io
 import random
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Self
+from typing import Self, TypeVar
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -22,6 +23,7 @@ from trimtab import __version__
 from trimtab.kube.auth import Connection
 from trimtab.kube.errors import (
     ConfigError,
+    Garbled,
     KubeError,
     TimedOut,
     Unauthorized,
@@ -31,6 +33,8 @@ from trimtab.kube.errors import (
 )
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.records import JSON
+
+T = TypeVar("T")
 
 _STREAM_BUFFER = 512 << 10
 _FEW_BYTES = 64 << 10
@@ -81,8 +85,9 @@ class Wire:
         content_type: str = JSON,
         accept: str = JSON,
         repeatable: bool = True,
-    ) -> bytes:
-        """Send a request, again where that may help, and return the body of the answer."""
+        read: Callable[[bytes], T],
+    ) -> T:
+        """Send a request, again where that may help, and return what is read in the body of the answer."""
         timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=10)
         attempt = 0
         while True:
@@ -97,7 +102,8 @@ class Wire:
                     accept=accept,
                     timeout=timeout,
                 ) as response:
-                    return await response.read()
+                    content = await response.read()
+                return _read(content, read, request=f"{method} {path}")
             except KubeError as error:
                 delay = self._retry.delay(error, attempt=attempt, repeatable=repeatable, rng=self._rng)
                 if delay is None:
@@ -122,6 +128,12 @@ class Wire:
                     "GET", path, params=params, accept=accept, timeout=timeout, buffer=_STREAM_BUFFER
                 ) as response,
             ):
+                if "json" not in response.content_type:
+                    raise Garbled.answer(
+                        await response.content.read(_FEW_BYTES),
+                        ValueError(f"it sends {response.content_type}"),
+                        request=f"GET {path}",
+                    )
                 try:
                     _read_ahead_little(response)
                     yield _gathered(response, gather, silence, deadline)
@@ -182,6 +194,13 @@ class Wire:
                     or not await self.connection.renew(identity)
                 ):
                     raise error
+
+
+def _read(content: bytes, read: Callable[[bytes], T], *, request: str) -> T:
+    try:
+        return read(content)
+    except msgspec.DecodeError as error:
+        raise Garbled.answer(content, error, request=request) from error
 
 
 @contextmanager

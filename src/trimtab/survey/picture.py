@@ -16,11 +16,11 @@ from trimtab.kube.client import Client
 from trimtab.kube.discovery import discover
 from trimtab.kube.errors import Forbidden, NotFound
 from trimtab.kube.hpas import Hpa, hpas
-from trimtab.kube.informer import Scope
 from trimtab.kube.limits import limit_ranges, quotas
 from trimtab.kube.metadata import Metadata, metadata
 from trimtab.kube.nodes import nodes
 from trimtab.kube.ownership import OWNER, Ownership, owner_uid
+from trimtab.kube.pages import records
 from trimtab.kube.pods import Pod, pods
 from trimtab.kube.records import Folding, Shape
 from trimtab.kube.resources import (
@@ -37,7 +37,7 @@ from trimtab.kube.workloads import BUILT_IN, Workload, kind_name, workloads
 from trimtab.operator.catalog import target_of
 from trimtab.operator.neighbourhood import Neighbourhood
 from trimtab.sizing.surroundings import Surroundings
-from trimtab.survey.listing import EVERYWHERE, Listing, records
+from trimtab.survey.listing import EVERYWHERE, Listing
 from trimtab.usage.owners import Owners
 
 _NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -159,14 +159,14 @@ async def _readable(
 
 
 async def _take_pods(client: Client, namespace: str | None, shape: Shape[Pod], into: Cache[Pod]) -> None:
-    async for pod in records(client, PODS, shape, Scope(namespace, fields=RUNNING)):
+    async for pod in records(client, PODS, shape, namespace=namespace, fields=RUNNING):
         into.put(pod)
 
 
 async def _namespaces(client: Client) -> list[str]:
     """All, or where even their names are not for us, the one of the context."""
     try:
-        return [found.name async for found in records(client, NAMESPACES, metadata(), Scope())]
+        return [found.name async for found in records(client, NAMESPACES, metadata())]
     except Forbidden:
         return [client.connection.namespace]
 

@@ -126,7 +126,7 @@ class Cadvisor:
 
     async def _through(self, node: str) -> bytes:
         path = NODES.path(name=node, subresource="proxy") + PATH
-        return await self._client.request("GET", path, accept="text/plain")
+        return await self._client.request("GET", path, accept="text/plain", read=bytes)
 
     async def _directly(self, node: str) -> bytes:
         if node not in self._urls:

@@ -29,7 +29,9 @@ class ThroughApiServer:
         path = SERVICES.path(namespace=self._namespace, name=f"{service}:{PORT}")
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._client.request("GET", f"{path}/proxy/{PATH}", params=_query(demand), accept="*/*")
+                await self._client.request(
+                    "GET", f"{path}/proxy/{PATH}", params=_query(demand), accept="*/*", read=bytes
+                )
         except (KubeError, TimeoutError):
             return False
         return True

@@ -120,7 +120,7 @@ class States:
         while True:
             self._news.clear()
             try:
-                self.told_by_kubelet(await kubelet.request("GET", "/pods"), clock())
+                self.told_by_kubelet(await kubelet.request("GET", "/pods", read=bytes), clock())
                 self._kubelet_trouble = ""
             except (KubeError, msgspec.DecodeError) as error:
                 if self._kubelet_trouble != describe(error):

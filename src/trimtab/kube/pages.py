@@ -1,0 +1,89 @@
+"""Lists as compact records, a page at a time: for who looks once, and for informers where a server cannot stream.
+
+An object that makes no sense (a custom kind may let in anything) is told in the log and passed over: it must not cost
+the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from trimtab.kube.client import Client
+from trimtab.kube.errors import describe
+from trimtab.kube.records import MetadataWire, R, Shape
+from trimtab.kube.resources import Resource
+
+W = TypeVar("W")
+
+log = structlog.get_logger(__name__)
+
+
+class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
+    items: tuple[W, ...] | None  # null where there is nothing
+    metadata: MetadataWire
+
+
+_UNREAD = msgspec.json.Decoder(_Page[msgspec.Raw])
+
+
+class PageDecoder(Generic[R]):
+    """Turns pages of a resource into records of one shape."""
+
+    def __init__(self, resource: Resource, shape: Shape[R]) -> None:
+        self._resource = str(resource)
+        self._fold = shape.fold
+        self._pages = msgspec.json.Decoder(_Page[shape.wire])  # type: ignore[name-defined]
+        self._wire = msgspec.json.Decoder(shape.wire)
+
+    def decode(self, raw: bytes) -> tuple[list[R], str]:
+        """The records of a page, and which version of the list it is of."""
+        try:
+            page = self._pages.decode(raw)
+            return list(self._folded(page.items or ())), page.metadata.resource_version
+        except msgspec.ValidationError:  # one is misshapen
+            unread = _UNREAD.decode(raw)
+            return list(self._folded(self._shapely(unread.items or ()))), unread.metadata.resource_version
+
+    def _folded(self, wires: Iterable[Any]) -> Iterator[R]:
+        for wire in wires:
+            try:
+                yield self._fold(wire)
+            except ValueError as error:
+                ignore(self._resource, wire, error)
+
+    def _shapely(self, items: Iterable[msgspec.Raw]) -> Iterator[Any]:
+        for item in items:
+            try:
+                yield self._wire.decode(item)
+            except msgspec.ValidationError as error:
+                excerpt = bytes(item)[:200].decode("utf-8", "replace")
+                log.warning("object.ignored", resource=self._resource, object=excerpt, reason=describe(error))
+
+
+def ignore(resource: str, wire: Any, error: ValueError) -> None:
+    """Tell that an object is passed over."""
+    found: MetadataWire = wire.metadata
+    name = f"{found.namespace}/{found.name}"
+    log.warning("object.ignored", resource=resource, object=name, reason=describe(error))
+
+
+async def records(
+    client: Client,
+    resource: Resource,
+    shape: Shape[R],
+    *,
+    namespace: str | None = None,
+    labels: str = "",
+    fields: str = "",
+) -> AsyncIterator[R]:
+    """All objects of a resource as compact records."""
+    decoder = PageDecoder(resource, shape)
+    async for raw in client.pages(
+        resource, namespace=namespace, labels=labels, fields=fields, accept=shape.accept_list
+    ):
+        for record in decoder.decode(raw)[0]:
+            yield record
