@@ -1,9 +1,13 @@
 """Real pods on a real node: resized, refused, put back, replaced."""
 
+import secrets
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from actuation.builders import MIB, wish
 from actuation.conftest import Driver
@@ -141,6 +145,18 @@ def is_reverted(report: Report) -> bool:
     return report.state is WorkloadState.REVERTED
 
 
+@pytest.fixture(scope="module", autouse=True)
+def falling(node_cluster: Cluster) -> Iterator[Deployed]:
+    """It is killed for memory within a second of each start; from the beginning, so that at its test it rests for long."""
+    namespace = f"falling-{secrets.token_hex(4)}"
+    node_cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    body = manifest(namespace, replicas=1)
+    (container,) = body["spec"]["template"]["spec"]["containers"]
+    container["args"] = ["-c", "x=$(head -c 70000000 /dev/zero | tr '\\0' x); sleep 3600"]
+    yield Deployed(node_cluster, namespace, "Deployment", body, runs=False)
+    node_cluster.call("DELETE", f"/api/v1/namespaces/{namespace}")
+
+
 async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_show_it(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
@@ -262,28 +278,24 @@ async def test_a_disruption_budget_blocks_an_eviction_until_it_allows_it(
     assert web.pods()[0]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
-async def test_what_falls_before_it_can_be_resized_is_replaced(
-    node_cluster: Cluster, namespace: str, driver: Driver
-) -> None:
-    """It is killed for memory within a second of each start. We look at it only while it rests: nobody catches it."""
-    body = manifest(namespace, replicas=1)
-    (container,) = body["spec"]["template"]["spec"]["containers"]
-    container["args"] = ["-c", "x=$(head -c 70000000 /dev/zero | tr '\\0' x); sleep 3600"]
-    web = Deployed(node_cluster, namespace, "Deployment", body, runs=False)
+async def test_what_falls_before_it_can_be_resized_is_replaced(falling: Deployed, driver: Driver) -> None:
+    """We look at it only while it rests: nobody catches it."""
     more = Resources(100, 200, 200 * MIB, 400 * MIB)
     wanted = wish({"worker": more}, urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True)
 
     def rest(_: Report | None = None) -> bool:
-        wait_for(lambda: any(_rests_for(pod) > 15 for pod in web.pods()), what="a pause", timeout=120)
+        wait_for(lambda: any(_rests_for(pod) > 15 for pod in falling.pods()), what="a pause", timeout=120)
         return True
 
     rest()
-    (fallen,) = web.pods()
-    await driver.until(web.key, wanted, lambda report: rest() and "has yet to take effect" in report.reason)
+    (fallen,) = falling.pods()
+    await driver.until(
+        falling.key, wanted, lambda report: rest() and "has yet to take effect" in report.reason
+    )
     driver.ahead += FALLING_FOR
-    report = await driver.until(web.key, wanted, is_applied)
+    report = await driver.until(falling.key, wanted, is_applied)
     assert report.marks
-    (pod,) = web.pods()
+    (pod,) = falling.pods()
     assert pod["metadata"]["name"] != fallen["metadata"]["name"]
     assert _memory_limit(_container_id(pod)) == 400 * MIB
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0

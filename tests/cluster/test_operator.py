@@ -86,9 +86,9 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         yield estate
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def rollouts(estate: Estate) -> Rollouts:
-    """Beside them, what is told to change."""
+    """Beside them and as early, what is told to change."""
     return Rollouts(estate, patience=150)
 
 
@@ -106,7 +106,7 @@ def test_a_second_replica_takes_over_when_the_leader_is_killed(estate: Estate) -
 
 
 def test_killed_at_random_moments_it_applies_every_change_once(rollouts: Rollouts) -> None:
-    rollouts.apply_every_change_once(kills=KILLS, within=12)
+    rollouts.apply_every_change_once(kills=KILLS, within=10)
 
 
 # Sized

@@ -37,14 +37,14 @@ class Rollouts:
     def apply_every_change_once(self, *, kills: int, within: float) -> int:
         """Leaders are killed in the midst, each within so many seconds of its term; the answer: changes made so far."""
         self._settle(LESS)
-        estate, moments, target, changes = self._estate, random.Random(kills), LESS, 0
+        estate, target, changes = self._estate, LESS, 0
         before = self._generations()
         template_before = estate.get(*ROLLED)["metadata"]["generation"]
-        for _ in range(kills):
+        for moment in _moments(kills, within=within):
             if self._are_settled(target):
                 target = self._tell_the_other()
                 changes += 1
-            self._kill_a_leader(after=moments.uniform(0, within))
+            self._kill_a_leader(after=moment)
         self._settle(target)
         assert estate.mark(*IN_PLACE, "reverted") == estate.mark(*ROLLED, "reverted") == {}
         # A pod's generation grows with each change of its spec, so the API server itself has counted.
@@ -66,7 +66,7 @@ class Rollouts:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             assert target not in estate.sizes("canaried") + estate.sizes("rolled")
-            time.sleep(min(5.0, seconds))
+            time.sleep(min(1.0, seconds))
         estate.prometheus.start()
         eventually(lambda: estate.condition("told", "MetricsAvailable") == "True", what="usage again")
         self._settle(target)
@@ -132,3 +132,11 @@ class Rollouts:
     async def _times_told(self, name: str, what: str) -> int:
         async with Store.open(str(self._estate.folder / "trimtab.db")) as store:
             return len(await store.history.find(name=name, what=what, limit=1000))
+
+
+def _moments(count: int, *, within: float) -> list[float]:
+    """At random, and however few there are, early ones and late ones: one in each of as many parts of the time."""
+    chance = random.Random(count)
+    moments = [(part + chance.random()) * within / count for part in range(count)]
+    chance.shuffle(moments)
+    return moments
