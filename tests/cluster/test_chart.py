@@ -6,6 +6,7 @@ import json
 import os
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,10 @@ pytestmark = pytest.mark.timeout(600)  # a node is started and given an image, w
 def installed(node_cluster: Cluster) -> Iterator[None]:
     """Operator and agent, in the network of the node: from its pods there is no way to the API server here."""
     node = node_cluster.add_node()
-    node.load(trimtab_image())
+    with ThreadPoolExecutor() as beside:
+        loaded = beside.submit(lambda: node.load(trimtab_image()))
+        _prepare(node_cluster)
+        loaded.result()
     repository, _, tag = TAG.rpartition(":")
     host, _, served = node_cluster.server.removeprefix("https://").rpartition(":")
     helm = Helm(node_cluster, NAMESPACE)
@@ -60,8 +64,6 @@ def installed(node_cluster: Cluster) -> Iterator[None]:
         for process in ("operator", "agent")
         for number, (name, value) in enumerate((("HOST", host), ("PORT", served)))
     ]
-    # Other tests of this cluster bring the kinds too, and Helm takes over nothing that it has not made.
-    node_cluster.learn()
     helm.install(
         "crds.install=false",
         f"image.repository={repository}",
@@ -79,7 +81,18 @@ def installed(node_cluster: Cluster) -> Iterator[None]:
     yield
     with suppress(Refused):
         helm.uninstall()
-    node_cluster.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+    for made in (f"/api/v1/namespaces/{NAMESPACE}", f"{OURS}/nodemetrics/{NAME}"):
+        node_cluster.call("DELETE", made)
+
+
+def _prepare(cluster: Cluster) -> None:
+    """What operator and agent find at their start: who learns later how often to look has first waited a minute."""
+    # Other tests of this cluster bring the kinds too, and Helm takes over nothing that it has not made.
+    cluster.learn()
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    idler = template(plods(), app="idler", size=size("100m", "32Mi"))
+    for manifest in (POLICY, OFTEN, workload("Deployment", "idler", idler, policy="everything")):
+        _apply(cluster, manifest)
 
 
 def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
@@ -111,10 +124,6 @@ def _capabilities(cluster: Cluster) -> set[int]:
 
 
 def test_the_operator_runs_from_its_image_and_looks_after_a_workload(node_cluster: Cluster) -> None:
-    pod = template(plods(), app="idler", size=size("100m", "32Mi"))
-    for manifest in (POLICY, workload("Deployment", "idler", pod, policy="everything")):
-        _apply(node_cluster, manifest)
-
     def ready() -> bool:
         return node_cluster.is_so(
             f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/trimtab-operator", "Available"
@@ -134,8 +143,6 @@ def test_the_operator_runs_from_its_image_and_looks_after_a_workload(node_cluste
 
 
 def test_the_agent_runs_from_its_image_reports_squeezes_and_lets_go(node_cluster: Cluster) -> None:
-    _apply(node_cluster, OFTEN)
-
     def ready() -> bool:
         """Which it is only when the kubelet and the API server answer it."""
         return bool(node_cluster.call("GET", DAEMONS)["status"].get("numberReady"))
