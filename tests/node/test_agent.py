@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.account import account
 from harness.agent import AgentProcess, pod_on
 from harness.cluster import Cluster
 from harness.kubepods import Kubepods
-from trimtab.kube.rights import HOME, RIGHTS
+from trimtab.kube.rights import RIGHTS
 from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 from trimtab.node.config import AgentSettings
@@ -66,15 +67,14 @@ def run() -> Iterator[Callable[..., AgentProcess]]:
         yield start
 
 
-def as_agent(cluster: Cluster, folder: Path) -> Path:
-    """A kubeconfig by which one is the agent of our manifests, with its rights and no others."""
-    for manifest in ("operator/namespace.yaml", "agent/account.yaml"):
-        cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / manifest))
+@pytest.fixture
+def as_agent(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig by which one is the agent of our manifests."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-agent"
-    file = folder / "as-agent"
-    file.write_text(yaml.safe_dump(kubeconfig))
-    return file
+    with account(cluster, "agent") as kubeconfig["users"][0]["user"]["as"]:
+        file = tmp_path / "as-agent"
+        file.write_text(yaml.safe_dump(kubeconfig))
+        yield file
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
@@ -119,6 +119,7 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
     namespace: str,
     kubepods: Kubepods,
     node: str,
+    as_agent: Path,
     tmp_path: Path,
     run: Callable[..., AgentProcess],
 ) -> None:
@@ -130,7 +131,7 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
         "--cgroup-parent",
         kubepods.layout.parent,
         node=node,
-        kubeconfig=as_agent(cluster, tmp_path),
+        kubeconfig=as_agent,
     )
     agent.wait_until(lambda: "ok" in agent.page("/readyz"))
     agent.wait_until(lambda: any("containers" in pod for pod in status(cluster).get("podsMetric", [])))
@@ -161,6 +162,7 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
     namespace: str,
     kubepods: Kubepods,
     node: str,
+    as_agent: Path,
     tmp_path: Path,
     run: Callable[..., AgentProcess],
 ) -> None:
@@ -186,7 +188,7 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
 
     try:
         parent = ("--cgroup-parent", kubepods.layout.parent)
-        agent = run(cluster, tmp_path, *parent, node=node, kubeconfig=as_agent(cluster, tmp_path))
+        agent = run(cluster, tmp_path, *parent, node=node, kubeconfig=as_agent)
         agent.wait_until(lambda: counted("evicted") >= 1 and counted("refused") >= 2, timeout=120)
     finally:
         cluster.call("DELETE", f"{POLICY}/evict")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from harness.account import account
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.faults import Asked, status
@@ -104,14 +105,10 @@ def used(asked: Asked, code: int) -> set[Use]:
 
 @pytest.fixture
 def deployed(cluster: Cluster, kinds: None, vpa_kinds: None) -> Iterator[None]:
-    """All of deploy/ in the cluster, and VPA's kinds."""
-    home = f"/api/v1/namespaces/{HOME}"
-    if cluster.has(home) and cluster.call("GET", home)["status"]["phase"] == "Terminating":
-        cluster.kubectl("wait", "--for=delete", f"namespace/{HOME}", "--timeout=60s")
-    for name in ("namespace.yaml", "account.yaml"):
-        cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / "operator" / name))
-    yield
-    cluster.kubectl("delete", "--ignore-not-found", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
+    """The operator's account in the cluster, our kinds and VPA's; the webhooks go with it."""
+    with account(cluster, "operator"):
+        yield
+        cluster.kubectl("delete", "--ignore-not-found", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
 
 
 @pytest.fixture

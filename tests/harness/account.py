@@ -1,0 +1,23 @@
+"""The account that our manifests give to a process, for tests that act as that process."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.cluster import Cluster
+from trimtab.kube.rights import HOME, Process
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+@contextmanager
+def account(cluster: Cluster, process: Process) -> Iterator[str]:
+    """The user whose rights are the process' and no others; they go at the end, for Helm takes over nobody's."""
+    home = f"/api/v1/namespaces/{HOME}"
+    if cluster.has(home) and cluster.call("GET", home)["status"]["phase"] == "Terminating":
+        cluster.kubectl("wait", "--for=delete", f"namespace/{HOME}", "--timeout=60s")
+    rights = str(DEPLOY / process / "account.yaml")
+    for manifest in (str(DEPLOY / "operator" / "namespace.yaml"), rights):
+        cluster.kubectl("apply", "--server-side", "-f", manifest)
+    yield f"system:serviceaccount:{HOME}:trimtab-{process}"
+    cluster.kubectl("delete", "--ignore-not-found", "-f", rights)
