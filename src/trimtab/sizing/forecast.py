@@ -316,8 +316,13 @@ def fleet_costs(small: tuple[Floats, ...]) -> Floats:
             for k in range(FORECASTERS):
                 total[kind, k] += np.int64(cost[i, k] / tries[i] * 2.0**20)
     means = np.empty((kinds, FORECASTERS))
+    # Sums and copies element by element, here and below: to compile numpy's own would take as long as all else.
     for k in range(FORECASTERS):
-        whole = total[:, k].sum() / max(count.sum(), 1)
+        costs, tried = 0, 0
+        for kind in range(kinds):
+            costs += total[kind, k]
+            tried += count[kind]
+        whole = costs / max(tried, 1)
         for kind in range(kinds):
             means[kind, k] = (total[kind, k] + OTHERS * whole) / ((count[kind] + OTHERS) * 2.0**20)
     return means
@@ -338,19 +343,21 @@ def fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -
             scale = UNIT / (epoch[i, MASS] + 1.0)
             for b in range(buckets):
                 total[kind, k, b] += np.int64(errors[i, k, b] * scale)
-    # Element by element: what checks whole arrays against each other takes longer to compile than all else here.
     shape = np.empty((kinds, FORECASTERS, buckets))
     fleet = np.empty(buckets)
     for k in range(FORECASTERS):
+        whole = 0.0
         for b in range(buckets):
             fleet[b] = prior[b]
             for kind in range(kinds):
                 fleet[b] += total[kind, k, b] / UNIT
-        scale = OTHERS / fleet.sum()
+            whole += fleet[b]
+        scale = OTHERS / whole
         for kind in range(kinds):
+            whole = 0.0
             for b in range(buckets):
                 shape[kind, k, b] = fleet[b] * scale + total[kind, k, b] / UNIT
-            whole = shape[kind, k].sum()
+                whole += shape[kind, k, b]
             for b in range(buckets):
                 shape[kind, k, b] /= whole
     return shape

@@ -104,7 +104,8 @@ def moves(theta: Floats, edge: float, spread: Floats, at: Floats, cache: Any, po
     for row in range(1, at.shape[0]):
         found[0, row - 1] = height(theta, edge, at[row], cache[row], power[row], end) - here
         variance = (DOUBT * found[0, row - 1]) ** 2
-        end -= start
+        for i in range(theta.size):
+            end[i] -= start[i]
         for i in range(theta.size):
             if end[i] != 0.0:
                 for j in range(theta.size):

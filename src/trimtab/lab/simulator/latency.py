@@ -65,8 +65,10 @@ def respond(
     load: Floats,
 ) -> None:
     """Fill `times` (a row a workload, a column a quantile) and `load`, the CPU that is wanted for requests."""
-    times[:] = 0.0
-    load[:] = 0.0
+    for place in range(len(load)):
+        load[place] = 0.0
+        for quantile in range(times.shape[1]):
+            times[place, quantile] = 0.0
     for row in range(len(containers.node)):
         node = containers.node[row]
         wanted = demand[row]

@@ -140,9 +140,8 @@ def step(
 def _step(
     containers: Containers, nodes: Nodes, cpu: Floats, memory: Floats, now: float, seconds: float
 ) -> int:
-    nodes.cpu[:] = 0.0
-    nodes.memory[:] = 0.0
-    nodes.kills[:] = 0
+    for place in range(len(nodes.cpu)):
+        nodes.cpu[place], nodes.memory[place], nodes.kills[place] = 0.0, 0.0, 0
     held_back = _want(containers, nodes, cpu, memory, now, seconds)
     contended = False
     for place in range(len(nodes.cpu)):
@@ -151,7 +150,7 @@ def _step(
             break
     if contended:
         _contend(containers, nodes)
-    _throttle(containers, cpu)
+    _throttle(containers.cpu, containers.cpu_limit, containers.burst, containers.throttled, cpu)
     total = 0
     if held_back or contended:
         end = now + seconds
@@ -159,7 +158,7 @@ def _step(
             if containers.killed[row] != UNHARMED:
                 total += 1
                 nodes.kills[containers.node[row]] += 1
-                _crash(containers, row, end)
+                _crash(containers.crashes, containers.restarts, containers.resumes, row, end)
     return total
 
 
@@ -223,12 +222,19 @@ def _contend(containers: Containers, nodes: Nodes) -> None:
     for place in range(len(nodes.cpu)):
         theirs = rows[firsts[place] : firsts[place + 1]]
         if nodes.cpu[place] > nodes.cpu_capacity[place]:
-            _share(containers, theirs, nodes.cpu_capacity[place])
+            _share(containers.cpu_request, containers.cpu, theirs, nodes.cpu_capacity[place])
             nodes.cpu[place] = 0.0
             for row in theirs:
                 nodes.cpu[place] += containers.cpu[row]
         while nodes.memory[place] > nodes.memory_capacity[place]:
-            victim = _worst(containers, theirs, nodes.memory_capacity[place])
+            victim = _worst(
+                containers.memory,
+                containers.memory_request,
+                containers.qos,
+                containers.killed,
+                theirs,
+                nodes.memory_capacity[place],
+            )
             if victim < 0:
                 break
             containers.killed[victim] = BY_NODE
@@ -239,22 +245,22 @@ def _contend(containers: Containers, nodes: Nodes) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _share(containers: Containers, rows: Indices, capacity: float) -> None:
+def _share(request: Floats, cpu: Floats, rows: Indices, capacity: float) -> None:
     """Give by weight until the capacity is given, to nobody more than it wants."""
     left, weight = capacity, 0.0
-    served = np.zeros(len(rows), np.bool_)
+    served = np.zeros(len(rows), np.int32)
     for row in rows:
-        weight += max(containers.cpu_request[row], LEAST_WEIGHT)
+        weight += max(request[row], LEAST_WEIGHT)
     more = True
     while more:
         more = False
         level = max(left, 0.0) / weight
         for at in range(len(rows)):
             row = rows[at]
-            theirs = max(containers.cpu_request[row], LEAST_WEIGHT)
-            if not served[at] and containers.cpu[row] <= level * theirs:
-                served[at] = True
-                left -= containers.cpu[row]
+            theirs = max(request[row], LEAST_WEIGHT)
+            if not served[at] and cpu[row] <= level * theirs:
+                served[at] = 1
+                left -= cpu[row]
                 weight -= theirs
                 more = True
         if weight <= 0.0:
@@ -262,23 +268,23 @@ def _share(containers: Containers, rows: Indices, capacity: float) -> None:
     for at in range(len(rows)):
         if not served[at]:
             row = rows[at]
-            containers.cpu[row] = level * max(containers.cpu_request[row], LEAST_WEIGHT)
+            cpu[row] = level * max(request[row], LEAST_WEIGHT)
 
 
 @njit(cache=True, error_model="numpy")
-def _worst(containers: Containers, rows: Indices, capacity: float) -> int:
+def _worst(memory: Floats, request: Floats, qos: Flags, killed: Flags, rows: Indices, capacity: float) -> int:
     """Whom the kernel kills: the highest score, the first of equals; -1 when none holds anything."""
     victim, most = -1, -np.inf
     for row in rows:
-        held = containers.memory[row]
-        if held <= 0.0 or containers.killed[row] != UNHARMED:
+        held = memory[row]
+        if held <= 0.0 or killed[row] != UNHARMED:
             continue
-        if containers.qos[row] == GUARANTEED:
+        if qos[row] == GUARANTEED:
             adjustment = -997.0
-        elif containers.qos[row] == BEST_EFFORT:
+        elif qos[row] == BEST_EFFORT:
             adjustment = 1000.0
         else:
-            adjustment = min(max(1000.0 - 1000.0 * containers.memory_request[row] / capacity, 2.0), 999.0)
+            adjustment = min(max(1000.0 - 1000.0 * request[row] / capacity, 2.0), 999.0)
         score = 1000.0 * held / capacity + adjustment
         if score > most:
             victim, most = row, score
@@ -286,15 +292,15 @@ def _worst(containers: Containers, rows: Indices, capacity: float) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _throttle(containers: Containers, cpu: Floats) -> None:
-    for row in range(len(containers.node)):
-        used, limit = containers.cpu[row], containers.cpu_limit[row]
-        if not used > 0.0 or limit == np.inf:
-            containers.throttled[row] = 0.0
-        elif used >= limit and cpu[row] > limit:
-            containers.throttled[row] = 1.0
+def _throttle(used: Floats, limits: Floats, burst: Floats, throttled: Floats, wanted: Floats) -> None:
+    for row in range(len(used)):
+        got, limit = used[row], limits[row]
+        if not got > 0.0 or limit == np.inf:
+            throttled[row] = 0.0
+        elif got >= limit and wanted[row] > limit:
+            throttled[row] = 1.0
         else:
-            containers.throttled[row] = throttled_share(used, limit, containers.burst[row])
+            throttled[row] = throttled_share(got, limit, burst[row])
 
 
 @njit(cache=True, error_model="numpy")
@@ -313,11 +319,11 @@ def throttled_share(used: float, limit: float, burst: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _crash(containers: Containers, row: int, at: float) -> None:
-    if at - containers.resumes[row] >= FORGIVEN_AFTER:
-        containers.crashes[row] = 0
-    before = containers.crashes[row]
+def _crash(crashes: Indices, restarts: Indices, resumes: Floats, row: int, at: float) -> None:
+    if at - resumes[row] >= FORGIVEN_AFTER:
+        crashes[row] = 0
+    before = crashes[row]
     wait = 0.0 if before == 0 else min(FIRST_WAIT * 2.0 ** (before - 1), LONGEST_WAIT)
-    containers.crashes[row] = min(before + 1, 16)
-    containers.restarts[row] += 1
-    containers.resumes[row] = at + wait
+    crashes[row] = min(before + 1, 16)
+    restarts[row] += 1
+    resumes[row] = at + wait
