@@ -1,12 +1,15 @@
 """How a server is asked many things: what is left of it afterwards."""
 
+import asyncio
 import gc
 import random
 import weakref
 
+import pytest
+
 from trimtab.kube.pace import Backoff
-from trimtab.usage.errors import TooMuchAsked
-from trimtab.usage.prometheus.asking import Patience
+from trimtab.usage.errors import SourceRefused, TooMuchAsked
+from trimtab.usage.prometheus.asking import Patience, together
 from trimtab.usage.prometheus.parts import Part
 
 
@@ -36,3 +39,37 @@ async def test_nothing_of_the_answers_is_kept_until_the_collector_comes_by() -> 
         assert kept() is None
     finally:
         gc.enable()
+
+
+async def test_those_who_ask_at_the_same_time_are_no_more_at_once_than_one_would_be() -> None:
+    patience = Patience(concurrency=9, retries=0, backoff=Backoff(first=0.0), rng=random.Random(1))
+    free, at_once, most, answered = asyncio.Semaphore(2), 0, 0, 0
+
+    async def ask(_: Part) -> None:
+        nonlocal at_once, most, answered
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0)
+        at_once -= 1
+        answered += 1
+
+    parts = [Part((name,), first=0, steps=1) for name in "abc"]
+    await together(patience.ask_all(parts, ask, free=free) for _ in range(3))
+    assert (most, answered) == (2, 9)
+
+
+async def test_the_first_that_fails_ends_those_beside_it_and_is_told_by_itself() -> None:
+    ended = asyncio.Event()
+
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def fail() -> None:
+        raise SourceRefused("no")
+
+    with pytest.raises(SourceRefused, match="no"):
+        await together([wait_for_ever(), fail()])
+    assert ended.is_set()

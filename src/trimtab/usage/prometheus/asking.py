@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from trimtab.kube.pace import Backoff
 from trimtab.usage.errors import BadAnswer, SourceAway, SourceSlow, TooMuchAsked, UsageError
 from trimtab.usage.prometheus.parts import Part
 
 T = TypeVar("T")
+
+
+async def together(askers: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of them side by side; the first that fails ends the others, and is what is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for asker in askers:
+                group.create_task(asker)
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
 
 
 class _Asking(NamedTuple):
@@ -47,9 +57,15 @@ class Patience:
                     raise
                 await asyncio.sleep(self.delay(error, failures))
 
-    async def ask_all(self, parts: Iterable[Part], question: Callable[[Part], Awaitable[None]]) -> None:
-        """Every part answered, whole or in smaller ones."""
-        asking = _Asking(question, asyncio.Semaphore(self.concurrency))
+    async def ask_all(
+        self,
+        parts: Iterable[Part],
+        question: Callable[[Part], Awaitable[None]],
+        *,
+        free: asyncio.Semaphore | None = None,
+    ) -> None:
+        """Every part answered, whole or in smaller ones; `free` is shared by those who ask at the same time."""
+        asking = _Asking(question, free or asyncio.Semaphore(self.concurrency))
         try:
             async with asyncio.TaskGroup() as group:
                 for part in parts:

@@ -5,6 +5,7 @@ It is asked of the server's index and of a few moments of the window, before and
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -93,11 +94,11 @@ class Look:
         scheme = await self._scheme()
         memory = scheme.memory_series(namespaces)
         every = await self._values(scheme.labels.namespace, memory) if namespaces is None else namespaces
-        counted = await self._highest(
-            scheme.number_of_containers(namespaces, over=max(self._grid.step, _STALE)),
-            by=scheme.labels.namespace,
+        containers = scheme.number_of_containers(namespaces, over=max(self._grid.step, _STALE))
+        counted, often = await asyncio.gather(
+            self._highest(containers, by=scheme.labels.namespace),
+            self._highest(f"max(count_over_time({memory}[{int(_COUNTED_OVER)}s]))"),
         )
-        often = await self._highest(f"max(count_over_time({memory}[{int(_COUNTED_OVER)}s]))")
         return Holdings(
             scheme=scheme,
             series={namespace: int(counted.get(namespace, 1)) for namespace in every},

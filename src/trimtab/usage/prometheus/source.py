@@ -25,7 +25,7 @@ from trimtab.kube.pace import Backoff
 from trimtab.usage.errors import BadAnswer, SourceRefused, UsageError
 from trimtab.usage.prometheus.answer import Grid, Indices, Series, samples
 from trimtab.usage.prometheus.answer import Rows as RowNumbers
-from trimtab.usage.prometheus.asking import Patience
+from trimtab.usage.prometheus.asking import Patience, together
 from trimtab.usage.prometheus.columns import Columns, events
 from trimtab.usage.prometheus.holdings import Holdings, Look, Memory
 from trimtab.usage.prometheus.parts import Part, parts_of
@@ -132,21 +132,21 @@ class Prometheus(Source[PrometheusSettings]):
         names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
         done, whole = 0, sum(map(held.weight, parts)) * len(questions)
         window = self._window(held, ask)
-        hasty = self._hasty()
+        free = asyncio.Semaphore(self.settings.concurrency)
         samples_of = Raw(server, held.scheme, window, self.settings.labels, grid)
-        for question in questions:
 
-            async def answer(part: Part, question: Question = question, *, asked: bool = True) -> None:
-                nonlocal done
-                into = columns[question.kind]
-                if asked:
-                    await _take(server, question, part, grid=grid, names=names, into=into)
-                else:
-                    _lay(await samples_of.rows(question.kind, part), question, part, names=names, into=into)
-                done += held.weight(part)
-                if progress:
-                    progress(min(1.0, done / whole))
+        async def answer(question: Question, part: Part, *, asked: bool = True) -> None:
+            nonlocal done
+            into = columns[question.kind]
+            if asked:
+                await _take(server, question, part, grid=grid, names=names, into=into)
+            else:
+                _lay(await samples_of.rows(question.kind, part), question, part, names=names, into=into)
+            done += held.weight(part)
+            if progress:
+                progress(min(1.0, done / whole))
 
+        async def ask_for(question: Question) -> None:
             if (
                 ask.steps >= WORTH_RAW
                 and samples_of.has(question.kind)
@@ -154,12 +154,16 @@ class Prometheus(Source[PrometheusSettings]):
                 and server.hands_out_samples
             ):
                 try:
-                    await hasty.ask_all(self._raw_parts(held, ask), partial(answer, asked=False))
+                    of_samples = partial(answer, question, asked=False)
+                    await self._hasty().ask_all(self._raw_parts(held, ask), of_samples, free=free)
                 except UsageError as error:  # whatever it is, the server may well answer queries
                     self._raw_samples = not isinstance(error, SourceRefused)
                 else:
-                    continue
-            await self._patience.ask_all(parts, answer)
+                    return
+            await self._patience.ask_all(parts, partial(answer, question), free=free)
+
+        # All at once: what one leaves of the server and of ourselves, between its first and its last part, another takes.
+        await together(map(ask_for, questions))
         if not self.settings.cpu_rule:
             columns["cpu"].without_edges(window.partly(ask.step))
         return _usage(columns, grid, window=window.rate)
