@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
@@ -73,25 +72,24 @@ def demo(
         if snapshot is not None:
             asyncio.run(_look(SnapshotBoard(read_snapshot(snapshot)), address))
         elif headless:
-            with compiling_beside() as compiled:
-                found = asyncio.run(_headless(compiled, days=days, seed=seed))
+            with compiling_beside():
+                found = asyncio.run(_headless(days=days, seed=seed))
             if output == "json":
                 print(json.dumps(found, indent=2))
             else:
                 write(drawn(lambda width: lines(found, width=width), to_file=False), None)
         else:
-            with compiling_beside() as compiled:
-                asyncio.run(_live(compiled, days=days, seed=seed, address=address))
+            with compiling_beside():
+                asyncio.run(_live(days=days, seed=seed, address=address))
 
 
-async def _headless(compiled: Callable[[], None], *, days: float, seed: int) -> Document:
+async def _headless(*, days: float, seed: int) -> Document:
     async with show(days=days, seed=seed) as playing:
-        await playing.get_ready(compiled)
         await playing.play()
         return await summary(playing.board, days=days, seed=seed)
 
 
-async def _live(compiled: Callable[[], None], *, days: float, seed: int, address: str) -> None:
+async def _live(*, days: float, seed: int, address: str) -> None:
     async with (
         show(days=days, seed=seed) as playing,
         serving(application(playing.board, OwnMachine()), address) as url,
@@ -99,7 +97,7 @@ async def _live(compiled: Callable[[], None], *, days: float, seed: int, address
         print(
             f"Dashboard: {url}\nFull speed for {counted(days, 'simulated day')}. Ctrl-C ends it.", flush=True
         )
-        await playing.get_ready(compiled)
+        await playing.get_ready()
         await playing.play()
         found = await summary(playing.board, days=days, seed=seed)
         write(drawn(lambda width: lines(found, width=width), to_file=False), None)

@@ -2,16 +2,15 @@
 
 Where nothing is compiled yet, that is half of the time which the demo takes, and Python compiles on one core. So while the
 demo itself compiles the simulated cluster, which it needs first, a second process compiles sizing and the effects of
-deeds. The demo waits for it before it sizes, so that nothing is compiled twice, and finds all of it in numba's cache.
-Whatever becomes of that process costs time only.
+deeds; the demo finds them in numba's cache when it gets there. Whatever becomes of that process costs time only.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -23,23 +22,16 @@ from trimtab.sizing.registry import strategy
 CONTAINERS = 16
 EPOCHS, EPOCH, SAMPLE = 3, 3600, 300
 """Hours that are seen of them, in seconds and samples: enough for every part of sizing to have its turn."""
-PATIENCE = 120.0
-"""Seconds that are waited for the other process at most."""
 
 
 @contextmanager
-def compiling_beside() -> Iterator[Callable[[], None]]:
-    """While the block goes on, or until all is compiled; what is given waits for that."""
+def compiling_beside() -> Iterator[None]:
+    """While the block goes on, or until all is compiled."""
     quiet = subprocess.DEVNULL
     ourselves = [sys.executable, "-m", __name__]
     beside = subprocess.Popen(ourselves, stdin=quiet, stdout=quiet, stderr=quiet)  # noqa: S603 - our own code
-
-    def wait() -> None:
-        with suppress(subprocess.TimeoutExpired):
-            beside.wait(PATIENCE)
-
     try:
-        yield wait
+        yield
     finally:
         beside.kill()
         beside.wait()

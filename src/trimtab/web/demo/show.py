@@ -6,7 +6,7 @@ A week goes by as fast as it can; then time goes on slowly, so that what a viewe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Never
@@ -48,12 +48,12 @@ class Show:
             fresh=HOUR,
         )
 
-    async def get_ready(self, compiled: Callable[[], None]) -> None:
-        """Rehearse, so that all that counts is compiled when it begins; `compiled` waits for what another compiles."""
+    async def get_ready(self) -> None:
+        """Rehearse, so that all that counts is compiled when it begins."""
         self._note("Getting ready; the first time, what counts is compiled for this machine.", done=0.0)
         await self.board.tell()
         # In a thread of its own: whoever looks already is answered meanwhile.
-        await asyncio.to_thread(asyncio.run, _rehearse(compiled))
+        await asyncio.to_thread(asyncio.run, _rehearse())
 
     async def play(self) -> None:
         """All days, as fast as they can be."""
@@ -88,10 +88,8 @@ class Show:
                 await self._intents.turn()
 
 
-async def _rehearse(compiled: Callable[[], None]) -> None:
+async def _rehearse() -> None:
     async with show(days=1.0, seed=0) as rehearsal:
-        await rehearsal.pass_time(hours=STEP / HOUR)  # in the first step nobody is sized yet
-        compiled()
         await rehearsal.pass_time(hours=REHEARSED)
 
 
