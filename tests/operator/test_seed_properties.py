@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import math
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -55,6 +55,8 @@ from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import SOURCES
 from trimtab.usage.source import Ask as Question
 from trimtab.usage.usage import PodContainer
+
+T = TypeVar("T")
 
 NOW = 1_800_000_000.0
 MIB = 1 << 20
@@ -317,9 +319,9 @@ class Discovery:
     def __init__(self, names: Iterable[str]) -> None:
         self.answer = msgspec.json.encode({"resources": [{"name": name} for name in names]})
 
-    async def request(self, _: str, path: str) -> bytes:
+    async def request(self, _: str, path: str, *, read: Callable[[bytes], T]) -> T:
         assert path == "/api/v1"
-        return self.answer
+        return read(self.answer)
 
 
 @examples
