@@ -59,6 +59,7 @@ soak: test-deps ## Ten minutes of random faults between an informer and the API 
 
 soak-operator: test-deps ## Kill 100 leaders of the operator, and take Prometheus and the API server away for long
 	TRIMTAB_KILLS=100 pytest -v -s tests/operator/test_soak.py
+	TRIMTAB_KILLS=100 pytest -v -s tests/cluster/test_operator.py -k killed_at_random_moments
 
 bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer
 	@for file in $(if $(BENCH),bench/$(BENCH).py,bench/*.py); do echo "==> $$file"; python "$$file"; done

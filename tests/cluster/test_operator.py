@@ -2,9 +2,11 @@
 
 Two replicas of `trimtab operator`, with the rights of deploy/, look after real containers; Prometheus and
 metrics-server measure them. All tests share them, in this order: while a minute of history gathers, without which
-nothing is made smaller, operators are killed. tests/operator/test_soak.py does the same at length, on paper.
+nothing is made smaller, operators are killed, twice or as often as TRIMTAB_KILLS says. tests/operator/test_soak.py does
+the same at length, on paper.
 """
 
+import os
 import random
 from collections.abc import Iterator
 from itertools import cycle
@@ -26,10 +28,10 @@ from harness.cluster import Cluster
 from harness.estate import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
 from harness.rollouts import Rollouts
 
-KILLS, OUTAGE = 2, 6.0
+KILLS, OUTAGE = int(os.environ.get("TRIMTAB_KILLS", "2")), 6.0
 MIB = 1 << 20
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(600 + 60 * KILLS)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +108,8 @@ def test_a_second_replica_takes_over_when_the_leader_is_killed(estate: Estate) -
 
 
 def test_killed_at_random_moments_it_applies_every_change_once(rollouts: Rollouts) -> None:
-    rollouts.apply_every_change_once(kills=KILLS, within=10)
+    changes = rollouts.apply_every_change_once(kills=KILLS, within=10)
+    print(f"{KILLS} kills of leaders, {changes} changes")
 
 
 # Sized
