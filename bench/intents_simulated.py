@@ -8,7 +8,7 @@ wanting 99 of 100 requests answered within its objective. The same cluster runs 
 - HPA + VPA: per-pod CPU is what a VPA recommends after the first hour (90th percentile and 15 %), but no less than a
   share of the first size; replicas follow the HPA's rule with its tolerance of 10 % and five minutes of stabilisation.
   Several targets and shares are tried, as one tunes by hand.
-- intents: every minute what would miss under 1.3 times its load, or under the load five minutes ahead, is planned for;
+- intents: every minute what would miss under 1.25 times its load, or under the load five minutes ahead, is planned for;
   every ten minutes what is met may give back; what was seen is learned from every half hour.
 
 Memory is left as it is under each regime. Counted are minutes in which a service misses its objective, and cores asked
@@ -50,7 +50,7 @@ STEP = 60.0
 SETTLING = 2 * 3600.0
 MOST_REPLICAS = 20
 P99 = 2
-SPARE = 1.3
+SPARE = 1.25
 """Intents prepare for so many times the present load, or for more where it rises faster."""
 
 
