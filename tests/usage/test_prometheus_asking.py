@@ -5,11 +5,10 @@ import gc
 import random
 import weakref
 
-import pytest
-
 from trimtab.kube.pace import Backoff
-from trimtab.usage.errors import SourceRefused, TooMuchAsked
-from trimtab.usage.prometheus.asking import Patience, together
+from trimtab.tasks import side_by_side
+from trimtab.usage.errors import TooMuchAsked
+from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.parts import Part
 
 
@@ -54,22 +53,7 @@ async def test_those_who_ask_at_the_same_time_are_no_more_at_once_than_one_would
         answered += 1
 
     parts = [Part((name,), first=0, steps=1) for name in "abc"]
-    await together(patience.ask_all(parts, ask, free=free) for _ in range(3))
+    async with side_by_side() as group:
+        for _ in range(3):
+            group.create_task(patience.ask_all(parts, ask, free=free))
     assert (most, answered) == (2, 9)
-
-
-async def test_the_first_that_fails_ends_those_beside_it_and_is_told_by_itself() -> None:
-    ended = asyncio.Event()
-
-    async def wait_for_ever() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    async def fail() -> None:
-        raise SourceRefused("no")
-
-    with pytest.raises(SourceRefused, match="no"):
-        await together([wait_for_ever(), fail()])
-    assert ended.is_set()

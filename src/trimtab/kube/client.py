@@ -41,9 +41,13 @@ class _Page(msgspec.Struct, frozen=True, gc=False):
     metadata: _PageMetadata = _PageMetadata()
 
 
+class _List(msgspec.Struct, frozen=True, gc=False):
+    items: list[Object] | None
+
+
 _OBJECT = msgspec.json.Decoder(Object)
 _PAGE = msgspec.json.Decoder(_Page)
-_ITEMS = msgspec.json.Decoder(list[Object] | None)
+_LIST = msgspec.json.Decoder(_List)
 
 
 class PatchType(StrEnum):
@@ -145,7 +149,7 @@ class Client:
         """All objects of a resource in a namespace, or in all of them. For many, prefer an informer."""
         found: list[Object] = []
         async for page in self.pages(resource, namespace=namespace, labels=labels, fields=fields):
-            found += _ITEMS.decode(_PAGE.decode(page).items) or ()
+            found += _LIST.decode(page).items or ()
         return found
 
     @asynccontextmanager

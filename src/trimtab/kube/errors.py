@@ -69,9 +69,9 @@ class Garbled(Unreachable):
     """Something answered, and not as an API server does: a proxy with a page of its own, or an answer cut short."""
 
     @classmethod
-    def answer(cls, body: bytes, error: Exception, *, request: str) -> Garbled:
+    def answer(cls, body: bytes, why: str, *, request: str) -> Garbled:
         """Of what came as a success."""
-        said = f"{describe(error)}: {_excerpt(body)}" if body else "it is empty"
+        said = f"{why}: {excerpt(body)}" if body else "it is empty"
         advice = "check server of the cluster, and what stands before it"
         return cls(f"{request}: what answers is no API server ({said}); {advice}", sent=True)
 
@@ -223,7 +223,7 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
     try:
         status = _STATUS.decode(body)
     except msgspec.DecodeError:
-        status = Status(message=_excerpt(body), code=code)
+        status = Status(message=excerpt(body), code=code)
     if not status.message:
         status = Status(
             message=f"the server answered {code}", reason=status.reason, code=code, details=status.details
@@ -231,7 +231,8 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
     return error_from_status(status, request=request, retry_after=_seconds(retry_after), code=code)
 
 
-def _excerpt(body: bytes) -> str:
+def excerpt(body: bytes) -> str:
+    """The beginning of what was sent, in one line."""
     return " ".join(body[:200].decode("utf-8", "replace").split())
 
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from trimtab.kube.client import Client
-from trimtab.kube.errors import describe
+from trimtab.kube.errors import describe, excerpt
 from trimtab.kube.records import MetadataWire, R, Shape
 from trimtab.kube.resources import Resource
 
@@ -60,8 +60,8 @@ class PageDecoder(Generic[R]):
             try:
                 yield self._wire.decode(item)
             except msgspec.ValidationError as error:
-                excerpt = bytes(item)[:200].decode("utf-8", "replace")
-                log.warning("object.ignored", resource=self._resource, object=excerpt, reason=describe(error))
+                found = excerpt(bytes(item))
+                log.warning("object.ignored", resource=self._resource, object=found, reason=describe(error))
 
 
 def ignore(resource: str, wire: Any, error: ValueError) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 import structlog
 
-from trimtab.kube.errors import Garbled, Status, describe, error_from_status
+from trimtab.kube.errors import Garbled, Status, describe, error_from_status, excerpt
 from trimtab.kube.records import MetadataWire, R, Shape
 
 W = TypeVar("W")
@@ -55,15 +55,12 @@ class EventDecoder(Generic[R]):
     def decode(self, lines: Lines) -> list[Event[Any]]:
         """All events of these lines; an ERROR event is raised as what it stands for, and what is no event as Garbled."""
         try:
-            return self._events.decode_lines(lines)
-        except msgspec.ValidationError:
-            pass
+            try:
+                return self._events.decode_lines(lines)
+            except msgspec.ValidationError:
+                return self._decode_one_by_one(lines)
         except msgspec.DecodeError as error:
-            raise Garbled.answer(bytes(lines), error, request="watch") from error
-        try:
-            return self._decode_one_by_one(lines)
-        except msgspec.ValidationError as error:
-            raise Garbled.answer(bytes(lines), error, request="watch") from error
+            raise Garbled.answer(bytes(lines), describe(error), request="watch") from error
 
     def _decode_one_by_one(self, lines: Lines) -> list[Event[Any]]:
         """The slow way, when a line is an error or a bookmark (a hollow object), or an object is misshapen."""
@@ -75,8 +72,7 @@ class EventDecoder(Generic[R]):
             try:
                 events.append(Event(line.type, decoder.decode(line.object)))
             except msgspec.ValidationError as error:
-                excerpt = bytes(line.object)[:200].decode("utf-8", "replace")
-                log.warning("object.ignored", object=excerpt, reason=describe(error))
+                log.warning("object.ignored", object=excerpt(bytes(line.object)), reason=describe(error))
         return events
 
 

@@ -131,7 +131,7 @@ class Wire:
                 if "json" not in response.content_type:
                     raise Garbled.answer(
                         await response.content.read(_FEW_BYTES),
-                        ValueError(f"it sends {response.content_type}"),
+                        f"it sends {response.content_type}",
                         request=f"GET {path}",
                     )
                 try:
@@ -200,7 +200,7 @@ def _read(content: bytes, read: Callable[[bytes], T], *, request: str) -> T:
     try:
         return read(content)
     except msgspec.DecodeError as error:
-        raise Garbled.answer(content, error, request=request) from error
+        raise Garbled.answer(content, describe(error), request=request) from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Everything of one resource at one moment, as the compact records that informers keep, without watching it."""
+"""What a survey reads of the API server at one moment: the namespaces that it may, and what a selector selects."""
 
 from __future__ import annotations
 

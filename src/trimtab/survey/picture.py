@@ -6,7 +6,6 @@ was refused is kept beside what was found (`refused`, `troubles`), so that a par
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Collection, Sequence
 
@@ -38,6 +37,7 @@ from trimtab.operator.catalog import target_of
 from trimtab.operator.neighbourhood import Neighbourhood
 from trimtab.sizing.surroundings import Surroundings
 from trimtab.survey.listing import EVERYWHERE, Listing
+from trimtab.tasks import side_by_side
 from trimtab.usage.owners import Owners
 
 _NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -95,7 +95,7 @@ class Picture:
         }
         ranges, quota, machines = Cache(), Cache(), Cache()  # type: ignore[var-annotated]
         listing = Listing(client, scopes, self.troubles)
-        async with asyncio.TaskGroup() as group:
+        async with side_by_side() as group:
             for resource, cache in kinds.items():
                 labels = WITHOUT_OWNER if resource == REPLICA_SETS else ""
                 group.create_task(listing.fill(cache, resource, workloads(resource, shared), labels=labels))
@@ -122,10 +122,7 @@ async def look(client: Client, *, namespaces: Sequence[str] | None = None) -> Pi
             raise TrimtabError(f"--namespace {namespace!r}: is no name of a namespace, such as shop")
     picture = Picture()
     scopes = await _readable(client, namespaces, picture)
-    try:
-        await picture.fill(client, scopes)
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    await picture.fill(client, scopes)
     for name in namespaces or ():
         if name not in picture.refused and not _is_used(picture, name):
             await _exists(client, name)

@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from trimtab.kube.pace import Backoff
+from trimtab.tasks import side_by_side
 from trimtab.usage.errors import BadAnswer, SourceAway, SourceSlow, TooMuchAsked, UsageError
 from trimtab.usage.prometheus.parts import Part
 
 T = TypeVar("T")
-
-
-async def together(askers: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All of them side by side; the first that fails ends the others, and is what is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for asker in askers:
-                group.create_task(asker)
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
 
 
 class _Asking(NamedTuple):
@@ -66,12 +57,9 @@ class Patience:
     ) -> None:
         """Every part answered, whole or in smaller ones; `free` is shared by those who ask at the same time."""
         asking = _Asking(question, free or asyncio.Semaphore(self.concurrency))
-        try:
-            async with asyncio.TaskGroup() as group:
-                for part in parts:
-                    group.create_task(self._one(part, asking, group))
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        async with side_by_side() as group:
+            for part in parts:
+                group.create_task(self._one(part, asking, group))
 
     async def _one(self, part: Part, asking: _Asking, group: asyncio.TaskGroup) -> None:
         # Not a function inside `ask_all`: one that names itself is kept, and all that was answered with it, until the

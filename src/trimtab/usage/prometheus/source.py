@@ -22,10 +22,11 @@ import numpy as np
 from trimtab.counting import counted
 from trimtab.kube.client import Client
 from trimtab.kube.pace import Backoff
+from trimtab.tasks import side_by_side
 from trimtab.usage.errors import BadAnswer, SourceRefused, UsageError
 from trimtab.usage.prometheus.answer import Grid, Indices, Series, samples
 from trimtab.usage.prometheus.answer import Rows as RowNumbers
-from trimtab.usage.prometheus.asking import Patience, together
+from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
 from trimtab.usage.prometheus.holdings import Holdings, Look, Memory
 from trimtab.usage.prometheus.parts import Part, parts_of
@@ -163,7 +164,9 @@ class Prometheus(Source[PrometheusSettings]):
             await self._patience.ask_all(parts, partial(answer, question), free=free)
 
         # All at once: what one leaves of the server and of ourselves, between its first and its last part, another takes.
-        await together(map(ask_for, questions))
+        async with side_by_side() as group:
+            for question in questions:
+                group.create_task(ask_for(question))
         if not self.settings.cpu_rule:
             columns["cpu"].without_edges(window.partly(ask.step))
         return _usage(columns, grid, window=window.rate)
