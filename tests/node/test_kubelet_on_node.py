@@ -8,6 +8,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from harness import busyboxes
+from harness.account import account
 from harness.cluster import Cluster
 from harness.node import NAME
 from trimtab.kube.auth import load_connection
@@ -21,15 +22,11 @@ from trimtab.node.picture import Metric, Tier, container_subject
 from trimtab.node.series import Series
 from trimtab.node.states import States
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-
 
 def as_agent(cluster: Cluster, folder: Path) -> Path:
     """A kubeconfig of the kubelet, with a token of the agent's account."""
-    for manifest in ("operator/namespace.yaml", "agent/account.yaml"):
-        cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / manifest))
-    account = f"/api/v1/namespaces/{HOME}/serviceaccounts/trimtab-agent/token"
-    token = cluster.call("POST", account, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    tokens = f"/api/v1/namespaces/{HOME}/serviceaccounts/trimtab-agent/token"
+    token = cluster.call("POST", tokens, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
     assert cluster.node is not None
     kubelet = {
         "server": f"https://localhost:{cluster.node.kubelet_port}",
@@ -59,12 +56,13 @@ async def test_the_kubelet_tells_the_agent_its_pods_and_lets_it_do_nothing_else(
     states = States(NAME, hierarchy=Hierarchy.detect(Path("/sys/fs/cgroup")))
     series = Series(now=time.time())
     advisor = Advisor(standard(states.hierarchy, Path("/proc")), series, registry=CollectorRegistry())
-    connection = load_connection(kubeconfig=str(as_agent(node_cluster, tmp_path)))
-    async with Client(connection, retry=RetryRule(attempts=1)) as kubelet:
-        states.told_by_kubelet(await kubelet.request("GET", "/pods", read=bytes), time.time())
-        for path in ("/stats/summary", "/configz", "/logs/"):
-            with pytest.raises(Forbidden):
-                await kubelet.request("GET", path, read=bytes)
+    with account(node_cluster, "agent"):
+        connection = load_connection(kubeconfig=str(as_agent(node_cluster, tmp_path)))
+        async with Client(connection, retry=RetryRule(attempts=1)) as kubelet:
+            states.told_by_kubelet(await kubelet.request("GET", "/pods", read=bytes), time.time())
+            for path in ("/stats/summary", "/configz", "/logs/"):
+                with pytest.raises(Forbidden):
+                    await kubelet.request("GET", path, read=bytes)
     [seen] = [one for one in states.view(time.time()).pods if one.name == "seen"]
     assert (seen.namespace, seen.tier) == (namespace, Tier.BE)
     [container] = seen.containers
