@@ -94,6 +94,20 @@ def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare(
     assert str(status.prod_reclaimable_metric.resource.cpu) == "1500m"
 
 
+def test_of_a_pod_with_very_many_containers_it_tells_of_as_many_as_the_kind_takes() -> None:
+    series = Series()
+    crowd = pod_view("kubepods/pod", [f"kubepods/pod/{number}" for number in range(100)], name="crowd")
+    names = [container_subject(crowd.uid, container.name) for container in crowd.containers]
+    for second in range(300):
+        series.now = NOW - 299 + second
+        for subject in (pod_subject(crowd.uid), *names):
+            series.add(subject, Metric.CPU, 0.1, period=1.0)
+            series.add(subject, Metric.MEMORY, 1.0 * MIB, period=1.0)
+    view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=(crowd,))
+    [pod] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
+    assert len(pod.containers) == 64
+
+
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
     cluster.learn()

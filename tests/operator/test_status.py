@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.selection import Standing
 from trimtab.operator.status import (
+    LARGEST,
+    MOST_CONTAINERS,
     MOST_EXPLAINED,
     MOST_LISTED,
     Document,
@@ -114,11 +117,22 @@ def test_with_many_workloads_it_stays_small() -> None:
     )
     said = status({key(f"w{number}"): long for number in range(10_000)})
     assert said["counts"]["monitored"] == 10_000
-    assert len(said["workloads"]) == MOST_LISTED
+    assert said["workloads"]
+    assert len(msgspec.json.encode(said["workloads"])) <= LARGEST + MOST_LISTED, (
+        "long reasons, so fewer than else"
+    )
     assert all("explanation" not in each for entry in said["workloads"] for each in entry["recommendations"])
     few = status({key(f"w{number}"): long for number in range(MOST_EXPLAINED)})
     assert all("explanation" in each for entry in few["workloads"] for each in entry["recommendations"])
     OptimizationPolicyStatus.model_validate(few)
+
+
+def test_of_a_workload_with_very_many_containers_it_lists_as_many_as_the_kind_takes() -> None:
+    each = [Recommendation(f"c{number}", Resources(1, None, MIB, None), ()) for number in range(200)]
+    said = status({key(): Outcome(WorkloadState.RECOMMENDED, recommendations=tuple(each))})
+    OptimizationPolicyStatus.model_validate(said)
+    (entry,) = said["workloads"]
+    assert [one["container"] for one in entry["recommendations"]] == [f"c{n}" for n in range(MOST_CONTAINERS)]
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ class PodUsage(Observed):
     """All containers of the pod together."""
 
     containers: Annotated[tuple[ContainerUsage, ...], Field(max_length=64), Unique(("name",))] = ()
-    """What each of its containers uses."""
+    """What each of its containers uses, or each of the first of very many."""
 
 
 class Reclaimable(Observed):

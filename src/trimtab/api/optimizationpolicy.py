@@ -510,7 +510,7 @@ class WorkloadStatus(Observed):
     recommendations: Annotated[
         tuple[ContainerRecommendation, ...], Field(max_length=64), Unique(("container",))
     ] = ()
-    """The recommendation for each container."""
+    """The recommendation for each container, or for the first of very many."""
 
 
 class WorkloadCounts(Observed):

@@ -1,8 +1,8 @@
 """What a policy's status says: pure, from what became of each of its workloads.
 
-A status is bounded however many workloads there are: the counts are of all, the list holds those that need attention
-first, and the explanations are in it while there are few; those of the others are on the workloads themselves and in
-the store. Times move only when what they are about does, so that an unchanged status is not written.
+A status is bounded however many workloads and containers there are, for one that the API server refuses tells of none:
+the counts are of all, the list holds those that need attention first, and the explanations are in it while there are
+few; those of the others are on the workloads themselves and in the store. Times move only when what they are about does, so that an unchanged status is not written.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from trimtab.api.fields import time_text
 from trimtab.api.optimizationpolicy import Mode, WorkloadState
 from trimtab.api.quantity import Quantity
@@ -20,9 +22,12 @@ from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.selection import Standing
 from trimtab.sizing.recommendation import Recommendation
 
-MOST_LISTED = 500
-MOST_EXPLAINED = 20
-"""With more workloads than these, the explanations are left out."""
+MOST_LISTED, MOST_CONTAINERS = 500, 64
+"""Workloads, and containers of each: as many as the kind takes."""
+MOST_EXPLAINED = 64
+"""With more containers than these in all, the explanations are left out."""
+LARGEST = 500_000
+"""Bytes of the list. What etcd takes is three times that, and to note who set which field takes as much again."""
 _LONGEST_REASON = 4096
 _LONGEST_LIST = 5
 """Policies that are named in a message."""
@@ -102,7 +107,7 @@ def status_of(
     """The status of a policy; `before` is the one that it has, for the times in it."""
     states = [outcome.state for outcome in outcomes.values()]
     listed = sorted(outcomes.items(), key=lambda item: (_ATTENTION[item[1].state], item[0]))[:MOST_LISTED]
-    explained = len(outcomes) <= MOST_EXPLAINED
+    explained = sum(len(outcome.recommendations) for outcome in outcomes.values()) <= MOST_EXPLAINED
     conditions = _conditions(policy, outcomes, standing=standing, problem=problem, weather=weather)
     known = {_name(entry): entry for entry in before.get("workloads") or ()}
     return {
@@ -113,11 +118,22 @@ def status_of(
             "updated": states.count(WorkloadState.APPLIED),
             "skipped": states.count(WorkloadState.SKIPPED),
         },
-        "workloads": [
+        "workloads": _fitting(
             _as_before(known.get(key), _workload(key, outcome, explained=explained), outcome)
             for key, outcome in listed
-        ],
+        ),
     }
+
+
+def _fitting(entries: Iterable[Document]) -> list[Document]:
+    """As many of the first as there is room for."""
+    found, size = [], 0
+    for entry in entries:
+        size += len(msgspec.json.encode(entry))
+        if size > LARGEST:
+            break
+        found.append(entry)
+    return found
 
 
 def news(before: Document, now: Document) -> list[Document]:
@@ -200,7 +216,9 @@ def _workload(key: WorkloadKey, outcome: Outcome, *, explained: bool) -> Documen
         "namespace": key.namespace,
         "name": key.name,
         "status": outcome.state.value,
-        "recommendations": [_recommendation(each, explained=explained) for each in outcome.recommendations],
+        "recommendations": [
+            _recommendation(each, explained=explained) for each in outcome.recommendations[:MOST_CONTAINERS]
+        ],
     }
     if outcome.reason:
         found["reason"] = outcome.reason[:_LONGEST_REASON]

@@ -34,7 +34,7 @@ from trimtab.node.picture import (
 )
 from trimtab.node.prediction import Spare
 
-MOST_PODS, MOST_KNOBS = 1000, 32
+MOST_PODS, MOST_CONTAINERS, MOST_KNOBS = 1000, 64, 32
 """As many as the kind takes."""
 LATELY = 60.0
 """Seconds over which pressure is averaged: that of one moment would tell little once a minute."""
@@ -103,13 +103,12 @@ def _pod(pod: PodView, windows: Windows, seconds: float) -> PodUsage | None:
     each = {
         one.name: _average(container_subject(pod.uid, one.name), windows, seconds) for one in pod.containers
     }
+    known = [ContainerUsage(name=name, usage=usage) for name, usage in each.items() if usage is not None]
     return PodUsage(
         namespace=pod.namespace,
         name=pod.name,
         pod_usage=usage,
-        containers=tuple(
-            ContainerUsage(name=name, usage=usage) for name, usage in each.items() if usage is not None
-        ),
+        containers=tuple(known[:MOST_CONTAINERS]),
     )
 
 
