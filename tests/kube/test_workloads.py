@@ -124,6 +124,25 @@ def test_a_template_that_is_spelled_otherwise_says_nothing_of_heaps() -> None:
     assert workload(containers=({"name": "web", "args": "-Xmx512m"},)).heaps == ()
 
 
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"requests": {"cpu": "1"}}, True),
+        ({"limits": {"memory": "1Gi"}}, True),
+        ({"limits": {"hugepages-2Mi": "4Mi"}}, False),
+        ({}, False),
+        ("small", False),
+    ],
+)
+def test_a_template_tells_whether_its_pods_have_resources_as_a_whole(
+    resources: object, *, expected: bool
+) -> None:
+    spec = {"template": {"spec": {"resources": resources, "containers": [{"name": "web"}]}}}
+    found = folded(workloads(DEPLOYMENTS), {"metadata": {"name": "web"}, "spec": spec})
+    assert found.as_a_whole is expected
+    assert [each.name for each in found.containers] == ["web"]
+
+
 @pytest.mark.parametrize(("kind", "finished"), [("Complete", True), ("Failed", True), ("Suspended", False)])
 def test_a_job_that_has_run_to_its_end_is_finished(kind: str, *, finished: bool) -> None:
     metadata, status = (

@@ -14,7 +14,7 @@ from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.pods import Container, Exit, Resources
 from trimtab.kube.resources import CRON_JOBS
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import JUST_KILLED, Assessment, assess, runs_on
+from trimtab.operator.assessment import AS_A_WHOLE, JUST_KILLED, Assessment, assess, runs_on
 from trimtab.operator.cohort import Learned, kills_of
 from trimtab.sizing.evidence import Evidence, Kill
 from trimtab.sizing.proposal import Ask, Proposal
@@ -64,7 +64,22 @@ def test_what_nothing_is_known_of_keeps_what_it_has_and_is_told_why() -> None:
     found = assessed(None)
     assert found.sizes == {}
     assert found.held.startswith("web: ")
-    assert found.wish(UpdateStrategy(), resizes_in_place=True, withheld="").sizes == {}
+    wish = found.wish(UpdateStrategy(), resizes_in_place=True, withheld="")
+    assert (wish.sizes, wish.held) == ({}, found.held)
+
+
+def test_pods_that_have_resources_as_a_whole_are_left_alone() -> None:
+    found = assess(
+        workload(template={"web": HAS, "log": Resources()}, as_a_whole=True),
+        [],
+        rules=rules(),
+        learned=lambda _: learned(400),
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+    assert found.sizes == {}
+    assert found.held == f"web, log: {AS_A_WHOLE}"
 
 
 def test_the_wish_says_what_is_needed() -> None:

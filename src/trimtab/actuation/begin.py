@@ -43,7 +43,7 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     """Write down a new change where one is wanted, allowed and possible."""
     wish, workload = situation.wish, situation.workload
     if not wish.sizes:
-        return [Skip("there is no recommendation yet")]
+        return [Skip(wish.held or "there is no recommendation yet")]
     is_cron_job = workload.kind == "CronJob"
     if not situation.live and not is_cron_job:
         return [Skip("it has run to its end" if workload.finished else "it has no running pods")]

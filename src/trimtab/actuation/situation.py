@@ -38,6 +38,9 @@ class Wish:
     withheld: str = ""
     """Why nothing may be touched at all: the policy's mode, the global dry-run. Empty when it may."""
 
+    held: str = ""
+    """Why there are no sizes, where there are none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sightings:

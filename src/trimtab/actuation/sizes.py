@@ -1,7 +1,7 @@
 """The size of a pod: what each of its containers asks for. To compare, join, write and read such sizes.
 
 Only containers that run beside each other have a size that is changed: init containers are done before anything
-could be learned of them. Left out: pod-level resources, which no record of ours holds yet.
+could be learned of them. Left out: resources of the pod as a whole; a workload that has them is left alone.
 """
 
 from __future__ import annotations

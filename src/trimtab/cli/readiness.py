@@ -100,7 +100,8 @@ def without_requests(workloads: Iterable[Workload]) -> Finding:
     found = sorted(
         f"{workload.namespace}/{workload.kind.lower()}/{workload.name}"
         for workload in workloads
-        if any(lacks_requests(each.resources) for each in workload.containers if each.role != "init")
+        if not workload.as_a_whole
+        and any(lacks_requests(each.resources) for each in workload.containers if each.role != "init")
     )
     if not found:
         return Finding("requests", "ok", "every workload asks for CPU and memory")

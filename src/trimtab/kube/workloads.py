@@ -79,6 +79,8 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Whether it has run to its end, as only a Job does."""
     heaps: tuple[HeapHint, ...] = ()
     """What its template says of heaps; of most there is nothing."""
+    as_a_whole: bool = False
+    """Whether its template has CPU or memory for the pod as a whole, at `spec.resources`."""
 
     @property
     def kind(self) -> str:
@@ -109,8 +111,17 @@ class _Update(msgspec.Struct, rename="camel", frozen=True, gc=False):
     rolling_update: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _PodSpec(ContainersWire, rename="camel", frozen=True, gc=False):
+    resources: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class _Template(msgspec.Struct, frozen=True, gc=False):
-    spec: ContainersWire = ContainersWire()
+    spec: _PodSpec = _PodSpec()
+
+
+class _Whole(msgspec.Struct, frozen=True, gc=False):
+    requests: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
 
 
 class _JobSpec(msgspec.Struct, frozen=True, gc=False):
@@ -158,6 +169,7 @@ _SELECTORS = msgspec.json.Decoder(_Selector)
 _UPDATES = msgspec.json.Decoder(_Update)
 _PARTITIONS = msgspec.json.Decoder(_RollingUpdate)
 _TEMPLATES = msgspec.json.Decoder(_Template)
+_WHOLES = msgspec.json.Decoder(_Whole)
 _CONDITIONS = msgspec.json.Decoder(list[_Condition])
 
 
@@ -181,6 +193,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             spec.strategy if resource.kind == "Deployment" else spec.update_strategy,
             otherwise=_Update(),
         )
+        pod = _read(_TEMPLATES, template, otherwise=_Template()).spec
         wanted, updated, ready = _pods(resource, wire)
         return Workload(
             resource=resource,
@@ -194,7 +207,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             owner=shared.owner(found.owner_references),
             labels=shared.labels(found.labels),
             annotations=shared.our_annotations(found.annotations),
-            containers=containers.fold(_read(_TEMPLATES, template, otherwise=_Template()).spec),
+            containers=containers.fold(pod),
             selector=selectors[bytes(spec.selector)],
             replicas=wanted,
             updated=updated,
@@ -205,6 +218,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             paused=spec.paused or bool(spec.suspend),
             finished=resource.kind == "Job" and _has_ended(wire.status.conditions),
             heaps=heap_hints(bytes(template), shared.intern),
+            as_a_whole=_is_as_a_whole(pod.resources),
         )
 
     return Shape(wire=_WorkloadWire, fold=fold)
@@ -233,6 +247,12 @@ def _pods(resource: Resource, wire: _WorkloadWire) -> tuple[int, int, int]:
 
 def _or_one(count: int | None) -> int:
     return 1 if count is None else count
+
+
+def _is_as_a_whole(resources: msgspec.Raw) -> bool:
+    """Whether CPU or memory is among what the pod has; pages and devices are not ours to size anyway."""
+    whole = _read(_WHOLES, resources, otherwise=_Whole())
+    return not {"cpu", "memory"}.isdisjoint([*whole.requests, *whole.limits])
 
 
 def _has_ended(conditions: msgspec.Raw) -> bool:

@@ -27,6 +27,9 @@ from trimtab.sizing.rules import Rules
 from trimtab.sizing.surroundings import Surroundings
 
 RUNS_NOW_AND_THEN = frozenset({"Job", "CronJob"})
+AS_A_WHOLE = (
+    "its pods have resources as a whole (spec.resources), which are not sized; give them to its containers"
+)
 JUST_KILLED = 900.0
 """Seconds after a kill in which more memory waits for nothing."""
 
@@ -50,7 +53,10 @@ class Assessment:
         """Why nothing at all is recommended; empty where something is."""
         if self.sizes or not self.recommendations:
             return ""
-        return "; ".join(dict.fromkeys(f"{each.container}: {each.held}" for each in self.recommendations))
+        reasons = {each.held for each in self.recommendations}
+        if len(reasons) == 1:
+            return f"{', '.join(each.container for each in self.recommendations)}: {reasons.pop()}"
+        return "; ".join(f"{each.container}: {each.held}" for each in self.recommendations)
 
     def wish(self, strategy: UpdateStrategy, *, resizes_in_place: bool, withheld: str) -> Wish:
         """What is asked of `actuation`; how its pods fare is not looked at yet."""
@@ -65,6 +71,7 @@ class Assessment:
             },
             urgent=self.urgent,
             withheld=withheld,
+            held=self.held,
         )
 
 
@@ -91,6 +98,10 @@ def assess(
 ) -> Assessment:
     """What each container of a workload should have; `learned` knows a container by its name."""
     containers = as_they_run(workload, pods)
+    if workload.as_a_whole:
+        return Assessment(
+            tuple(_left_alone(each) for each in containers if each.role != "init"), {}, urgent=False
+        )
     known = {each.name: found for each in containers if (found := learned(each.name)) is not None}
     proposals = {
         name: msgspec.structs.replace(found.proposal, facts=_facts(found, source))
@@ -108,6 +119,10 @@ def assess(
             for each, container in zip(recommendations, containers, strict=True)
         ),
     )
+
+
+def _left_alone(container: Container) -> Recommendation:
+    return Recommendation(container.name, container.resources, (), AS_A_WHOLE)
 
 
 def as_they_run(workload: Workload, pods: Sequence[Pod]) -> tuple[Container, ...]:

@@ -169,7 +169,8 @@ class Survey:
 
 
 def lacks_requests(has: Resources) -> bool:
-    return has.cpu_request is None or has.memory_request is None
+    """Whether the scheduler has to guess: with a limit alone, that is what is requested."""
+    return has.cpu_request is has.cpu_limit is None or has.memory_request is has.memory_limit is None
 
 
 def _total(workloads: Iterable[Surveyed], resource: ResourceName) -> Amounts:

@@ -12,7 +12,7 @@ from typing import Any
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.kube.workloads import Workload, WorkloadKey
-from trimtab.operator.assessment import runs_on
+from trimtab.operator.assessment import AS_A_WHOLE, runs_on
 from trimtab.operator.cohort import Sizing
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.survey.findings import Skipped, Survey, Surveyed
@@ -77,7 +77,7 @@ async def survey(
         width = reading.ask.step
 
         def take_in(usage: Usage) -> None:
-            lessons.take_in(usage)
+            lessons.take_in(usage, until=reading.ask.end)
             heard(usage, lessons.owners)
 
         await read(source, reading, take_in, progress=progress)
@@ -161,7 +161,7 @@ def _without_workload(picture: Picture) -> list[Skipped]:
             key, reason = WorkloadKey("Pod", pod.namespace, pod.name), "is made by its node, from a file"
         else:
             key = WorkloadKey(pod.owner.kind, pod.namespace, pod.owner.name)
-            reason = "makes pods, but does not scale or cannot be read"
+            reason = "makes pods, and is of a kind that we do not size or may not read"
         found[key] = Skipped(key, reason)
     return list(found.values())
 
@@ -173,6 +173,8 @@ def _not_worth_a_look(workload: Workload, picture: Picture) -> str:
         return "has run to its end"
     if not workload.containers and not picture.pods_of(workload):
         return "has no pod template that we can read"
+    if workload.as_a_whole:
+        return AS_A_WHOLE
     if runs_on(workload) and not workload.replicas:
-        return "is scaled to zero"
+        return "runs on no node" if workload.kind == "DaemonSet" else "is scaled to zero"
     return ""

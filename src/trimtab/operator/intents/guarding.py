@@ -15,6 +15,7 @@ from trimtab.actuation.marks import Foreign, read_marks
 from trimtab.actuation.options import RETRY, Phase, can_roll, read_options
 from trimtab.intents.limits import EVERY, Limits
 from trimtab.kube.workloads import Workload
+from trimtab.operator.assessment import AS_A_WHOLE
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.observing import Observation
 from trimtab.operator.intents.settings import IntentGuardrail
@@ -61,12 +62,13 @@ class Others:
         self._scaler = ", ".join(hpas)
         self._vpa = vpa
         self._resizes = resizes_in_place
+        self._as_a_whole = workload.as_a_whole
         self._scales = workload.kind not in _NO_SCALE
         self._rolls = can_roll(workload)
 
     def forbidden(self) -> frozenset[str]:
         scaling = SCALING if self._scaler or not self._scales else frozenset[str]()
-        resizing = RESIZING if self._vpa or not self._resizes else frozenset[str]()
+        resizing = RESIZING if self._vpa or self._as_a_whole or not self._resizes else frozenset[str]()
         return scaling | resizing | (frozenset[str]() if self._rolls else CHOOSING)
 
     def said(self) -> list[str]:
@@ -78,6 +80,8 @@ class Others:
             found.append(f"the size of pods is left to VerticalPodAutoscaler {self._vpa}")
         elif not self._resizes:
             found.append("this cluster cannot resize pods in place")
+        elif self._as_a_whole:
+            found.append(f"the size of pods is left alone: {AS_A_WHOLE}")
         return found
 
 
