@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.counting import counted
+from trimtab.counting import counted, lasting
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,20 @@ from trimtab.counting import counted
 )
 def test_only_one_is_told_in_the_singular(number: float, words: tuple[str, ...], expected: str) -> None:
     assert counted(number, *words) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (14 * 86400, "14 days"),
+        (86400, "1 day"),
+        (1.25 * 86400, "1.2 days"),
+        (7200, "2 hours"),
+        (1800, "30 minutes"),
+        (30, "0.5 minutes"),
+    ],
+)
+def test_a_length_of_time_is_told_in_the_largest_unit_that_it_is_one_of(
+    seconds: float, expected: str
+) -> None:
+    assert lasting(seconds) == expected

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.counting import counted
+from trimtab.counting import counted, lasting
 from trimtab.kube.pods import Resources
 from trimtab.survey.amounts import cpu_text, memory_text, money_text
 from trimtab.survey.chart import chart, squeezed
@@ -124,8 +124,7 @@ def plots(each: Explained) -> list[Plot]:
 
 
 def _span(each: Explained) -> str:
-    seconds = each.trace.steps * each.trace.step
-    return f"{seconds / 86400:.1f} days" if seconds >= 86400 else f"{seconds / 3600:.1f} hours"
+    return lasting(each.trace.steps * each.trace.step)
 
 
 def _factors(found: Explanation, each: Explained) -> Table:

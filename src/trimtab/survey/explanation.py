@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.counting import counted
+from trimtab.counting import lasting
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.lab.backtest import Schedule
 from trimtab.lab.run import ORACLE, Run
@@ -107,7 +107,7 @@ class Explanation:
         return (
             Factor(
                 "window",
-                f"{counted(survey.window / 86400, 'day')}, a sample every {survey.step:g} s",
+                f"{lasting(survey.window)}, a sample every {survey.step:g} s",
                 "--days and --step",
             ),
             told(survey.strategy, survey.settings),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimtab.counting import counted
+from trimtab.counting import counted, lasting
 from trimtab.survey.amounts import cpu_text, memory_text, money_text, share_text
 from trimtab.survey.findings import Survey, Surveyed, SurveyedContainer
 
@@ -21,8 +21,8 @@ TOTALS_HEAD = ("", "REQUESTED", "USED", "WASTED", "WASTE A MONTH")
 
 def title(survey: Survey) -> str:
     """Which cluster, and how well it is known."""
-    many, days = counted(len(survey.workloads), "workload"), counted(survey.window / 86400, "day")
-    return f"{survey.context}: {many}, {days}, strategy {survey.strategy}"
+    many = counted(len(survey.workloads), "workload")
+    return f"{survey.context}: {many}, {lasting(survey.window)}, strategy {survey.strategy}"
 
 
 def totals(survey: Survey) -> list[tuple[str, str, str, str, str]]:

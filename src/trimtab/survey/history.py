@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.counting import counted
+from trimtab.counting import lasting
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.survey.past import Progress, Reading, plan, read
@@ -42,7 +42,7 @@ async def history(
     found = joined(parts)
     if not found.samples:
         raise TrimtabError(
-            f"{client.connection.context}: no usage of its workloads was seen in {counted(window / 86400, 'day')}; see `trimtab doctor`"
+            f"{client.connection.context}: no usage of its workloads was seen in {lasting(window)}; see `trimtab doctor`"
         )
     return found
 
