@@ -211,7 +211,7 @@ def test_property_11_metrics_collection_per_container(
     cohort.include(wanted)
     usage = asyncio.run(source.read(Question(start=NOW, end=NOW + 180, step=60)))
     owners = Owners([deployment("web", containers)])
-    cohort.take_in(cohort.form(usage, owners), running=set(wanted))
+    cohort.take_in(cohort.form(usage, owners), running=set(wanted), until=NOW + 180)
     for place, name in enumerate(wanted, start=1):
         evidence = cohort.learned(name, now=NOW + 120, runs_on=True).evidence
         assert evidence.samples == 3

@@ -33,11 +33,17 @@ def test_the_highest_of_each_hour_is_known_this_hours_first() -> None:
 
 def test_it_is_due_once_an_hour_and_believes_nothing_impossible() -> None:
     record = proposed()
-    assert record.is_due(START)
+    assert record.is_due(START, until=START)
     record.note(START, sizes(np.inf, -1.0))
-    assert not record.is_due(START + HOUR - 1)
-    assert record.is_due(START + HOUR)
+    assert not record.is_due(START + HOUR - 1, until=START + HOUR)
+    assert record.is_due(START + HOUR, until=START + HOUR)
     assert [max(record.lately(START, row).cpu) for row in (0, 1)] == [0.0, 0.0]
+
+
+def test_it_is_never_due_for_what_will_have_been_forgotten() -> None:
+    last = START + (HOURS - 1) * HOUR
+    assert proposed().is_due(START, until=last)
+    assert not proposed().is_due(START, until=last + HOUR)
 
 
 @settings(max_examples=100, deadline=None)

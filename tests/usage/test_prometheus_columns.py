@@ -54,10 +54,8 @@ def test_there_may_be_more_containers_than_were_expected() -> None:
 def test_rows_are_laid_as_samples_are_however_many_containers_there_are() -> None:
     names = [PodContainer("shop", f"web-{number}", "app") for number in range(1000)]
     found = Columns(3, most=1e6, expected=10)
-    for name in [*names, *names]:
-        found.lay_row(name, 1, np.array([NAN, float(name.pod[4:])]))
-    found.lay_row(names[0], 0, np.array([5.0, -1.0, 1e7]))
-    found.lay_row(DB, 0, np.array([NAN, -1.0, NAN]))
+    found.lay_rows([*names, *names], 1, np.array([[NAN, number % 1000] for number in range(2000)]))
+    found.lay_rows([names[0], DB], 0, np.array([[5.0, -1.0, 1e7], [NAN, -1.0, NAN]]))
     assert DB not in found.containers
     np.testing.assert_array_equal(found.grid(names), [[5] + [NAN] * 999, [NAN] * 1000, range(1000)])
 

@@ -22,8 +22,8 @@ from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.usage.errors import BadAnswer
 from trimtab.usage.prometheus import Prometheus
-from trimtab.usage.prometheus.remote.chunks import DAMAGED, Times, counted, packed, unpack
-from trimtab.usage.prometheus.remote.exchange import HEADERS, request, series
+from trimtab.usage.prometheus.remote.chunks import DAMAGED, Packed, Times, counted, unpack
+from trimtab.usage.prometheus.remote.exchange import HEADERS, Answered, answered, request
 from trimtab.usage.prometheus.scheme import SCHEMES
 from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.source import Ask
@@ -63,11 +63,21 @@ def steps(seed: int) -> list[tuple[float, float]]:
     return found
 
 
-def decoded(chunks: list[bytes]) -> tuple[Times, Floats] | None:
+def decoded(chunks: Packed, series: int = 0) -> tuple[Times, Floats] | None:
     """The samples of one series; None where they cannot be read."""
-    one = packed([chunks])
-    times, values = np.empty(counted(one, 0), np.int64), np.empty(counted(one, 0))
-    return None if unpack(one, 0, times, values) == DAMAGED else (times, values)
+    room = counted(chunks, series)
+    times, values = np.empty(room, np.int64), np.empty(room)
+    return None if unpack(chunks, series, times, values) == DAMAGED else (times, values)
+
+
+def every(answer: Answered) -> list[tuple[dict[str, str], list[float], list[float]]]:
+    """Labels, times and values of each series."""
+    found = []
+    for number, labels in enumerate(answer.labels):
+        samples = decoded(answer.chunks, number)
+        assert samples
+        found.append((labels, samples[0].tolist(), samples[1].tolist()))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +121,13 @@ def test_every_sample_is_as_the_server_itself_tells_it(server: Recorded, answer:
     query = urllib.parse.urlencode({"query": f"wild[{HOURS}h]", "time": T0 + HOURS * 3600})
     with urllib.request.urlopen(f"{server.url}/api/v1/query?{query}", timeout=30) as response:
         told = {each["metric"]["pod"]: each["values"] for each in json.load(response)["data"]["result"]}
-    found = {labels["pod"]: decoded(chunks) for labels, chunks in series(answer)}
-    assert found.keys() == told.keys()
+    found = every(answered(answer))
+    assert {labels["pod"] for labels, _, _ in found} == told.keys()
     assert len(found) == PODS
-    for pod, samples in found.items():
-        assert samples
-        times, values = samples
-        assert times.tolist() == [round(t * 1000) for t, _ in told[pod]]
-        np.testing.assert_array_equal(values, [float(value) for _, value in told[pod]])
+    for labels, times, values in found:
+        own = told[labels["pod"]]
+        assert times == [round(t * 1000) for t, _ in own]
+        np.testing.assert_array_equal(values, [float(value) for _, value in own])
 
 
 @pytest.mark.parametrize("step", [60.0, 97.0, 15.0])
@@ -142,7 +151,7 @@ def test_an_answer_that_was_damaged_on_its_way_is_refused(answer: bytes, data: s
     place = data.draw(st.integers(0, len(answer) - 1))
     damaged[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(BadAnswer):
-        list(series(bytes(damaged)))
+        answered(bytes(damaged))
 
 
 @settings(deadline=None)
@@ -150,18 +159,21 @@ def test_an_answer_that_was_damaged_on_its_way_is_refused(answer: bytes, data: s
 def test_an_answer_that_is_cut_off_within_a_frame_is_refused(answer: bytes, end: float) -> None:
     cut = answer[: int(len(answer) * end)]
     try:
-        found = list(series(cut))
+        found = every(answered(cut))
     except BadAnswer:
         return
     # Between two frames only the connection tells; what came before is whole.
-    assert found == list(series(answer))[: len(found)]
+    assert repr(found) == repr(every(answered(answer))[: len(found)])
 
 
 @settings(max_examples=200, deadline=None)
 @given(count=st.integers(0, 2000), body=st.binary(max_size=200))
 def test_a_chunk_of_nonsense_is_read_or_refused_and_never_runs_over(count: int, body: bytes) -> None:
     chunk = struct.pack(">H", count) + body
-    found = decoded([chunk, chunk])
+    ends = len(chunk) * np.arange(1, 3)
+    spans = np.stack([ends - len(chunk), ends], axis=1)
+    both = Packed.within(2 * chunk, chunks=spans, begins=np.array([0, 2]))
+    found = decoded(both)
     assert found is None or len(found[0]) == len(found[1]) == 2 * count
 
 

@@ -100,10 +100,13 @@ class Cohort:
         self.fleet.include(names)
         self._sizes = self._latest = None  # their rows may have moved
 
-    def take_in(self, usage: WorkloadUsage, *, running: Collection[WorkloadContainer] | None) -> None:
+    def take_in(
+        self, usage: WorkloadUsage, *, running: Collection[WorkloadContainer] | None, until: float
+    ) -> None:
         """Learn from all samples of a read that goes on where the last one ended, in the cohort's `form`.
 
-        `running` are the containers that should have samples in it; unknown for a past that nobody watched.
+        `running` are the containers that should have samples in it; unknown for a past that nobody watched. Reads go on
+        up to `until`: what was proposed so long before that nobody will remember it is not asked for.
         """
         known = np.array([name in self.fleet for name in usage.containers], dtype=bool)
         rows = np.full(known.size, -1, np.intp)
@@ -115,7 +118,7 @@ class Cohort:
             t = usage.start + step * usage.step
             for replica in range(int(usage.replica.max(initial=0)) + 1):
                 self._observe(usage, rows, step=step, replica=replica, t=t, due=due)
-            if self.fleet.is_due(t):
+            if self.fleet.is_due(t, until=until):
                 self.fleet.propose(t)
         self._latest = self._last_step(usage, rows)
         if running is None:

@@ -213,21 +213,25 @@ class School:
         if self._watched and not is_past:
             self.present = usage.last_step()
         async with self.lock:
-            await asyncio.to_thread(_teach, cohorts, usage, owners(), None if is_past else running)
+            await asyncio.to_thread(
+                _teach, cohorts, usage, owners(), running=None if is_past else running, until=end
+            )
 
 
 def _teach(
     cohorts: Iterable[Cohort],
     usage: Usage,
     owners: Owners,
+    *,
     running: Collection[WorkloadContainer] | None,
+    until: float,
 ) -> None:
     """Show a read to each of these; in each form that is wanted it is made once."""
     forms: dict[object, WorkloadUsage] = {}
     for cohort in cohorts:
         if cohort.form not in forms:
             forms[cohort.form] = cohort.form(usage, owners)
-        cohort.take_in(forms[cohort.form], running=running)
+        cohort.take_in(forms[cohort.form], running=running, until=until)
 
 
 def _possible(usage: Usage, machine: Room | None) -> Usage:

@@ -130,9 +130,9 @@ class Fleet(Generic[K]):
         self._proposed.note(t, sizes)
         return sizes
 
-    def is_due(self, t: float) -> bool:
-        """Whether it is time to propose again, or what is remembered would have a gap."""
-        return self._proposed.is_due(t)
+    def is_due(self, t: float, *, until: float) -> bool:
+        """Whether it is time to propose again, or what is remembered at `until` would have a gap."""
+        return self._proposed.is_due(t, until=until)
 
     def lately(self, t: float, row: int) -> Lately:
         """What was proposed for this container in the last day."""

@@ -49,9 +49,9 @@ class Proposed(Rowed[ProposedSettings]):
         self._cpu.add(t, sizes.cpu.target, CPU_MOST)
         self._memory.add(t, sizes.memory.target, MEMORY_MOST)
 
-    def is_due(self, t: float) -> bool:
-        """Whether nothing was taken in yet in the hour of `t`."""
-        return not self._cpu.has_begun(t)
+    def is_due(self, t: float, *, until: float) -> bool:
+        """Whether nothing was taken in yet in the hour of `t`, and what is will still be remembered at `until`."""
+        return until // HOUR - t // HOUR < HOURS and not self._cpu.has_begun(t)
 
     def lately(self, t: float, container: int) -> Lately:
         """What was proposed for this container up to `t`."""

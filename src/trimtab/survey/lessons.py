@@ -32,10 +32,11 @@ class Lessons:
             self._cohorts[sizing] = cohort
         self._kills = [kill for name in names for kill in kills_of(name, pods[name.workload])]
 
-    def take_in(self, usage: Usage) -> None:
+    def take_in(self, usage: Usage, *, until: float) -> None:
+        """A part of the past, which goes on up to `until`."""
         self.consumption.take_in(usage, self.owners)
         for cohort in self._cohorts.values():
-            cohort.take_in(cohort.form(usage, self.owners), running=None)
+            cohort.take_in(cohort.form(usage, self.owners), running=None, until=until)
 
     def tell_of_kills(self) -> None:
         """What pods remember of kills, once the past is in: an older one is known from there."""

@@ -48,13 +48,13 @@ class Columns:
         at = places[which] * self._steps + rows
         np.fmax.at(self._columns.reshape(-1), at, plausible(values.copy(), most=self._most))
 
-    def lay_row(self, container: PodContainer, first: int, values: Floats) -> None:
-        """The same for all steps of one container from the first on, NaN where it has no sample; `values` is used up."""
-        if np.isnan(plausible(values, most=self._most)).all():
-            return
-        place = self._place(container)  # first: it may move all columns
-        column = self._columns[place, first : first + len(values)]
-        np.fmax(column, values, out=column)
+    def lay_rows(self, containers: Sequence[PodContainer], first: int, values: Floats) -> None:
+        """The same for all steps from the first on, a row a container, NaN where it has no sample; `values` is used up."""
+        some = ~np.isnan(plausible(values, most=self._most)).all(axis=1)
+        for number in np.flatnonzero(some):
+            place = self._place(containers[int(number)])  # first: it may move all columns
+            column = self._columns[place, first : first + values.shape[1]]
+            np.fmax(column, values[number], out=column)
 
     def without_edges(self, width: int) -> None:
         """Drop the first and last samples of each run: a rate over a window that is part empty comes out too low.

@@ -24,7 +24,8 @@ from trimtab.usage.usage import MOST_CORES
 USUAL_INTERVAL = 30.0
 _COUNTED_OVER = 600.0
 _STALE = 300.0
-_MOMENTS = 8
+_MOMENTS = 2
+"""Apart from the last: to look at one takes a server as long as to hand out half a day."""
 _REMEMBERED = 600.0
 _GLITCH = 2.0
 """Times the largest machine: a rate over a counter that went back a little is far more, an extrapolated one less."""

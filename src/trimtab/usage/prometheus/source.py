@@ -319,8 +319,7 @@ def _lay(
 ) -> None:
     """Keep raw samples, once all of a part is known to be sound."""
     containers = [_container(labels, question.labels) for labels in found.labels]
-    for container, row in zip(containers, found.values, strict=True):
-        into.lay_row(names.setdefault(container, container), part.first, row)
+    into.lay_rows([names.setdefault(name, name) for name in containers], part.first, found.values)
 
 
 def _container(names: Mapping[str, str], labels: Labels) -> PodContainer:

@@ -6,19 +6,17 @@ Pure. Left out: the wire, and what the samples mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from google.protobuf.message import DecodeError
-from numba import njit
 
 from trimtab.usage.errors import BadAnswer
-from trimtab.usage.prometheus.remote.chunks import Bytes
+from trimtab.usage.prometheus.remote.chunks import Packed
+from trimtab.usage.prometheus.remote.frames import places
 from trimtab.usage.prometheus.remote.messages.remote_pb2 import (
-    Chunk,
-    ChunkedReadResponse,
+    ChunkedSeries,
     LabelMatcher,
     Query,
     ReadRequest,
@@ -33,7 +31,6 @@ HEADERS = {
 STREAMED = "application/x-streamed-protobuf"
 
 _LITERAL = 60
-_CASTAGNOLI = 0x82F63B78
 
 
 def request(
@@ -64,52 +61,29 @@ def request(
     return _snappy(asked.SerializeToString())
 
 
-Found = tuple[dict[str, str], list[bytes]]
-"""The labels of a series, and its chunks in the order of time."""
+class Answered(NamedTuple):
+    """Every series of an answer."""
+
+    labels: list[dict[str, str]]
+    chunks: Packed
 
 
-def series(body: bytes) -> Iterator[Found]:
-    """Every series of an answer; one that is spread over several frames is put together."""
-    for labels, parts in groupby(_pieces(body), key=lambda piece: piece[0]):
-        yield dict(labels), [data for _, chunks in parts for data in chunks]
+def answered(body: bytes) -> Answered:
+    """What an answer holds; a series that is spread over several frames is put together."""
+    labels, firsts, chunks = places(np.frombuffer(body, np.uint8))
+    pieces = [body[begin:end] for begin, end in labels.tolist()]
+    new = [number for number, piece in enumerate(pieces) if number == 0 or piece != pieces[number - 1]]
+    begins = np.append(firsts[new], len(chunks))
+    return Answered(
+        [_labels(pieces[number]) for number in new], Packed.within(body, chunks=chunks, begins=begins)
+    )
 
 
-def _pieces(body: bytes) -> Iterator[tuple[tuple[tuple[str, str], ...], list[bytes]]]:
-    for frame in _frames(body):
-        try:
-            answer = ChunkedReadResponse.FromString(frame)
-        except DecodeError as error:
-            raise BadAnswer(f"the answer has a frame that cannot be read: {error}") from None
-        for each in answer.chunked_series:
-            chunks = [chunk.data for chunk in each.chunks if chunk.type == Chunk.XOR]
-            yield tuple((label.name, label.value) for label in each.labels), chunks
-
-
-def _frames(body: bytes) -> Iterator[bytes]:
-    """Each as long as it says, with the checksum that it says."""
-    place = 0
-    while place < len(body):
-        size, place = _length(body, place)
-        checksum, begin = int.from_bytes(body[place : place + 4], "big"), place + 4
-        place = begin + size
-        if place > len(body):
-            raise BadAnswer("the answer is cut off")
-        frame = body[begin:place]
-        if _crc(np.frombuffer(frame, np.uint8), _TABLE) != checksum:
-            raise BadAnswer("the answer has a frame whose checksum is wrong")
-        yield frame
-
-
-def _length(body: bytes, place: int) -> tuple[int, int]:
-    size = shift = 0
-    while place < len(body) and shift < 64:
-        byte = body[place]
-        place += 1
-        size |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return size, place
-        shift += 7
-    raise BadAnswer("the answer is cut off")
+def _labels(piece: bytes) -> dict[str, str]:
+    try:
+        return {label.name: label.value for label in ChunkedSeries.FromString(piece).labels}
+    except DecodeError as error:
+        raise BadAnswer(f"the answer has labels that cannot be read: {error}") from None
 
 
 def _snappy(data: bytes) -> bytes:
@@ -121,22 +95,3 @@ def _snappy(data: bytes) -> bytes:
     header.append(size)
     pieces = (data[begin : begin + _LITERAL] for begin in range(0, len(data), _LITERAL))
     return bytes(header) + b"".join(bytes([(len(piece) - 1) << 2]) + piece for piece in pieces)
-
-
-def _table(polynomial: int) -> Iterable[int]:
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = value >> 1 ^ (polynomial if value & 1 else 0)
-        yield value
-
-
-_TABLE = np.array(list(_table(_CASTAGNOLI)), np.uint32)
-
-
-@njit(cache=True)
-def _crc(data: Bytes, table: npt.NDArray[np.uint32]) -> int:
-    value = np.uint32(0xFFFFFFFF)
-    for byte in data:
-        value = table[(value ^ byte) & np.uint32(0xFF)] ^ (value >> np.uint32(8))
-    return int(value ^ np.uint32(0xFFFFFFFF))

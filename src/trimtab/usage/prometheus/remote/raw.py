@@ -15,8 +15,7 @@ import numpy as np
 from trimtab.usage.errors import BadAnswer
 from trimtab.usage.prometheus.answer import Grid
 from trimtab.usage.prometheus.parts import Part
-from trimtab.usage.prometheus.remote.chunks import packed
-from trimtab.usage.prometheus.remote.exchange import request, series
+from trimtab.usage.prometheus.remote.exchange import answered, request
 from trimtab.usage.prometheus.remote.windows import windowed
 from trimtab.usage.prometheus.scheme import CPU, MEMORY, PERIODS, THROTTLED, Kind, Scheme, Window
 from trimtab.usage.prometheus.server import Server
@@ -74,12 +73,11 @@ class Raw:
         )
 
         def read(body: bytes) -> Rows:
-            found = list(series(body))
-            values = np.empty((len(found), part.steps))
-            chunks = packed([chunks for _, chunks in found])
+            labels, chunks = answered(body)
+            values = np.empty((len(labels), part.steps))
             if not windowed(chunks, _ms(start), _ms(self.grid.step), _ms(width), counter, values):
                 raise BadAnswer("the answer has a chunk of samples that cannot be read")
-            return _added_up(Rows([labels for labels, _ in found], values))
+            return _added_up(Rows(labels, values))
 
         return await self.server.raw(asked, read)
 

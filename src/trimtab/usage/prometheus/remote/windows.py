@@ -25,10 +25,7 @@ def windowed(chunks: Packed, first: int, step: int, width: int, rate: bool, out:
         if unpack(chunks, series, times, values) == DAMAGED:
             return False
         count = _sound(times, values)
-        if rate:
-            _rates(times[:count], values[:count], first, step, width, out[series])
-        else:
-            _maxima(times[:count], values[:count], first, step, width, out[series])
+        _work(times[:count], values[:count], first, step, width, rate, out[series])
     return True
 
 
@@ -54,8 +51,16 @@ def _sound(times: Times, values: Floats) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _rates(times: Times, values: Floats, first: int, step: int, width: int, out: Floats) -> None:
-    """The rate of a counter a second; NaN where there are no two samples. Times in milliseconds, in order, each once."""
+def _work(
+    times: Times,
+    values: Floats,
+    first: int,
+    step: int,
+    width: int,
+    rate: bool,  # noqa: FBT001 - as above
+    out: Floats,
+) -> None:
+    """Fill in one row; NaN where a window has too few samples. Times in order, each once."""
     begin = end = 0
     for row in range(out.size):
         until = first + row * step
@@ -64,25 +69,25 @@ def _rates(times: Times, values: Floats, first: int, step: int, width: int, out:
             end += 1
         while begin < end and times[begin] <= since:
             begin += 1
-        out[row] = _rate(times[begin:end], values[begin:end], since, until) if end - begin > 1 else np.nan
+        if rate:
+            out[row] = _rate(times, values, begin, end, since, until) if end - begin > 1 else np.nan
+        else:
+            out[row] = _highest(values, begin, end)
 
 
-@njit(cache=True, nogil=True)
-def _rate(times: Times, values: Floats, since: int, until: int) -> float:
-    """Increase over the window, extrapolated to its ends as Prometheus' extrapolatedRate does."""
-    count = times.size
-    grown = values[count - 1] - values[0]
-    before = values[0]
-    for value in values[1:]:
-        if value < before:  # the counter began anew
-            grown += before
-        before = value
-    to_start = (times[0] - since) / 1000.0
-    to_end = (until - times[count - 1]) / 1000.0
-    seen = (times[count - 1] - times[0]) / 1000.0
-    between = seen / (count - 1)
-    if grown > 0 and values[0] >= 0:
-        to_start = min(to_start, seen * (values[0] / grown))  # a counter was never below zero
+@njit(cache=True, nogil=True, inline="always")
+def _rate(times: Times, values: Floats, begin: int, end: int, since: int, until: int) -> float:
+    """Increase a second over the window, extrapolated to its ends as Prometheus' extrapolatedRate does."""
+    grown = values[end - 1] - values[begin]
+    for place in range(begin + 1, end):
+        if values[place] < values[place - 1]:  # the counter began anew
+            grown += values[place - 1]
+    to_start = (times[begin] - since) / 1000.0
+    to_end = (until - times[end - 1]) / 1000.0
+    seen = (times[end - 1] - times[begin]) / 1000.0
+    between = seen / (end - begin - 1)
+    if grown > 0 and values[begin] >= 0:
+        to_start = min(to_start, seen * (values[begin] / grown))  # a counter was never below zero
     near = between * 1.1
     whole = seen
     whole += to_start if to_start < near else between / 2
@@ -90,18 +95,11 @@ def _rate(times: Times, values: Floats, since: int, until: int) -> float:
     return float(grown * (whole / seen) / ((until - since) / 1000.0))
 
 
-@njit(cache=True, nogil=True)
-def _maxima(times: Times, values: Floats, first: int, step: int, width: int, out: Floats) -> None:
-    """The highest sample of each window; NaN where there is none. Windows overlap by little, so each is gone through."""
-    begin = end = 0
-    for row in range(out.size):
-        until = first + row * step
-        while end < times.size and times[end] <= until:
-            end += 1
-        while begin < end and times[begin] <= until - width:
-            begin += 1
-        highest = np.nan
-        for value in values[begin:end]:
-            if not value <= highest:
-                highest = value
-        out[row] = highest
+@njit(cache=True, nogil=True, inline="always")
+def _highest(values: Floats, begin: int, end: int) -> float:
+    """The highest of some samples, which windows that overlap by little go through one by one."""
+    highest = np.nan
+    for place in range(begin, end):
+        if not values[place] <= highest:
+            highest = values[place]
+    return highest
