@@ -1,10 +1,11 @@
 """What trimtab promises beyond the contract of all strategies."""
 
 import numpy as np
+from numba.core.dispatcher import Dispatcher
 
 from trimtab.lab.backtest import Schedule, backtest
 from trimtab.lab.sample import sample
-from trimtab.sizing import Sizes, Strategy, strategy
+from trimtab.sizing import Sizes, Strategy, forecast, strategy
 from trimtab.sizing.strategy import Floats
 from trimtab.sizing.trimtab import TrimtabSettings
 from trimtab.usage.trace import Trace
@@ -139,6 +140,26 @@ def test_how_an_hour_ended_counts_more_than_how_it_began() -> None:
     cpu = np.vstack([before, last])
     rising, falling = live(strategy("trimtab", 2), cpu, np.full_like(cpu, np.nan)).cpu.target
     assert falling < rising
+
+
+def test_looking_at_it_in_the_middle_of_an_hour_changes_nothing() -> None:
+    draw = np.random.default_rng(11)
+    cpu, memory = draw.lognormal(0, 0.6, (12 * 30, 9)), draw.lognormal(20, 0.1, (12 * 30, 9))
+    left_alone, looked_at = strategy("trimtab", 9), strategy("trimtab", 9)
+    for step, (cores, size) in enumerate(zip(cpu, memory, strict=True)):
+        for sizer in (left_alone, looked_at):
+            sizer.observe(300.0 * step, cores, size)
+            if step % 50 == 7:
+                sizer.observe_oom(300.0 * step, np.array([step % 9]), np.array([2.0**30]))
+        if step % 5 == 0:
+            looked_at.state()
+    assert left_alone.state() == looked_at.state()
+
+
+def test_no_kernel_leaves_last_bits_to_the_compiler() -> None:
+    kernels = [each for each in vars(forecast).values() if isinstance(each, Dispatcher)]
+    assert kernels
+    assert not any(kernel.targetoptions.get("fastmath") for kernel in kernels)
 
 
 def test_on_the_made_up_fleet_it_costs_less_than_vpa_and_harms_no_more() -> None:

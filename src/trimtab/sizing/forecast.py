@@ -166,7 +166,7 @@ def _bucket(value: float, base: float, grid: Grid) -> int:
 def note_samples(
     usage: Floats,
     most: float,
-    weight: float,
+    weights: Floats,
     grid: Grid,
     epoch: Floats,
     errors: Singles,
@@ -176,35 +176,38 @@ def note_samples(
     lack: Floats,
     held: Floats,
 ) -> None:
-    """Take in one sample of each container, where each sample counts."""
-    left = 0.5 ** (weight / LATELY)
-    for i in range(len(usage)):
-        use = usage[i]
-        if not 0.0 <= use <= most:
-            continue
-        epoch[i, SEEN] += weight
-        epoch[i, TOTAL] += weight * use
-        epoch[i, HIGHEST] = max(epoch[i, HIGHEST], use)
-        epoch[i, HARMED] += weight if use > held[i] else 0.0
-        epoch[i, MASS] += weight
-        if np.isnan(base[i, 0]):
-            base[i, :] = np.log(max(use, LEAST))
-            epoch[i, LATE] = use
-        epoch[i, LATE] = epoch[i, LATE] * left + use * (1.0 - left)
-        logarithm = np.log(use) - grid.low if use > 0 else -1e9
-        for k in range(FORECASTERS):
-            place = int(min(max((logarithm - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
-            errors[i, k, place] += weight
-            if use > bid[i, k]:
-                over[i, k] += weight
-                lack[i, k] += weight * (use - bid[i, k])
+    """Take in some samples of each container (a row a time, each of its weight), where each sample counts."""
+    left = np.empty(len(weights))
+    for row in range(len(weights)):
+        left[row] = 0.5 ** (weights[row] / LATELY)
+    for i in range(usage.shape[1]):
+        for row in range(len(weights)):
+            use, weight = usage[row, i], weights[row]
+            if not 0.0 <= use <= most:
+                continue
+            epoch[i, SEEN] += weight
+            epoch[i, TOTAL] += weight * use
+            epoch[i, HIGHEST] = max(epoch[i, HIGHEST], use)
+            epoch[i, HARMED] += weight if use > held[i] else 0.0
+            epoch[i, MASS] += weight
+            if np.isnan(base[i, 0]):
+                base[i, :] = np.log(max(use, LEAST))
+                epoch[i, LATE] = use
+            epoch[i, LATE] = epoch[i, LATE] * left[row] + use * (1.0 - left[row])
+            logarithm = np.log(use) - grid.low if use > 0 else -1e9
+            for k in range(FORECASTERS):
+                place = int(min(max((logarithm - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
+                errors[i, k, place] += weight
+                if use > bid[i, k]:
+                    over[i, k] += weight
+                    lack[i, k] += weight * (use - bid[i, k])
 
 
 @njit(cache=True)
 def note_peaks(
     usage: Floats,
     most: float,
-    weight: float,
+    weights: Floats,
     grid: Grid,
     epoch: Floats,
     errors: Singles,
@@ -214,28 +217,29 @@ def note_peaks(
     lack: Floats,
     held: Floats,
 ) -> None:
-    """Take in one sample of each container, where only the peak of the epoch counts: it replaces the one before."""
-    for i in range(len(usage)):
-        use = usage[i]
-        if not 0.0 <= use <= most:
-            continue
-        first = epoch[i, SEEN] == 0.0
-        epoch[i, SEEN] += weight
-        epoch[i, TOTAL] += weight * use
-        if not first and use <= epoch[i, HIGHEST]:
-            continue
-        epoch[i, HARMED] = 1.0 if use > held[i] else 0.0
-        epoch[i, MASS] += 1.0 if first else 0.0
-        if np.isnan(base[i, 0]):
-            base[i, :] = np.log(max(use, LEAST))
-        for k in range(FORECASTERS):
-            if not first:
-                errors[i, k, _bucket(epoch[i, HIGHEST], base[i, k], grid)] -= 1.0
-            errors[i, k, _bucket(use, base[i, k], grid)] += 1.0
-            if use > bid[i, k]:
-                over[i, k] = 1.0
-                lack[i, k] = use - bid[i, k]
-        epoch[i, HIGHEST] = use
+    """Take in some samples of each container, where only the peak of the epoch counts: it replaces the one before."""
+    for i in range(usage.shape[1]):
+        for row in range(len(weights)):
+            use, weight = usage[row, i], weights[row]
+            if not 0.0 <= use <= most:
+                continue
+            first = epoch[i, SEEN] == 0.0
+            epoch[i, SEEN] += weight
+            epoch[i, TOTAL] += weight * use
+            if not first and use <= epoch[i, HIGHEST]:
+                continue
+            epoch[i, HARMED] = 1.0 if use > held[i] else 0.0
+            epoch[i, MASS] += 1.0 if first else 0.0
+            if np.isnan(base[i, 0]):
+                base[i, :] = np.log(max(use, LEAST))
+            for k in range(FORECASTERS):
+                if not first:
+                    errors[i, k, _bucket(epoch[i, HIGHEST], base[i, k], grid)] -= 1.0
+                errors[i, k, _bucket(use, base[i, k], grid)] += 1.0
+                if use > bid[i, k]:
+                    over[i, k] = 1.0
+                    lack[i, k] = use - bid[i, k]
+            epoch[i, HIGHEST] = use
 
 
 @njit(cache=True)
@@ -363,7 +367,7 @@ def fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -
     return shape
 
 
-@njit(cache=True, fastmath=True)
+@njit(cache=True)
 def _cheapest(
     top: int,
     errors: Singles,
@@ -375,7 +379,10 @@ def _cheapest(
     missed: float,
     costs: Floats,
 ) -> int:
-    """The edge with the least expected cost, up to the top one; and the cost of each edge."""
+    """The edge with the least expected cost, up to the top one; and the cost of each edge.
+
+    Without fastmath: what the compiler then makes of it differs from one compilation to the next, and with it last bits.
+    """
     above, load = 0.0, 0.0
     for b in range(len(errors) - 1, -1, -1):
         edge = edges[b + 1]
@@ -383,10 +390,10 @@ def _cheapest(
         weight = errors[b] + fleet * shape[b]
         above += weight
         load += weight * edge
-    place = top + 1
+    place, least = top + 1, costs[top + 1]
     for b in range(top, 0, -1):
-        if costs[b] < costs[place]:
-            place = b
+        if costs[b] < least:
+            place, least = b, costs[b]
     return place
 
 

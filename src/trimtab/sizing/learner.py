@@ -16,6 +16,8 @@ from trimtab.sizing.strategy import Floats, Indices
 
 FLEET_EVERY = 6
 """Epochs after which errors fade and the fleet's are summed anew; in the first ones they are summed each time."""
+AT_ONCE = 12
+"""Samples of each container that are taken in together: what is known of a container then comes to the processor once."""
 A_MOMENT = 1e-9
 """The part of an epoch that an event stands for which has no length."""
 
@@ -45,6 +47,7 @@ class Learner:
         self._shape = np.tile(self._prior, (len(KINDS) + 1, FORECASTERS, 1))
         self._fleet = np.zeros((len(KINDS) + 1, FORECASTERS))
         self._epochs = np.zeros(1, np.int64)
+        self._waiting, self._weights, self._rows = np.empty((AT_ONCE, containers)), np.empty(AT_ONCE), 0
 
     @property
     def held(self) -> Floats:
@@ -58,23 +61,14 @@ class Learner:
     def note(self, usage: Floats, weight: float) -> None:
         """Take in one sample of each container, which stands for so much of an epoch."""
         self.forget_ahead()
-        small, kernel = self._small, forecast.note_peaks if self._peaks else forecast.note_samples
-        kernel(
-            usage,
-            self._most,
-            weight,
-            self._grid,
-            self._epoch,
-            self._errors,
-            small.base,
-            small.bid,
-            small.over,
-            small.lack,
-            small.held,
-        )
+        self._waiting[self._rows], self._weights[self._rows] = usage, weight
+        self._rows += 1
+        if self._rows == AT_ONCE:
+            self._take_in()
 
     def raise_to(self, containers: Indices, sizes: Floats, peaks: Floats) -> None:
         """Give these containers at least such sizes now, and learn from such peaks."""
+        self._take_in()
         self._small.held[containers] = np.fmax(self._small.held[containers], sizes)
         usage = np.full(len(self._epoch), np.nan)
         usage[containers] = peaks
@@ -106,6 +100,7 @@ class Learner:
 
     def arrays(self) -> dict[str, Array]:
         """All of the state, by name."""
+        self._take_in()
         small = {field.name: getattr(self._small, field.name) for field in fields(self._small)}
         return {
             **small,
@@ -120,6 +115,7 @@ class Learner:
         """What the epoch's end would write, beside what is: mostly first for a question, and then for the end itself."""
         if self._ahead is not None and self._seen_ahead == (hour, hour_ahead):
             return self._ahead
+        self._take_in()
         ahead = Small(*(array.copy() for array in self._small.arrays()))
         arrays = ahead.arrays()
         forecast.settle(hour, hour_ahead, self._peaks, self._pace, self._stake, self._epoch, arrays)
@@ -136,3 +132,21 @@ class Learner:
         )
         self._ahead, self._seen_ahead = ahead, (hour, hour_ahead)
         return ahead
+
+    def _take_in(self) -> None:
+        """Learn from the samples that wait."""
+        rows, self._rows = self._rows, 0
+        small, kernel = self._small, forecast.note_peaks if self._peaks else forecast.note_samples
+        kernel(
+            self._waiting[:rows],
+            self._most,
+            self._weights[:rows],
+            self._grid,
+            self._epoch,
+            self._errors,
+            small.base,
+            small.bid,
+            small.over,
+            small.lack,
+            small.held,
+        )
