@@ -63,6 +63,14 @@ def test_html_is_a_page(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("<!doctype html>")
 
 
+def test_what_is_too_short_to_be_scored_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.csv").write_text("series,t_seconds,cpu_cores\nweb,0,1\n")
+    assert run(["backtest", str(tmp_path / "one.csv"), "--strategy", "vpa"]) == 2
+    assert "one.csv: nothing of it can be scored: 1 sample with 1 minute" in capsys.readouterr().err
+
+
 def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["backtest", "--demo", "--strategy", "vpa", "--update", "6h", "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["containers"] == 40

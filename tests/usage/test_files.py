@@ -76,12 +76,18 @@ def test_the_one_file_of_a_folder_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("series,cpu_cores\na,1\n", "has no column t_seconds; it has: series, cpu_cores"),
+        (
+            "series,cpu_cores\na,1\n",
+            "has no column t_seconds of series, t_seconds; it has: series, cpu_cores; see",
+        ),
         ("series,t_seconds,value\na,1,2\n", "has no usage; a column must be one of cpu_cores,"),
         (
             "series,t_seconds,cpu_cores\na,0,1\na,60,many\n",
-            "line 3 is not series, t_seconds, cpu_cores: a,60,many",
+            "line 3 is not series, t_seconds, cpu_cores, with plain numbers for t_seconds, cpu_cores: a,60,many",
         ),
+        ("", "is empty"),
+        ("series,t_seconds,cpu_cores\na,0,-1\na,60,NaN\na,120,1e300\n", "has no usage: all of its CPU and"),
+        ("series,t_seconds,cpu_cores\na,1700000000000,1\n", "a time of 1700000000000 is not in seconds"),
         ("series,t_seconds,cpu_cores\n", "has no rows"),
     ],
 )

@@ -309,7 +309,7 @@ def test_a_damaged_file_is_refused_in_one_line(
             CONTAINER_USAGE + "c_1,m_7,late,1,1,,,,,,\n",
             "line 5 is not container_id, time_stamp",
         ),
-        ("azure", "0,vm,1,2\n", "line 1 is not timestamp, vm id, avg cpu: 0,vm,1,2"),
+        ("azure", "0,vm,1,2\n", "plain numbers for timestamp, avg cpu: 0,vm,1,2"),
         ("google2019", "start_time,collection_id\n1,2\n", "has no column instance_index"),
     ],
 )

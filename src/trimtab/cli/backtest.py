@@ -20,6 +20,7 @@ from rich.table import Table
 
 from trimtab.api import Duration, DurationError
 from trimtab.cli.looking import pairs, plainly_refused
+from trimtab.counting import counted, lasting
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
@@ -164,6 +165,8 @@ def backtest(
         )
     results: dict[str, list[Outcome]] = {source: [] for source in traces}
     for run, one in zip(runs, scores, strict=True):
+        if run.strategy == ORACLE and not one.containers:
+            raise TrimtabError(_too_short(run.source, traces[run.source], schedule))
         results[run.source].append(Outcome(run.strategy, _told(run.settings, schedule), one))
     _print(results, output)
     return 0
@@ -247,6 +250,13 @@ def _refuse_unused(settings: Sequence[str], names: Sequence[str]) -> None:
             raise TrimtabError(
                 f"--setting {text}: this strategy is not among those compared: {', '.join(names)}"
             )
+
+
+def _too_short(source: str, trace: Trace, schedule: Schedule) -> str:
+    return (
+        f"{source}: nothing of it can be scored: {counted(trace.samples, 'sample')} with {lasting(trace.step)} between "
+        f"two, where sizes are set every {lasting(schedule.update)}; record more, or set them more often by --update"
+    )
 
 
 def _read(path: Path, form: str | None, progress: Progress) -> Trace:

@@ -31,6 +31,8 @@ from trimtab.usage.usage import MOST_BYTES, MOST_CORES, plausible
 DAY = 86400.0
 FINEST = 15.0
 """Seconds: what comes closer together is of one step."""
+LATEST = 1e11
+"""Seconds: the year 5138. What is later was counted in something smaller."""
 MOST_CELLS = 2**30
 """Of a grid: 8 GiB a resource."""
 
@@ -67,6 +69,10 @@ def read(
         table.cpu *= sizes.cores[table.codes]
         table.memory *= sizes.bytes[table.codes]
     table.cpu, table.memory = plausible(table.cpu, most=MOST_CORES), plausible(table.memory, most=MOST_BYTES)
+    if np.isnan(table.cpu).all() and np.isnan(table.memory).all():
+        raise TrimtabError(
+            f"{path}: has no usage: all of its CPU and memory is missing, below 0 or more than a machine has"
+        )
     return _gridded(path, table, step)
 
 
@@ -104,6 +110,11 @@ def _blocks(form: Format, chosen: Sequence[Part], progress: Progress | None) -> 
             for rows in form.rows(part, stream):
                 if not np.isfinite(rows.seconds).all():
                     raise TrimtabError(f"{part}: a row has no time")
+                if rows.seconds.max(initial=0.0) > LATEST:
+                    raise TrimtabError(
+                        f"{part}: a time of {rows.seconds.max():.0f} is not in seconds since 1970; "
+                        "divide milliseconds by 1,000, microseconds by 1,000,000"
+                    )
                 yield rows
                 if progress is not None:
                     progress(min(1.0, done / total))

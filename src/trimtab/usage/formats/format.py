@@ -78,8 +78,13 @@ def text(stream: IO[bytes], *, delimiter: str = ",") -> Iterator[list[str]]:
 def places(part: Part, present: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
     """Where the wanted columns are among those that there are; a clear refusal where one is not."""
     missing = next((name for name in wanted if name not in present), None)
+    if not present:
+        raise TrimtabError(f"{part}: is empty")
     if missing is not None:
-        raise TrimtabError(f"{part}: has no column {missing}; it has: {', '.join(present)}")
+        raise TrimtabError(
+            f"{part}: has no column {missing} of {', '.join(wanted)}; it has: {', '.join(present)[:200]}; "
+            "see `trimtab backtest --help`"
+        )
     return {name: present.index(name) for name in wanted}
 
 
@@ -134,4 +139,8 @@ class Layout:
         return True
 
     def _refusal(self, part: Part, line: int, row: Row) -> TrimtabError:
-        return TrimtabError(f"{part}: line {line} is not {', '.join(self.places)}: {','.join(row)[:200]}")
+        numbers = ", ".join(name for name in self.places if name not in self.words)
+        return TrimtabError(
+            f"{part}: line {line} is not {', '.join(self.places)}, with plain numbers for {numbers}: "
+            f"{','.join(row)[:200]}"
+        )
