@@ -24,8 +24,13 @@ class Answers:
         self.parts.append(part)
 
 
+def patient() -> Patience:
+    """Two at a time, and nothing twice."""
+    return Patience(free=asyncio.Semaphore(2), retries=0, backoff=Backoff(first=0.0), rng=random.Random(1))
+
+
 async def test_nothing_of_the_answers_is_kept_until_the_collector_comes_by() -> None:
-    patience = Patience(concurrency=2, retries=0, backoff=Backoff(first=0.0), rng=random.Random(1))
+    patience = patient()
     answers = Answers()
     kept = weakref.ref(answers)
     gc.disable()
@@ -41,8 +46,7 @@ async def test_nothing_of_the_answers_is_kept_until_the_collector_comes_by() -> 
 
 
 async def test_those_who_ask_at_the_same_time_are_no_more_at_once_than_one_would_be() -> None:
-    patience = Patience(concurrency=9, retries=0, backoff=Backoff(first=0.0), rng=random.Random(1))
-    free, at_once, most, answered = asyncio.Semaphore(2), 0, 0, 0
+    patience, at_once, most, answered = patient(), 0, 0, 0
 
     async def ask(_: Part) -> None:
         nonlocal at_once, most, answered
@@ -55,5 +59,5 @@ async def test_those_who_ask_at_the_same_time_are_no_more_at_once_than_one_would
     parts = [Part((name,), first=0, steps=1) for name in "abc"]
     async with side_by_side() as group:
         for _ in range(3):
-            group.create_task(patience.ask_all(parts, ask, free=free))
+            group.create_task(patience.ask_all(parts, ask))
     assert (most, answered) == (2, 9)

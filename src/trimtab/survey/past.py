@@ -7,10 +7,12 @@ much. The highest memory of a step is kept whatever its width; only short peaks 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.tasks import side_by_side
 from trimtab.usage.source import Ask, Cost, Source
 from trimtab.usage.usage import Usage
 
@@ -19,6 +21,8 @@ MOST_SAMPLES = 40_000_000
 """Over this many in all, the next wider step is taken,"""
 SAMPLES_AT_ONCE = 6_000_000
 """and so many are read in one part: some 150 MB of memory."""
+PARTS_AT_ONCE = 2
+"""So that a server is not idle while the last answers of a part are unpacked."""
 BIG = 10_000_000
 """Samples from which on the cost is worth telling before the read."""
 
@@ -74,12 +78,20 @@ async def read(
 ) -> None:
     """Hand over the parts in the order of time; while one is taken in, in a thread, the next is on its way."""
     parts = reading.parts()
-    taken: Awaitable[None] = asyncio.sleep(0)
-    for number, part in enumerate(parts):
+    shares = [0.0] * len(parts)
 
-        def told(share: float, number: int = number) -> None:
-            progress("reading usage", (number + share) / len(parts))
+    async def one(number: int) -> Usage:
+        def told(share: float) -> None:
+            shares[number] = share
+            progress("reading usage", sum(shares) / len(parts))
 
-        usage, _ = await asyncio.gather(source.read(part, progress=told), taken)
-        taken = asyncio.to_thread(take_in, usage)
-    await taken
+        return await source.read(parts[number], progress=told)
+
+    on_their_way: deque[asyncio.Task[Usage]] = deque()
+    async with side_by_side() as group:
+        for number in range(len(parts)):
+            on_their_way.append(group.create_task(one(number)))
+            if len(on_their_way) == PARTS_AT_ONCE:
+                await asyncio.to_thread(take_in, await on_their_way.popleft())
+        for last in on_their_way:
+            await asyncio.to_thread(take_in, await last)

@@ -128,7 +128,7 @@ def _sound(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
 
 def highest(series: Series) -> float:
     """The highest sample of a series; 0 where it has none that is a number."""
-    values = _numbers(bytes(series.values))[1::2]
+    values = _any_numbers(bytes(series.values))[1::2]
     return float(max(values[np.isfinite(values)], default=0.0))
 
 
@@ -162,9 +162,11 @@ def _all_numbers(texts: Sequence[bytes]) -> tuple[Floats, list[int]]:
 def _numbers(raw: bytes) -> Floats:
     """Times and values in turn, from `[[1700000000,"0.25"],…]`."""
     flat = np.empty(2 * max(0, raw.count(b"[") - 1))
-    if len(flat) and read_pairs(np.frombuffer(raw, np.uint8), flat):
-        return flat
-    # Slowly, then: it has blanks, infinities, many digits, or faults.
+    return flat if len(flat) and read_pairs(np.frombuffer(raw, np.uint8), flat) else _any_numbers(raw)
+
+
+def _any_numbers(raw: bytes) -> Floats:
+    """The same with blanks, infinities, many digits or faults: slowly, but at once, for nothing has to be compiled."""
     try:
         pairs = _PAIRS.decode(raw)
         return np.array([number for time, value in pairs for number in (time, float(value))], np.float64)

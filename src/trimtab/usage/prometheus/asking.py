@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from trimtab.kube.pace import Backoff
 from trimtab.tasks import side_by_side
@@ -20,16 +20,15 @@ from trimtab.usage.prometheus.parts import Part
 T = TypeVar("T")
 
 
-class _Asking(NamedTuple):
-    question: Callable[[Part], Awaitable[None]]
-    free: asyncio.Semaphore
+Ask = Callable[[Part], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How many at a time, and how often again."""
 
-    concurrency: int
+    free: asyncio.Semaphore
+    """Shared by all who ask this server."""
     retries: int
     backoff: Backoff
     rng: random.Random
@@ -48,25 +47,18 @@ class Patience:
                     raise
                 await asyncio.sleep(self.delay(error, failures))
 
-    async def ask_all(
-        self,
-        parts: Iterable[Part],
-        question: Callable[[Part], Awaitable[None]],
-        *,
-        free: asyncio.Semaphore | None = None,
-    ) -> None:
-        """Every part answered, whole or in smaller ones; `free` is shared by those who ask at the same time."""
-        asking = _Asking(question, free or asyncio.Semaphore(self.concurrency))
+    async def ask_all(self, parts: Iterable[Part], question: Ask) -> None:
+        """Every part answered, whole or in smaller ones."""
         async with side_by_side() as group:
             for part in parts:
-                group.create_task(self._one(part, asking, group))
+                group.create_task(self._one(part, question, group))
 
-    async def _one(self, part: Part, asking: _Asking, group: asyncio.TaskGroup) -> None:
+    async def _one(self, part: Part, question: Ask, group: asyncio.TaskGroup) -> None:
         # Not a function inside `ask_all`: one that names itself is kept, and all that was answered with it, until the
         # collector comes by.
         try:
-            async with asking.free:
-                await asking.question(part)
+            async with self.free:
+                await question(part)
         except (TooMuchAsked, SourceAway, BadAnswer) as error:
             rest = self._rest(part, error)
             if not rest:
@@ -74,7 +66,7 @@ class Patience:
             if rest[0].failures:
                 await asyncio.sleep(self.delay(error, rest[0].failures))
             for half in rest:
-                group.create_task(self._one(half, asking, group))
+                group.create_task(self._one(half, question, group))
 
     def _rest(self, part: Part, error: UsageError) -> tuple[Part, ...]:
         """What is left to ask after a failure: smaller parts, or the same once more; nothing when it is hopeless."""

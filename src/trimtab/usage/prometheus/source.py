@@ -70,7 +70,7 @@ class Prometheus(Source[PrometheusSettings]):
     ) -> None:
         super().__init__(settings, client=client, store=store)
         self._patience = Patience(
-            concurrency=settings.concurrency,
+            free=asyncio.Semaphore(settings.concurrency),
             retries=settings.retries,
             backoff=backoff or Backoff(first=0.5),
             rng=random.Random(),  # noqa: S311 - jitter
@@ -133,7 +133,6 @@ class Prometheus(Source[PrometheusSettings]):
         names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
         done, whole = 0, sum(map(held.weight, parts)) * len(questions)
         window = self._window(held, ask)
-        free = asyncio.Semaphore(self.settings.concurrency)
         samples_of = Raw(server, held.scheme, window, self.settings.labels, grid)
 
         async def answer(question: Question, part: Part, *, asked: bool = True) -> None:
@@ -156,12 +155,12 @@ class Prometheus(Source[PrometheusSettings]):
             ):
                 try:
                     of_samples = partial(answer, question, asked=False)
-                    await self._hasty().ask_all(self._raw_parts(held, ask), of_samples, free=free)
+                    await self._hasty().ask_all(self._raw_parts(held, ask), of_samples)
                 except UsageError as error:  # whatever it is, the server may well answer queries
                     self._raw_samples = not isinstance(error, SourceRefused)
                 else:
                     return
-            await self._patience.ask_all(parts, partial(answer, question), free=free)
+            await self._patience.ask_all(parts, partial(answer, question))
 
         # All at once: what one leaves of the server and of ourselves, between its first and its last part, another takes.
         async with side_by_side() as group:
