@@ -24,6 +24,7 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.school import Pace, School
 from trimtab.store import StateKey, Store, StoreError
 from trimtab.usage.owners import Owners, WorkloadContainer
+from trimtab.usage.sampled import Sample, Sampled, SampledSettings
 from trimtab.usage.source import Ask, Capabilities
 from trimtab.usage.usage import PodContainer
 
@@ -40,6 +41,22 @@ def container(name: str) -> WorkloadContainer:
 
 def pod(name: str) -> PodContainer:
     return PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web")
+
+
+class Published(Sampled[SampledSettings]):
+    """What a metrics-server tells: of each pod what it measured up to a minute ago."""
+
+    name = "published"
+    settings_type = SampledSettings
+
+    def __init__(self, *pods: PodContainer) -> None:
+        self.now = NOW
+        super().__init__(SampledSettings(), clock=lambda: self.now)
+        self.pods = pods
+
+    async def snapshot(self) -> list[Sample]:
+        measured = (self.now - 5) // MINUTE * MINUTE - 10
+        return [Sample(pod, measured, cpu=0.2, memory=3e8) for pod in self.pods]
 
 
 class Bed:
@@ -81,6 +98,24 @@ class Bed:
         found = self.school.cohort_of(container(name), EASY)
         assert found
         return found
+
+
+async def test_of_a_source_that_keeps_its_own_samples_every_one_is_seen_although_it_comes_late(
+    store: Store,
+) -> None:
+    bed = Bed(store, "a")
+    source = Published(pod("a"))
+    bed.school = School(source, store, cluster="c", pace=PACE, metrics=bed.metrics)
+    for minute in range(30):
+        for second in (6, 36):  # a turn is taken a tenth of a step after its end, and looks twice a step
+            source.now = NOW + minute * MINUTE + second
+            await source.check()
+        source.now = NOW + (minute + 1) * MINUTE + 6
+        await bed.advance(source.now)
+    found = bed.school.learned(container("a"), EASY, now=source.now, runs_on=True)
+    assert found is not None
+    assert found.evidence.samples >= 25
+    assert found.evidence.coverage > 0.8
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ class School:
         running: Collection[WorkloadContainer],
         machine: Room | None = None,
     ) -> set[WorkloadContainer]:
-        """Bring every cohort up to the last whole step before now; the answer is those that are learned of since now.
+        """Bring every cohort up to the last step that can be known by now; the answer is those that are learned of since now.
 
         Whose usage it is is asked only once that was read: with all their names, owners are not held meanwhile. What
         no `machine` has is not believed.
@@ -167,8 +167,8 @@ class School:
         if self.heard is None:
             await self.source.check()  # some find out only now what they can know
         await self._warm_up()
-        step = self._pace.step
-        end = (now // step) * step
+        step, knows = self._pace.step, self.source.capabilities
+        end = (now - (step + knows.late if knows.sampled else 0.0)) // step * step
         for cohort in self._cohorts:
             if now - cohort.until > self._pace.past:
                 cohort.until = (now - self._pace.past) // self._pace.past_step * self._pace.past_step

@@ -81,7 +81,10 @@ class Capabilities:
     history: bool
     """Whether it knows the past; if not, a read gives the step of now alone."""
     sampled: bool = False
-    """Whether that past is of its own making, and begins when it is opened."""
+    """Whether that past is of its own making, and begins when it is opened. A step of it is what was measured from its
+    beginning to its end,"""
+    late: float = 0.0
+    """and known so many seconds after that."""
     throttling: bool = False
     ooms: bool = False
 

@@ -28,6 +28,8 @@ from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Sour
 from trimtab.usage.usage import Usage
 
 BYTES_A_CONTAINER = 300
+PUBLISHED = 60.0
+"""Seconds from when something is measured until it is told: a metrics-server looks once a minute, as it comes."""
 
 
 class SampledSettings(Settings):
@@ -59,8 +61,6 @@ S = TypeVar("S", bound=SampledSettings)
 class Sampled(Source[S]):
     """Looks every `interval` while it is open; reads from what it saw, and what was in the store before."""
 
-    capabilities = Capabilities(history=True, sampled=True)
-
     def __init__(
         self,
         settings: S,
@@ -70,6 +70,7 @@ class Sampled(Source[S]):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(settings, client=client, store=store)
+        self.capabilities = Capabilities(history=True, sampled=True, late=PUBLISHED + settings.interval)
         shelf = InStore(store, cluster=settings.cluster, source=self.name) if store else InMemory()
         self._history = History(shelf, step=settings.step, keep=settings.keep)
         self._clock = clock
