@@ -4,12 +4,14 @@ import math
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records import folded, workload
 from trimtab.api.quantity import memory_bytes, millicores
 from trimtab.kube.client import Object
+from trimtab.kube.hpas import Target
 from trimtab.kube.vpas import Vpa, vpas
 from trimtab.kube.workloads import Workload
 from trimtab.operator.vpa import is_ours, new_status
@@ -59,6 +61,21 @@ def recommended(found: Object) -> dict[str, Object]:
 
 def conditions(found: Object) -> dict[str, tuple[str, str]]:
     return {one["type"]: (one["status"], one.get("reason", "")) for one in found["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("target", "group"),
+    [
+        ({"kind": "Deployment"}, "apps"),
+        ({"apiVersion": "extensions/v1beta1", "kind": "Deployment"}, "apps"),
+        ({"apiVersion": "batch/v1beta1", "kind": "CronJob"}, "batch"),
+        ({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}, "argoproj.io"),
+    ],
+)
+def test_a_target_of_a_built_in_kind_is_found_by_the_kind_alone_as_vpa_does(
+    target: Object, group: str
+) -> None:
+    assert vpa(targetRef={**target, "name": "web"}).target == Target(target["kind"], group, "web")
 
 
 def test_only_a_vpa_that_names_us_is_ours() -> None:

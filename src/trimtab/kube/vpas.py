@@ -13,8 +13,11 @@ from trimtab.kube.hpas import Target, TargetWire
 from trimtab.kube.intern import Memo
 from trimtab.kube.limits import Amounts
 from trimtab.kube.records import Folding, MetadataWire, Shape, seconds, version_number
+from trimtab.kube.workloads import BUILT_IN
 
 EVERY_CONTAINER = "*"
+_BY_KIND = {resource.kind: resource.group for resource in BUILT_IN}
+"""VPA finds the built-in kinds by these alone: with an apiVersion that is long gone, or with none, it acts all the same."""
 
 
 class ContainerPolicy(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -102,7 +105,7 @@ def vpas(folding: Folding | None = None) -> Shape[Vpa]:
             version=version_number(found.resource_version),
             generation=found.generation,
             created=seconds(found.creation_timestamp),
-            target=spec.target_ref.target(),
+            target=_target(spec.target_ref),
             recommenders=shared.intern[tuple(recommender.name for recommender in spec.recommenders)],
             policies=shared.intern[policies[bytes(spec.resource_policy)]],
             status=bytes(wire.status),
@@ -110,6 +113,11 @@ def vpas(folding: Folding | None = None) -> Shape[Vpa]:
         )
 
     return Shape(wire=_VpaWire, fold=fold)
+
+
+def _target(wire: TargetWire) -> Target:
+    found = wire.target()
+    return Target(found.kind, _BY_KIND.get(found.kind, found.group), found.name)
 
 
 def _policies(raw: bytes) -> tuple[ContainerPolicy, ...]:
