@@ -29,7 +29,7 @@ def operator(
 ) -> None:
     """Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.
 
-    Beside a cluster, with your kubeconfig, changing nothing:
+    Beside a cluster, with your kubeconfig, changing nothing but the status of its policies:
 
         trimtab operator --dry-run --set metricsSource.provider=metrics-server --set webhook.enabled=false
 
@@ -37,7 +37,7 @@ def operator(
 
         trimtab operator --dashboard 127.0.0.1:8090
 
-    In a cluster: kubectl apply -k deploy
+    In a cluster: kubectl apply --server-side -k deploy
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Never
@@ -24,9 +24,10 @@ from trimtab.kube.following import Following
 from trimtab.kube.lease import Candidate, LeadershipLost
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.policies import Policy
+from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
-from trimtab.operator.config import LearningSettings
+from trimtab.operator.config import LearningSettings, OperatorConfig
 from trimtab.operator.desk import Desk
 from trimtab.operator.health import Health
 from trimtab.operator.intents.plugged import plugins
@@ -107,6 +108,9 @@ class Operator:
                 await stack.enter_async_context(self._webhook(client, catalog, group))
             self._health.ready["cluster"] = lambda: "" if catalog.is_ready else "its objects are being listed"
             await catalog.ready()
+            namespaces = {each.name for each in catalog.namespaces}
+            for lacks, fix in lacking(catalog.troubles(), namespaces, config):
+                log.warning("operator.lacks", what=lacks, fix=fix)
 
             def term(may_write: Callable[[], bool]) -> Term:
                 return Term(
@@ -182,6 +186,17 @@ class Operator:
     def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
         if self._term is not None and (found := new or old):
             self._term.policy_changed(found, old)
+
+
+def lacking(
+    troubles: Mapping[str, str], namespaces: Collection[str], config: OperatorConfig
+) -> Iterator[tuple[str, str]]:
+    """What a newcomer's cluster may not have, without which the operator waits and nothing happens; and the fix."""
+    if str(OPTIMIZATION_POLICIES) in troubles:
+        yield str(OPTIMIZATION_POLICIES), "trimtab crds | kubectl apply --server-side -f -"
+    if config.leader_election.enabled and config.namespace not in namespaces:
+        fix = f"kubectl create namespace {config.namespace}, or name another by --set namespace=NAME"
+        yield f"namespace {config.namespace}", fix
 
 
 def _pace(learning: LearningSettings) -> Pace:
