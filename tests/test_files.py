@@ -1,5 +1,6 @@
 """Files are all written or none is."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def test_files_are_written_with_the_folders_that_they_need_and_a_link_stays_one(
 
 def test_a_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("old")
-    with pytest.raises(TrimtabError):
+    with pytest.raises(TrimtabError, match=r"a\.yaml/below\.yaml: "):
         write({tmp_path / "a.yaml": "new", tmp_path / "a.yaml/below.yaml": "cannot be"})
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.yaml", "old")]
 
@@ -45,3 +46,15 @@ def test_what_is_written_beside_takes_the_place_of_what_was_there_only_when_it_i
 def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, path: str, says: str) -> None:
     with pytest.raises(TrimtabError, match=says):
         see_writable(tmp_path / path)
+
+
+def test_what_is_no_file_is_written_to_and_nothing_takes_its_place(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    see_writable(pipe)
+    write({pipe: "told"})
+    assert os.read(reader, 100) == b"told"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]

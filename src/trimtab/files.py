@@ -1,4 +1,7 @@
-"""Files that are all written or not at all: beside their places first, and then put there one by one."""
+"""Files that are all written or not at all: beside their places first, and then put there one by one.
+
+What is no file, such as /dev/stdout or a pipe, is written to as it is: nothing may take its place.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from trimtab.errors import TrimtabError
 
 def write(files: Mapping[Path, str | bytes]) -> None:
     """Write them; whatever goes wrong while they are written leaves every file as it was."""
+    path = Path()
     try:
         with ExitStack() as places:
             for path, content in files.items():
@@ -20,7 +24,7 @@ def write(files: Mapping[Path, str | bytes]) -> None:
                 place = places.enter_context(beside(path))
                 place.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
-        raise TrimtabError(f"{error.filename or 'file'}: {error.strerror}") from error
+        raise TrimtabError(f"{path}: {error.strerror}") from error
 
 
 @contextmanager
@@ -29,6 +33,9 @@ def beside(path: Path) -> Iterator[Path]:
 
     What goes wrong until then leaves the other as it was, and nothing beside it.
     """
+    if _is_no_file(path):
+        yield path
+        return
     real = path.resolve()  # a link stays one
     handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
     place = Path(name)
@@ -46,6 +53,8 @@ def beside(path: Path) -> Iterator[Path]:
 
 def see_writable(path: Path) -> None:
     """Complain of a file that could not be written now, before the work is done that is to go into it."""
+    if _is_no_file(path):
+        return
     folder = path.resolve().parent
     if path.is_dir():
         raise TrimtabError(f"{path}: is a folder; name a file")
@@ -62,6 +71,11 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _is_no_file(path: Path) -> bool:
+    """A device, a pipe or a socket."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _umask() -> int:

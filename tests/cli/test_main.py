@@ -105,3 +105,14 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         running.stdout.close()
         assert running.stderr.read() == ""
         assert running.wait(timeout=60) == 0
+
+
+def test_an_output_that_takes_nothing_is_told_of() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 - no file of ours
+        asked = subprocess.run(
+            [*TRIMTAB, "crds"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (asked.returncode, asked.stderr) == (
+        2,
+        "trimtab: the output cannot be written: No space left on device\n",
+    )

@@ -6,6 +6,7 @@ Wrong usage and a `TrimtabError` end in one line on stderr and 2. A command's fi
 is asked for: start-up stays quick, however much there is.
 """
 
+import errno
 import keyword
 import os
 import sys
@@ -69,17 +70,29 @@ def spelling(name: str) -> str:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     try:
-        return build(*arguments[:1])(list(arguments)) or 0
+        code = build(*arguments[:1])(list(arguments)) or 0
+        if sys.stdout is not None:  # where it is closed there is none
+            sys.stdout.flush()  # what cannot be written is told below, and not passed over at the exit
     except CycloptsError as error:
         return _refuse(_usage(error))
     except TrimtabError as error:
         return _refuse(_one_line(error))
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough. Nothing may be flushed into the closed pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has seen enough
+        _silence()
         return 0
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+            raise
+        _silence()
+        return _refuse(f"the output cannot be written: {error.strerror}")
+    return code
+
+
+def _silence() -> None:
+    """Nothing more may be flushed at the exit into an output that takes nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> NoReturn:
