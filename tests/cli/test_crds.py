@@ -60,4 +60,4 @@ def test_a_folder_that_cannot_be_written_is_one_line(
 ) -> None:
     (tmp_path / "file").write_text("")
     assert run(["crds", "--directory", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err == f"trimtab: --directory {tmp_path}/file: File exists\n"
+    assert capsys.readouterr().err == f"trimtab: {tmp_path}/file/optimizationpolicies.yaml: File exists\n"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
+from trimtab.files import write
 
 
 def crds(
@@ -45,13 +46,10 @@ def _files() -> dict[str, str]:
 
 
 def _write(directory: Path) -> int:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in _files().items():
-            (directory / name).write_text(text)
-            print(directory / name)
-    except OSError as error:
-        raise TrimtabError(f"--directory {directory}: {error.strerror}") from error
+    files = {directory / name: text for name, text in _files().items()}
+    write(files)
+    for path in files:
+        print(path)
     return 0
 
 
