@@ -10,6 +10,7 @@ from sqlalchemy import make_url
 
 from harness.process import free_port
 from store.builders import entry
+from trimtab.errors import TrimtabError
 from trimtab.store import AccessError, AddressError, Store, StoreError, UnavailableError
 
 
@@ -19,6 +20,7 @@ async def refusal(address: str | Path) -> StoreError:
             pass
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("store.url: ")
+    assert isinstance(caught.value, TrimtabError), "which a command prints as it is, without a traceback"
     return caught.value
 
 

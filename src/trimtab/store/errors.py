@@ -16,10 +16,12 @@ StoreError
 └── ArchiveError          these lines cannot be imported
 """
 
+from trimtab.errors import TrimtabError
+
 SETTING = "store.url"
 
 
-class StoreError(Exception):
+class StoreError(TrimtabError):
     """The store could not do what it was asked."""
 
 
