@@ -80,8 +80,9 @@ def verdict(situation: Situation, change: Change) -> Verdict:
         changed = [pod for pod in changed if pod.name in change.canaries]
     now = health(
         changed,
-        # What our own resize restarts is no harm; once all have settled, every restart is.
-        since=change.settled if change.restarts and change.settled else change.since,
+        # What our own resize restarts is no harm; once all have settled, every restart is. Ends are told by the second,
+        # and a container that is quick ends, starts and has settled within one.
+        since=change.settled + 1 if change.restarts and change.settled else change.since,
         until=situation.now,
         evidence=evidence,
         count_restarts=not change.restarts or bool(change.settled),
