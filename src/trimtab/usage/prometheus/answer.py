@@ -38,7 +38,10 @@ _LIMITS = (
     "too long",
     "maxSamplesPerQuery",
     "exceeds",
+    "code = ResourceExhausted",
 )
+_PASSING = ("code = Unavailable", "code = Aborted")
+"""In gRPC's words, which Thanos repeats in a 422: a store behind it is away, and will be back or no longer be asked."""
 
 
 Rows = npt.NDArray[np.int64]
@@ -192,7 +195,8 @@ def _named(said: _Said, code: int, retry_after: float = 0.0) -> UsageError:
         return SourceSlow(line)
     if code in {413, 414, 431} or (code in {200, 400, 422, 500} and any(limit in line for limit in _LIMITS)):
         return TooMuchAsked(line)
-    if code == 429 or code >= 500 or said.error_type in {"canceled", "unavailable", "internal"}:
+    passing = any(word in line for word in _PASSING)
+    if passing or code == 429 or code >= 500 or said.error_type in {"canceled", "unavailable", "internal"}:
         return SourceAway(line, retry_after=retry_after)
     return SourceRefused(f"{code} {line}{_advice(code)}")
 
