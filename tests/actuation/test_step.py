@@ -41,7 +41,7 @@ from trimtab.actuation.marks import (
 from trimtab.actuation.obstacles import DEFERRED_FOR, IN_PROGRESS_FOR
 from trimtab.actuation.progress import FALLING_FOR
 from trimtab.actuation.revert import FIRST_REST, LONGEST_REST, rest
-from trimtab.actuation.situation import Sightings
+from trimtab.actuation.situation import Sightings, refusal_key
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
 from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
@@ -405,6 +405,19 @@ def test_exactly_what_was_is_put_back_on_what_was_touched() -> None:
         "web-2": {"web": SMALL},
     }
     assert all(isinstance(deed, ResizePod) and deed.urgency is Urgency.BACK for deed in deeds)
+
+
+def test_pods_are_resized_without_a_template_that_another_owns_where_they_need_no_new_ones() -> None:
+    begins = begun(situation(pods=FIVE, on=workload(update="OnDelete", replicas=5)))
+    assert (begins.way, begins.patches_template) == (Way.IN_PLACE, True)
+    promoted = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
+    assert step(promoted, FIVE, update="OnDelete") == [PatchTemplate(AFTER, take_ownership=False)]
+    refused = Sightings(refused={refusal_key("uid-web", AFTER): "kubectl owns it"})
+    noted = marks_of(step(promoted, FIVE, update="OnDelete", sightings=refused)).change
+    assert noted is not None
+    assert (noted.phase, noted.patches_template) == (Phase.PROMOTING, False)
+    resized = step(noted, FIVE, update="OnDelete", sightings=refused)
+    assert {type(deed) for deed in resized} == {ResizePod}
 
 
 def test_a_template_is_put_back_before_the_pods() -> None:

@@ -258,6 +258,8 @@ class Actuator:
         words = " ".join(error.message.split())
         if "exceeded quota" in words:
             words += "; raise the quota or lower resourceBounds"
+        if isinstance(error, Conflict) and "takeOwnership" not in words:
+            words += "; the template is left to them, see updateStrategy.takeOwnership"
         self._tell(situation.workload, Emit("Warning", "Refused", words))
         match deed:
             case ResizePod(pod=pod, sizes=sizes):

@@ -37,9 +37,15 @@ def refused(situation: Situation, change: Change) -> str:
     """The server's own words, where it said no to this change."""
     if not situation.sightings.refused:
         return ""
-    template = joined(situation.template, change.after)
     words = [situation.refusal(pod.uid, size_of(pod, change)) for pod in situation.live]
-    return next(filter(None, [*words, situation.refusal(situation.workload.uid, template)]), "")
+    return next(filter(None, words), "") or refused_template(situation, change)
+
+
+def refused_template(situation: Situation, change: Change) -> str:
+    """The same of the template alone."""
+    if not change.patches_template:
+        return ""
+    return situation.refusal(situation.workload.uid, joined(situation.template, change.after))
 
 
 def stuck(situation: Situation, change: Change) -> str:

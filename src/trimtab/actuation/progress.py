@@ -12,7 +12,15 @@ import msgspec
 from trimtab.actuation.begin import LOOK_AGAIN, canaries
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
-from trimtab.actuation.obstacles import overtaken, refused, rolled_out, size_of, stuck, verdict
+from trimtab.actuation.obstacles import (
+    overtaken,
+    refused,
+    refused_template,
+    rolled_out,
+    size_of,
+    stuck,
+    verdict,
+)
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import grows, has_size, is_settled, joined, said
 from trimtab.actuation.ways import Plan, by_replacing
@@ -31,6 +39,9 @@ def advance(  # noqa: PLR0911 - one return a step
     """One step further with a change that is not being taken back."""
     if why := overtaken(situation, change):
         return _turn_back(situation, marks, change, why=why, blameless=True)
+    if change.way is Way.IN_PLACE and refused_template(situation, change):
+        # It was to follow only because that restarts nothing; pods get their size without it, also those to come.
+        return [_note(marks, change, patches_template=False)]
     if why := refused(situation, change) or stuck(situation, change) or verdict(situation, change).worse:
         return _turn_back(situation, marks, change, why=why)
     pods = _pods_of_phase(situation, change)
