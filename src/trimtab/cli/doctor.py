@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from trimtab.api import API_VERSION, GROUP, KINDS
-from trimtab.cli.finding import SHOWN_AT_MOST, Finding, State
+from trimtab.cli.finding import SHOWN_AT_MOST, Finding
 from trimtab.cli.looking import pairs, plainly_refused
 from trimtab.cli.readiness import readiness
 from trimtab.errors import TrimtabError
@@ -176,12 +176,15 @@ async def _kinds(client: Client, process: Process) -> Finding:
     missing = [kind.__name__ for kind in KINDS if kind.names.plural not in known]
     if not missing:
         return Finding("kinds", "ok", f"all {len(KINDS)} of {GROUP} are installed")
-    state: State = "warning" if process == "scan" else "problem"
+    found = f"not installed: {', '.join(missing)}"
+    if process == "scan":
+        return Finding("kinds", "warning", found, "a scan needs none; they come when Trimtab is installed")
     return Finding(
         "kinds",
-        state,
-        f"not installed: {', '.join(missing)}",
-        "trimtab crds | kubectl apply --server-side -f -",
+        "problem",
+        found,
+        "trimtab crds | kubectl apply --server-side -f -; or install Trimtab, which brings them (a chart that finds "
+        "them there needs --set crds.install=false)",
     )
 
 
