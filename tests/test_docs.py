@@ -11,6 +11,7 @@ from cyclopts import CycloptsError
 
 from trimtab.api import KINDS
 from trimtab.cli import build
+from trimtab.sizing.registry import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -45,6 +46,12 @@ def test_commands_are_understood(page: Path) -> None:
             build(*words[:1]).parse_args(words, exit_on_error=False, print_error=False)
         except CycloptsError as error:
             pytest.fail(f"{line}: {error}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_settings_are_those_of_their_strategy(page: Path) -> None:
+    for strategy, setting in re.findall(r"--strategy ([\w-]+) --setting (\w+)=", page.read_text()):
+        assert setting in STRATEGIES.type_of(strategy).settings_type.model_fields
 
 
 def _commands(page: Path) -> Iterator[str]:

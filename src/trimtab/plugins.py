@@ -61,7 +61,11 @@ class Family(Generic[P]):
 
     def settings_of(self, name: str, given: Mapping[str, Any]) -> Any:
         """The settings of this plugin, checked; those not given have their defaults."""
+        kind = self.type_of(name).settings_type
         try:
-            return self.type_of(name).settings_type(**given)
+            return kind(**given)
         except ValidationError as error:
-            raise TrimtabError(f"{self.noun} {name}: {'; '.join(map(str, problems_of(error)))}") from None
+            said = "; ".join(map(str, problems_of(error)))
+            if not kind.model_fields.keys() >= given.keys():
+                said += f"; there are: {', '.join(kind.model_fields)}"
+            raise TrimtabError(f"{self.noun} {name}: {said}") from None

@@ -77,7 +77,10 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
             "metricsSource: {provider: abacus}",
             "metricsSource: usage source 'abacus' is not known; there are:",
         ),
-        ("metricsSource: {settings: {uri: x}}", "metricsSource: usage source prometheus: uri: unknown field"),
+        (
+            "metricsSource: {settings: {uri: x}}",
+            "metricsSource: usage source prometheus: uri: unknown field; check its spelling; there are: url,",
+        ),
         (
             "otherMetricsSources: [{provider: abacus}]",
             "otherMetricsSources[0]: usage source 'abacus' is not known; there are:",
