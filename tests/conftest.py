@@ -18,7 +18,7 @@ import pytest
 import structlog
 from xdist.scheduler import LoadScopeScheduling
 
-from harness import UnavailableError, build, node, packages
+from harness import UnavailableError, build, etcd, node, packages
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.plodder import running_plodder, start_plodder
@@ -187,7 +187,10 @@ def namespace(asked_cluster: Cluster) -> Iterator[str]:
     with suppress(HTTPError):  # which may have been there first all the same
         cluster.call("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
     yield name
-    cluster.call("DELETE", f"/api/v1/namespaces/{name}")
+    if cluster.node:
+        cluster.call("DELETE", f"/api/v1/namespaces/{name}")
+    else:
+        etcd.forget(cluster.etcd, namespace=name)
 
 
 @pytest.fixture

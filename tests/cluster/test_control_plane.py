@@ -3,7 +3,7 @@ import ssl
 import aiohttp
 import pytest
 
-from harness import build
+from harness import build, etcd
 from harness.cluster import Cluster, KubectlError
 from harness.process import wait_for
 
@@ -87,3 +87,24 @@ def test_objects_survive_the_api_server(cluster: Cluster, namespace: str, gracef
         assert not cluster.has("/readyz")
         cluster.start_apiserver()
     assert cluster.call("GET", f"/api/v1/namespaces/{namespace}")["status"] == {"phase": "Active"}
+
+
+def test_a_namespace_that_is_forgotten_takes_along_all_that_is_in_it(cluster: Cluster) -> None:
+    namespace = "/api/v1/namespaces/forgotten"
+    pods = f"{namespace}/pods"
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "forgotten"}})
+    cluster.kubectl(
+        "create", "deployment", "idle", "--image=busybox:1", "--replicas=3", "--namespace=forgotten"
+    )
+    wait_for(lambda: len(cluster.call("GET", pods)["items"]) == 3, what="the pods")
+    etcd.forget(cluster.etcd, namespace="forgotten")
+    apps = "/apis/apps/v1/namespaces/forgotten"
+    for path in (pods, f"{apps}/deployments", f"{apps}/replicasets"):
+        _wait_until_empty(
+            cluster, f"{path}?resourceVersion=0"
+        )  # which is what the API server has heard of its store
+    assert not cluster.has(namespace)
+
+
+def _wait_until_empty(cluster: Cluster, path: str) -> None:
+    wait_for(lambda: not cluster.call("GET", path)["items"], what=f"nothing at {path}")

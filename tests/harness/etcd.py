@@ -1,7 +1,14 @@
-"""What the API server keeps, by its own keys: to copy stored objects many times as fast as they could be written."""
+"""What the API server keeps, by its own keys: to copy stored objects many times as fast as they could be written, and
+to be rid of a namespace at a tenth of what its orderly end costs.
+"""
 
 import base64
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -31,7 +38,41 @@ class Etcd:
 
     async def _ask(self, path: str, **content: bytes) -> Any:
         assert self._session is not None, "use it as `async with`"
-        encoded = {name: base64.b64encode(value).decode() for name, value in content.items()}
+        encoded = {name: _encoded(value) for name, value in content.items()}
         async with self._session.post(path, json=encoded) as answer:
             answer.raise_for_status()
             return await answer.json()
+
+
+def forget(url: str, *, namespace: str) -> None:
+    """Take a namespace and all that is in it out of the store: whoever watches hears of each object that it is gone.
+
+    The namespace goes first, so that no controller may write what it misses; then, roughly, who looks after others
+    before them: services before endpoints, sets before pods. A controller that was quicker is met by another look.
+    This is for where no pod runs: the kubelet wants to end its containers in order.
+    """
+    with closing(HTTPConnection(urlsplit(url).netloc, timeout=30)) as store:
+        while found := [*_of(namespace, store)]:
+            for key in sorted(found, key=lambda key: (b"/namespaces/" in key, key), reverse=True):
+                _tell(store, "/v3/kv/deleterange", key=_encoded(key))
+
+
+def _of(namespace: str, store: HTTPConnection) -> Iterator[bytes]:
+    """A key is the kind, then the namespace, then the name."""
+    everything = {"key": _encoded(b"/registry/"), "range_end": _encoded(b"/registry0")}
+    for kept in _tell(store, "/v3/kv/range", **everything, keys_only=True)["kvs"]:
+        key = base64.b64decode(kept["key"])
+        if namespace.encode() in key.split(b"/")[3:]:
+            yield key
+
+
+def _tell(store: HTTPConnection, path: str, **content: object) -> Any:
+    store.request("POST", path, json.dumps(content), {"Content-Type": "application/json"})
+    with store.getresponse() as answer:
+        told = answer.read()
+    assert answer.status == 200, told
+    return json.loads(told)
+
+
+def _encoded(key: bytes) -> str:
+    return base64.b64encode(key).decode()
