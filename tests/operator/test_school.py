@@ -238,6 +238,14 @@ async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Sto
     assert min(steps(bed.source.asked)) >= NOW + 30 * DAY - PACE.past - PACE.past_step
 
 
+async def test_a_clock_that_was_far_ahead_for_a_moment_keeps_nobody_from_learning(store: Store) -> None:
+    bed = Bed(store, "a")
+    for now in (NOW, NOW + 30 * DAY, NOW + MINUTE):
+        await bed.advance(now)
+    assert bed.cohort("a").until == NOW + MINUTE
+    assert bed.samples("a", NOW + MINUTE) > 20, "its past was read again"
+
+
 async def test_newcomers_with_a_past_get_a_cohort_of_their_own(store: Store) -> None:
     bed = Bed(store, "web")
     assert await bed.advance(NOW) == {"web"}

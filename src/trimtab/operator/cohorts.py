@@ -28,6 +28,10 @@ MOST_COHORTS = 8
 the source knows."""
 
 
+AHEAD = 900.0
+"""Seconds: who has learned of more of the future than this did so while the clock was wrong, and would wait for it."""
+
+
 class Want(NamedTuple):
     """A container that is to be learned of: how it is sized, and since when it has been there."""
 
@@ -75,7 +79,10 @@ class Cohorts:
         newcomers: set[WorkloadContainer] = set()
         for sizing in {want.sizing for want in wanted.values()} - self._cohorts.keys():
             self._cohorts[sizing] = await self._restored(sizing)
-        for sizing, cohorts in self._cohorts.items():
+        for sizing, known in self._cohorts.items():
+            cohorts = self._cohorts[sizing] = [one for one in known if one.until <= now + AHEAD]
+            if len(cohorts) < len(known):
+                log.warning("learning.clock_went_back", strategy=sizing.strategy, does="learns anew")
             ours = {name: want for name, want in wanted.items() if want.sizing == sizing}
             for cohort in cohorts:
                 self._forget_gone(cohort, ours, now)
