@@ -16,7 +16,7 @@ SECOND_TRY := --reruns 1 -raR
 # What is written in Go, the control planes above all, spends a third less CPU when it does not look for a second core.
 ONE_CORE_EACH := GOMAXPROCS=1
 
-.PHONY: help setup lint format test test-fast test-deps soak soak-operator bench demo docs cluster cluster-down crds lock clean
+.PHONY: help setup lint format test compiled test-fast test-deps soak soak-operator bench demo docs cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,9 +46,13 @@ lint: setup ## Check style, types and layers
 	mypy
 	lint-imports --no-cache
 
-test: lint test-deps ## Run all checks and tests, on a real cluster too
+test: compiled lint test-deps ## Run all checks and tests, on a real cluster too
 	$(ONE_CORE_EACH) pytest $(SIDE_BY_SIDE) $(SECOND_TRY)
 	python -m harness keep-compiled
+
+# Beside the linters, one process compiles the tests of a new checkout: else the four would, each of them all.
+compiled: setup
+	pytest --collect-only --quiet > /dev/null 2>&1 &
 
 test-fast: setup ## Run only the tests that need no cluster
 	TRIMTAB_SKIP_CLUSTER=1 pytest
