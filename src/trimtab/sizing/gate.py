@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import isnan
 
 from trimtab.api.optimizationpolicy import BesideHpa
+from trimtab.counting import counted
 from trimtab.sizing.case import Case, Hold
 from trimtab.sizing.qos import BEST_EFFORT
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
@@ -38,7 +39,7 @@ def left_alone(case: Case) -> Hold | None:
 def _evidence(case: Case) -> Hold | None:
     evidence, caution = case.evidence, case.rules.caution
     if evidence.samples < caution.samples:
-        return Hold(f"{evidence.samples} samples, {caution.samples} are needed", _USAGE)
+        return Hold(f"{counted(evidence.samples, 'sample')}, {caution.samples} are needed", _USAGE)
     if evidence.runs_on and case.now - evidence.last > caution.stale:
         return Hold(f"the last sample is {_minutes(case.now - evidence.last)} old", _USAGE)
     if evidence.memory_peak == 0:
