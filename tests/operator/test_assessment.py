@@ -56,7 +56,7 @@ def assessed(found: Learned | None, *, sizes: Resources = HAS, template: Resourc
 def test_a_container_is_sized_from_what_it_has_now_and_not_from_its_template() -> None:
     (found,) = assessed(learned(400), sizes=HAS, template=FEW).recommendations
     assert found.resources.cpu_request == 500, "by half at a time"
-    assert "5000 samples since" in found.text
+    assert "5,000 samples since" in found.text
     assert "scripted" in found.text
 
 

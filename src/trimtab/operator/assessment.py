@@ -15,6 +15,7 @@ import msgspec
 from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import commonest
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
+from trimtab.counting import counted
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.cohort import Learned, Sizing
@@ -173,4 +174,7 @@ def _facts(learned: Learned, source: str) -> tuple[Factor, ...]:
     if not evidence.samples:
         return learned.proposal.facts
     since = datetime.fromtimestamp(evidence.first, UTC).strftime("%Y-%m-%d %H:%M")
-    return (Factor("usage", f"{evidence.samples} samples since {since} UTC", source), *learned.proposal.facts)
+    return (
+        Factor("usage", f"{counted(evidence.samples, 'sample')} since {since} UTC", source),
+        *learned.proposal.facts,
+    )

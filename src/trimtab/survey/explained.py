@@ -22,6 +22,8 @@ from trimtab.usage.trace import Floats
 
 FARED_HEAD = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOMS A DAY", "A MONTH")
 PLOT_WIDTH, PLOT_HEIGHT = 720, 180
+LEAST_DRAWN = 2
+"""Samples: one, as metrics-server gives at a first look, makes no chart of characters."""
 LINE_COLOURS = {"request": REQUESTED, "limit": WASTED, "recommended": MISSING}
 
 
@@ -39,6 +41,8 @@ def renderables(found: Explanation, *, width: int) -> Iterator[RenderableType]:
         yield Text(f"Container {each.container.name}", style="bold")
         yield Text(_summary(found, each))
         for name, usage, lines, text in plots(each):
+            if np.count_nonzero(np.isfinite(usage)) < LEAST_DRAWN:
+                continue
             yield ""
             yield Text(f"{name}, {_span(each)}:")
             yield from (Text(row, no_wrap=True) for row in chart(usage, lines, text=text, width=width))
