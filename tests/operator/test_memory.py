@@ -43,10 +43,11 @@ def held():
 def compiled(number):
     return numba.njit(lambda x: x + number)(1)
 
-assert compiled(1) == 2
-before = held()
-let_go_of_llvm()
-print(before - held())
+for number in range(2):  # it has work again, now and then
+    assert compiled(number) == number + 1
+    before = held()
+    let_go_of_llvm()
+    print(before - held())
 assert compiled(2) == 3
 """
 
@@ -60,7 +61,7 @@ def test_what_a_big_read_took_is_given_back() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_compiler_that_has_done_its_work_holds_no_pages_and_still_works() -> None:
     done = subprocess.run([sys.executable, "-c", LLVM], capture_output=True, text=True, check=True)
-    assert float(done.stdout) > 20
+    assert min(map(float, done.stdout.split())) > 20
 
 
 def test_another_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ _DONT_NEED = 4
 _MAPS = Path("/proc/self/smaps")
 _LLVM = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r-[x-]p .*libllvmlite\S*$")
 _PLACE = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ")
+_FOUND: list[tuple[int, int]] = []
+"""Looked for once: to list all of a process's memory takes the kernel long, and a library stays where it is."""
 
 
 def keep_small() -> None:
@@ -36,10 +38,11 @@ def let_go_of_llvm() -> None:
     """Hold none of its pages any more; whoever calls it again reads them again from the system's own cache."""
     try:
         advise = ctypes.CDLL(None).madvise
-        maps = _MAPS.read_text().splitlines()
+        if not _FOUND:
+            _FOUND.extend(_unwritten(_MAPS.read_text().splitlines()))
     except (OSError, AttributeError):
         return
-    for begin, end in _unwritten(maps):
+    for begin, end in _FOUND:
         advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONT_NEED)
 
 
