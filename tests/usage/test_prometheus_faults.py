@@ -263,4 +263,4 @@ async def test_without_an_address_and_a_cluster_it_is_said_what_to_set() -> None
     async with Prometheus(PrometheusSettings()) as prometheus:
         health = await prometheus.check()
     assert not health.ok
-    assert health.advice == "set url"
+    assert health.advice == "set its url, or another provider such as metrics-server"

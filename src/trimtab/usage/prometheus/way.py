@@ -37,7 +37,8 @@ async def _found(settings: PrometheusSettings, client: Client | None) -> list[Wa
     found = await find_promql_servers(client) if client else []
     if client is None or not found:
         raise SourceRefused(
-            "no Prometheus, Thanos, Mimir or VictoriaMetrics found by the labels of a Service; set url"
+            "no Prometheus, Thanos, Mimir or VictoriaMetrics found by the labels of a Service; "
+            "set its url, or another provider such as metrics-server"
         )
     if settings.reach == "direct" or (settings.reach == "auto" and "KUBERNETES_SERVICE_HOST" in os.environ):
         return [(_direct(server.url, settings), "") for server in found]
