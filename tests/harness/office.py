@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from harness.objects import pod_status
 from harness.scripted import Script, Scripted, steady
 from harness.watching import eventually
 from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.errors import NotFound
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.following import Following
 from trimtab.kube.informer import Patience
@@ -177,13 +178,14 @@ class Office:
                             each["lastState"] = state
                         body = {"status": status}
                         kind = PatchType.STRATEGIC
-                        await self.client.patch(
-                            PODS, name, body, type=kind, namespace=self.namespace, subresource="status"
-                        )
-                        self.source.pods = [
-                            PodContainer(self.namespace, name, each["name"]) for each in wants
-                        ]
-                        seen[name] = wants
+                        with suppress(NotFound):  # it has gone since it was listed
+                            await self.client.patch(
+                                PODS, name, body, type=kind, namespace=self.namespace, subresource="status"
+                            )
+                            self.source.pods = [
+                                PodContainer(self.namespace, name, each["name"]) for each in wants
+                            ]
+                            seen[name] = wants
                 await asyncio.sleep(0.2)
 
         reporting = asyncio.create_task(report())

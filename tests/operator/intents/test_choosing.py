@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from harness.objects import pod_status
@@ -10,6 +11,7 @@ from harness.watching import eventually
 from trimtab.actuation.options import PATIENCE, Phase, read_options
 from trimtab.api.podoptions import CACHE_CLASS
 from trimtab.kube.client import Object, PatchType
+from trimtab.kube.errors import NotFound
 from trimtab.kube.resources import DEPLOYMENTS, INTENTS, PODS
 
 Shop = Any
@@ -36,9 +38,10 @@ async def rolled_out(shop: Shop) -> None:
         for pod in await shop.client.items(PODS, namespace=shop.namespace):
             name, kind, body = pod["metadata"]["name"], PatchType.STRATEGIC, {"status": pod_status(pod)}
             if not pod["metadata"].get("deletionTimestamp"):
-                await shop.client.patch(
-                    PODS, name, body, type=kind, namespace=shop.namespace, subresource="status"
-                )
+                with suppress(NotFound):  # an old one goes at any moment
+                    await shop.client.patch(
+                        PODS, name, body, type=kind, namespace=shop.namespace, subresource="status"
+                    )
         seen = shop.catalog.get(shop.web)
         return bool(seen and seen.observed and not seen.rolling and seen.updated == seen.ready == 1)
 
