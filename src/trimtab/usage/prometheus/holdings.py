@@ -24,8 +24,8 @@ from trimtab.usage.usage import MOST_CORES
 USUAL_INTERVAL = 30.0
 _COUNTED_OVER = 600.0
 _STALE = 300.0
-_MOMENTS = 2
-"""Apart from the last: to look at one takes a server as long as to hand out half a day."""
+_MOMENTS = 3
+"""At most, of a window of any length but the shortest."""
 _REMEMBERED = 600.0
 _GLITCH = 2.0
 """Times the largest machine: a rate over a counter that went back a little is far more, an extrapolated one less."""
@@ -157,24 +157,26 @@ class Look:
     async def _highest(self, promql: str, *, by: str = "") -> dict[str, float]:
         """The highest that a query gives at a few moments, by the value of a label.
 
-        At the last alone where that is too much for the server; nothing where even that is, for all is only counted
-        so that the read can be cut well.
+        Each is asked for by itself: over all of the window a server would open every series first. Where one is too
+        much for it the others are left out, for all is only counted so that the read can be cut well.
         """
 
         def read(found: list[Series]) -> dict[str, float]:
             return {series.metric.get(by, ""): highest(series) for series in found}
 
         too_much = (TooMuchAsked, SourceSlow)
-        for moments in (self._moments, Grid(self._grid.end, self._grid.step, 1)):
-            with suppress(*too_much):
-                return await self._patience.ask(
-                    partial(self._server.range, promql, moments, read), unless=too_much
+        found: dict[str, float] = {}
+        with suppress(*too_much):
+            for moment in self._moments:
+                once = Grid(moment, self._grid.step, 1)
+                seen = await self._patience.ask(
+                    partial(self._server.range, promql, once, read), unless=too_much
                 )
-        return {}
+                found |= {value: max(number, found.get(value, 0.0)) for value, number in seen.items()}
+        return found
 
 
-def _moments(grid: Grid) -> Grid:
-    """A few times of a grid, its last among them."""
+def _moments(grid: Grid) -> list[float]:
+    """A few times of a grid, its last at first."""
     stride = max(1, -(-(grid.steps - 1) // _MOMENTS))
-    count = (grid.steps - 1) // stride + 1
-    return Grid(grid.end - (count - 1) * stride * grid.step, stride * grid.step, count)
+    return [grid.end - steps * grid.step for steps in range(0, grid.steps, stride)]
