@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 import time
@@ -88,7 +89,7 @@ class Looking:
             plainly_refused(connection),
             open_source(client, name=self.source, settings=settings) as found,
         ):
-            with shown_progress(connection.context) as told:
+            with shown_progress(connection.context) as told, _thawed():
                 return await survey(
                     client,
                     found.source,
@@ -105,7 +106,7 @@ class Looking:
                     prices=prices,
                     described=found.described,
                     progress=told,
-                    planned=_tell_cost,
+                    planned=_before_the_read,
                     heard=heard,
                 )
 
@@ -178,7 +179,17 @@ def write(text: str, path: Path | None) -> None:
         files.write({path: text})
 
 
-def _tell_cost(reading: past.Reading) -> None:
+@contextmanager
+def _thawed() -> Iterator[None]:
+    """What was frozen in it is not afterwards."""
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _before_the_read(reading: past.Reading) -> None:
+    gc.freeze()  # the picture of the cluster stays: no need to look through it again and again
     if reading.is_big:
         print(f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr)
 
