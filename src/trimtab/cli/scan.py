@@ -1,12 +1,12 @@
 """`trimtab scan`: money, risk and the workloads to fix first, from a kubeconfig and whatever metrics there are."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 import yaml
 from cyclopts import Parameter
 from rich.console import RenderableType
@@ -96,9 +96,11 @@ def scan(
     for name in (looking.strategy, *peers):
         STRATEGIES.type_of(name)
 
-    async def look() -> list[Survey]:
-        return [
-            await looking.survey(
+    surveys: list[Survey] = []  # no task's result: to end its loop, asyncio writes that out, however long
+
+    async def look() -> None:
+        for each in _contexts(looking.kubeconfig, context, every=all_contexts):
+            found = await looking.survey(
                 context=each,
                 namespaces=namespace or None,
                 labels=selector,
@@ -106,10 +108,9 @@ def scan(
                 compare=peers,
                 prices=prices,
             )
-            for each in _contexts(looking.kubeconfig, context, every=all_contexts)
-        ]
+            surveys.append(found)
 
-    surveys = asyncio.run(look())
+    asyncio.run(look())
     if not any(found.workloads or found.skipped for found in surveys):
         raise TrimtabError("no workloads found; see --namespace, --selector and --kind")
     write(_rendered(surveys, output, top=top, to_file=output_file is not None), output_file)
@@ -133,7 +134,8 @@ def _contexts(kubeconfig: str | None, given: Sequence[str], *, every: bool) -> S
 def _rendered(surveys: Sequence[Survey], output: Output, *, top: int, to_file: bool) -> str:
     match output:
         case "json":
-            return json.dumps({"clusters": [document(found) for found in surveys]}, indent=2) + "\n"
+            written = msgspec.json.encode({"clusters": [document(found) for found in surveys]})
+            return msgspec.json.format(written, indent=2).decode() + "\n"
         case "yaml":
             return yaml.safe_dump({"clusters": [document(found) for found in surveys]}, sort_keys=False)
         case "csv":

@@ -41,6 +41,7 @@ class _Seen(NamedTuple):
     """What is known of one container, whatever is made of it."""
 
     container: Container
+    learned: Learned | None
     evidence: Evidence
     consumed: Consumed
     risks: tuple[Risk, ...]
@@ -88,13 +89,13 @@ class Judge:
         learned = self._learned(workload, container.name, self._sizing)
         evidence = learned.evidence if learned else Evidence()
         consumed = self._lessons.consumption.of(WorkloadContainer.of(workload.key, container.name))
-        return _Seen(container, evidence, consumed, risks(container.resources, evidence, consumed))
+        return _Seen(container, learned, evidence, consumed, risks(container.resources, evidence, consumed))
 
     def _assess(self, workload: Workload, pods: Sequence[Pod], seen: Mapping[str, _Seen]) -> Assessment:
         hurt = any(each.risks for each in seen.values())
 
         def learned(container: str) -> Learned | None:
-            found = self._learned(workload, container, self._sizing)
+            found = seen[container].learned
             return found._replace(proposal=_out_of_danger(found.proposal, seen[container])) if found else None
 
         qos = qos_class(each.resources for each in workload.containers)
