@@ -7,7 +7,8 @@ A Prometheus is filled by its own importer with CPU and memory of every containe
 at it and at a real API server with the Deployments, ReplicaSets and pods. Then some of the workloads are asked for in
 the way of KRR's published `simple` strategy: for each container the percentile of CPU, the highest memory and the
 number of samples of both, each a subquery over the whole window, ten at once. What these take is scaled to all
-workloads: the queries do not depend on each other.
+workloads: the queries do not depend on each other. The two take turns, and each side's quickest counts: the pace of a
+machine that others share changes from one minute to the next.
 
 Counted are wall time, what Prometheus says of queries and bytes, and the CPU that the kernel says it used. KRR's time
 from one sample to the next is twice the scrape interval here, which is kinder to Prometheus than its own 75 s.
@@ -224,21 +225,28 @@ def measure(options: Namespace) -> tuple[Took, Took]:
             "--query.max-samples=200000000",
         ]
         with Server(past, settings={"scrape_configs": []}, flags=[*limits, *blocks]) as server:
-            console.print("scanning …")
-            watched = Watched(server)
-            sized = scan(cluster, server.url, days=options.days)
-            ours = watched.taken("trimtab scan")
-            assert sized == len(workloads) * len(CONTAINERS), f"only {sized} were sized"
             queries = [
                 query
                 for group in asked
                 for query in subqueries(group, days=options.days, step=2 * options.scrape)
             ]
-            watched = Watched(server)
-            answered = asyncio.run(ask(server.url, queries))
-            theirs = watched.taken(f"KRR's subqueries ({len(asked)} of {len(workloads)} workloads, scaled)")
-            assert answered == len(queries), f"only {answered} of {len(queries)} subqueries had an answer"
-    return ours, theirs.times(len(workloads) / len(asked))
+            ours, theirs = [], []
+            for turn in range(options.turns):
+                console.print(f"scanning, {turn + 1} of {options.turns} …")
+                watched = Watched(server)
+                sized = scan(cluster, server.url, days=options.days)
+                ours.append(watched.taken("trimtab scan"))
+                assert sized == len(workloads) * len(CONTAINERS), f"only {sized} were sized"
+                watched = Watched(server)
+                answered = asyncio.run(ask(server.url, queries))
+                name = f"KRR's subqueries ({len(asked)} of {len(workloads)} workloads, scaled)"
+                theirs.append(watched.taken(name).times(len(workloads) / len(asked)))
+                assert answered == len(queries), f"only {answered} of {len(queries)} subqueries had an answer"
+    return min(ours, key=_wall), min(theirs, key=_wall)
+
+
+def _wall(took: Took) -> float:
+    return took.wall
 
 
 def main() -> None:
@@ -248,6 +256,7 @@ def main() -> None:
     parser.add_argument("--scrape", type=int, default=300, help="seconds from one sample to the next")
     parser.add_argument("--past", type=Path, help="where to keep what Prometheus holds; good for three hours")
     parser.add_argument("--workloads", type=int, default=20, help="how many KRR's queries are sent for")
+    parser.add_argument("--turns", type=int, default=3, help="of each side, whose quickest counts")
     options = parser.parse_args()
     ours, theirs = measure(options)
     table = Table("", "wall s", "Prometheus CPU s", "queries", "MiB", box=None)
