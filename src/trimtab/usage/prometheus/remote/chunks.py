@@ -68,7 +68,8 @@ def unpack(packed: Packed, series: int, times: Times, values: Floats) -> int:
         if end < begin + _HEADER:
             return DAMAGED
         until = filled + _count(packed.data, begin)
-        if _decode(packed.data, begin, end, times[filled:until], bits[filled:until]) == DAMAGED:
+        room = times[filled:until], bits[filled:until]
+        if until > filled and _decode(packed.data, begin, end, *room) == DAMAGED:
             return DAMAGED
         filled = until
     return filled
@@ -138,14 +139,14 @@ def _change(data: Bytes, at: int) -> tuple[np.int64, int]:
 
 @njit(cache=True, nogil=True)
 def _decode(data: Bytes, begin: int, end: int, times: Times, values: Bits) -> int:
-    """Fill in times and the bits of values; the answer is how many, or that the chunk is damaged."""
+    """Fill in times and the bits of values, one at least; the answer is how many, or that the chunk is damaged."""
     count = times.size
-    if count == 0:
-        return 0
     zigzag, at = _varint(data, 8 * (begin + _HEADER))
     t = np.int64(zigzag >> np.uint64(1)) ^ -np.int64(zigzag & np.uint64(1))
     bits = _bits(data, at, 64)
     at += 64
+    if at > 8 * end:
+        return DAMAGED
     times[0], values[0] = t, bits
     delta, change = np.int64(0), np.int64(0)
     leading, width = np.int64(0), np.int64(64)
