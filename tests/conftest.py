@@ -16,6 +16,7 @@ from urllib.error import HTTPError
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from harness import UnavailableError, build, etcd, node, packages
@@ -44,6 +45,11 @@ PREPARATIONS: dict[str, Callable[[], object]] = {
     "node_cluster": node.prepare,
     "prometheus": lambda: packages.install("prometheus"),
 }
+
+
+# No test asserts a time: on shared cores an example may take as long as it takes.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 
 def pytest_sessionstart() -> None:
