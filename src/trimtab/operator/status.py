@@ -2,7 +2,8 @@
 
 A status is bounded however many workloads and containers there are, for one that the API server refuses tells of none:
 the counts are of all, the list holds those that need attention first, and the explanations are in it while there are
-few; those of the others are on the workloads themselves and in the store. Times move only when what they are about does, so that an unchanged status is not written.
+few; those of the others are on the workloads themselves and in the store. Times move only when what they are about
+does, so that an unchanged status is not written.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def windowed(chunks: Packed, first: int, step: int, width: int, rate: bool, out:
         if unpack(chunks, series, times, values) == DAMAGED:
             return False
         count = _sound(times, values)
-        _work(times[:count], values[:count], first, step, width, rate, out[series])
+        _fill(times[:count], values[:count], first, step, width, rate, out[series])
     return True
 
 
@@ -51,7 +51,7 @@ def _sound(times: Times, values: Floats) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _work(
+def _fill(
     times: Times,
     values: Floats,
     first: int,
