@@ -28,13 +28,13 @@ values = st.recursive(
 maps = st.dictionaries(words, values, max_size=3)
 objectives = st.dictionaries(words, st.none() | st.floats(allow_nan=False, allow_infinity=False), max_size=3)
 learned = st.dictionaries(
-    st.builds(StateKey, words, words, words), st.tuples(st.binary(max_size=40), times), max_size=4
+    st.builds(StateKey, words, words, words), st.tuples(st.binary(max_size=40), times), max_size=2
 )
 effects = st.lists(
     st.builds(
         Effect, name=words, group=words, profile_name=words, data=maps, static=st.booleans(), timestamp=times
     ),
-    max_size=3,
+    max_size=2,
 )
 events = st.lists(
     st.builds(
@@ -49,7 +49,7 @@ events = st.lists(
         data=maps,
         plan=st.none() | st.lists(maps, max_size=2),
     ),
-    max_size=3,
+    max_size=2,
 )
 histories = st.lists(
     st.builds(
@@ -67,7 +67,7 @@ histories = st.lists(
         why=words,
         id=st.just(0),
     ),
-    max_size=3,
+    max_size=2,
 )
 
 

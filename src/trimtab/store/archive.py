@@ -44,6 +44,7 @@ _TABLES: dict[type[msgspec.Struct], Table] = {
     PlannerEvent: events,
     HistoryEntry: history,
 }
+_NEWEST = "newest"
 _DECODER = msgspec.json.Decoder(Head | End | State | Effect | PlannerEvent | HistoryEntry)
 
 
@@ -70,39 +71,39 @@ async def _all(database: Database, kind: type[Record], table: Table) -> AsyncIte
     query = (
         select_records(kind, table).add_columns(table.c.id.label("number")).order_by(table.c.id).limit(page)
     )
-    while rows := await database.rows(query.where(table.c.id > last)):
+    full = True
+    while full and (rows := await database.rows(query.where(table.c.id > last))):
         for row in rows:
             record = record_of(kind, row)
             # Its number is this store's own affair.
             yield msgspec.structs.replace(record, id=0) if kind is HistoryEntry else record
-        last = rows[-1].number
+        last, full = rows[-1].number, len(rows) == page
 
 
 async def import_lines(database: Database, lines: Iterable[bytes] | AsyncIterable[bytes]) -> int:
     """Take in what `export` gave; how many records there were."""
     async with database.writing() as connection:
-        arrivals = {
-            kind: _arrival(table, newest=await _newest(connection, table))
-            for kind, table in _TABLES.items()
-            if kind is not State
-        }
+        newest = await _newest(connection)
         records = 0
         async for batch in _batches(_checked(lines)):
             records += len(batch)
             kind = type(batch[0])
-            if kind in arrivals:
-                await connection.execute(arrivals[kind], [row_of(record) for record in batch])
+            if kind is State:
+                await adopt(connection, *batch)
             else:
-                for state in batch:
-                    await adopt(connection, state)
+                before = {_NEWEST: newest[kind]}
+                await connection.execute(_ARRIVALS[kind], [row_of(record) | before for record in batch])
         return records
 
 
-async def _newest(connection: AsyncConnection, table: Table) -> int:
-    return (await connection.execute(select(func.max(table.c.id)))).scalar() or 0
+async def _newest(connection: AsyncConnection) -> dict[type[msgspec.Struct], int]:
+    """The last number that each table has given."""
+    numbers = (select(func.max(_TABLES[kind].c.id)).scalar_subquery() for kind in _ARRIVALS)
+    found = (await connection.execute(select(*numbers))).one()
+    return {kind: number or 0 for kind, number in zip(_ARRIVALS, found, strict=True)}
 
 
-def _arrival(table: Table, *, newest: int) -> Insert:
+def _arrival(table: Table) -> Insert:
     """Insert a row unless the table had the same before the import; two alike in one archive are two."""
     columns = [column for column in table.c if column is not table.c.id]
     given = [bindparam(column.name, type_=column.type) for column in columns]
@@ -111,8 +112,11 @@ def _arrival(table: Table, *, newest: int) -> Insert:
         column.is_not_distinct_from(value) if column.nullable else column == value
         for column, value in zip(columns, given, strict=True)
     )
-    known = exists().where(table.c.id <= newest, *same)
+    known = exists().where(table.c.id <= bindparam(_NEWEST), *same)
     return insert(table).from_select([column.name for column in columns], select(*given).where(not_(known)))
+
+
+_ARRIVALS = {kind: _arrival(table) for kind, table in _TABLES.items() if kind is not State}
 
 
 async def _batches(records: AsyncIterator[Any]) -> AsyncIterator[Sequence[Any]]:
