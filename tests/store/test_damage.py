@@ -14,7 +14,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from store.builders import KEY, entry
-from trimtab.store import AccessError, BusyError, DamagedError, FullError, Store, StoreError, sqlite
+from trimtab.store import (
+    AccessError,
+    AddressError,
+    BusyError,
+    DamagedError,
+    FullError,
+    Store,
+    StoreError,
+    sqlite,
+)
 
 
 def damaged(file: Path) -> list[str]:
@@ -55,6 +64,11 @@ def scramble(file: Path) -> None:
     chance = random.Random(3)
     for page in range(1, file.stat().st_size // 4096):
         overwrite(file, page * 4096, chance.randbytes(64))
+
+
+def move(file: Path) -> None:
+    for part in ("-wal", "-shm", ""):
+        Path(f"{file}{part}").rename(f"{file}.moved{part}")
 
 
 @pytest.mark.parametrize(
@@ -131,14 +145,47 @@ async def test_a_linked_file_is_set_aside_where_it_lies(file: Path, tmp_path: Pa
     assert damaged(file) == ["trimtab.db.damaged-1"]
 
 
-async def test_damage_in_use_is_said_and_the_next_opening_heals_it(file: Path) -> None:
+async def test_damage_in_use_is_said_and_the_next_use_heals_it(file: Path) -> None:
     await begin(file)
     async with Store.open(file) as store:
         scramble(file)
-        with pytest.raises(DamagedError, match=r"malformed.*; restart: it is set aside"):
+        with pytest.raises(DamagedError, match=r"malformed.*; at the next use it is set aside"):
             await store.history.find(limit=10_000)
+        await store.history.append([entry(1)])
+        assert len(await store.history.find()) == 1
     await works(file)
-    assert damaged(file) == ["trimtab.db.damaged-1"]
+    assert damaged(file)[0] == "trimtab.db.damaged-1"
+
+
+@pytest.mark.parametrize("another", [True, False])
+async def test_what_is_kept_after_the_file_was_moved_is_found_where_it_should_lie(
+    file: Path, *, another: bool
+) -> None:
+    """As by a replica that sets it aside, by a restored backup, or by hand."""
+    async with Store.open(file) as store:
+        await store.history.append([entry(1)])
+        move(file)
+        if another:
+            await works(file)
+        with capture_logs() as logs:
+            await store.history.append([entry(2)])
+            await store.history.append([entry(3)])
+        assert [each["event"] for each in logs] == [
+            "the store was moved or replaced: what lies there now is opened"
+        ]
+    async with Store.open(file) as found:
+        assert len(await found.history.find()) == 2 + another
+
+
+async def test_a_folder_that_went_away_is_said_until_it_is_back(file: Path) -> None:
+    async with Store.open(file) as store:
+        await store.history.append([entry(1)])
+        aside = file.parent.rename(file.parent.with_name("aside"))
+        with pytest.raises(AddressError, match=r"^store\.url: the folder .* does not exist"):
+            await store.history.append([entry(2)])
+        aside.rename(file.parent)
+        await store.history.append([entry(3)])
+        assert len(await store.history.find()) == 2
 
 
 async def test_an_empty_file_is_a_new_store(file: Path) -> None:

@@ -1,7 +1,8 @@
 """One way to read and one way to write, whatever database is behind it.
 
 Readers see what is committed and never wait for a writer. A writer's block is one transaction: all of it is kept or
-nothing. What the drivers raise leaves here as a `StoreError`. Which rows there are is for the repositories.
+nothing. What the drivers raise leaves here as a `StoreError`. What was damaged, or is not what was opened any more, is
+opened anew at the next use: who runs for months need not be restarted. Which rows there are is for the repositories.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from trimtab.store.errors import SETTING, BusyError, RecordError, StoreError
+from trimtab.store.errors import SETTING, BusyError, DamagedError, RecordError, StoreError
 from trimtab.store.rows import Record, batches, record_of, row_of, select_records
 from trimtab.store.schema import upgrade
 
@@ -38,6 +39,10 @@ class Backend(Protocol):
         """Held while the store is opened, after whatever must come first was seen to."""
         ...
 
+    def replaced(self) -> bool:
+        """Whether what was opened is no longer what others would find there."""
+        ...
+
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         """Add many rows as quickly as the database can; there is one at least."""
         ...
@@ -54,19 +59,15 @@ class Database:
             self._engine = backend.engine()
         self._writer = self._engine.execution_options(**{WRITING: True})
         self._writers = asyncio.Semaphore(backend.writers)
+        self._opening = asyncio.Lock()
+        self._damaged = False
 
     @classmethod
     @asynccontextmanager
     async def open(cls, backend: Backend) -> AsyncIterator[Self]:
-        async with backend.opening():
-            database = cls(backend)
-            try:
-                async with database.writing() as connection:
-                    await upgrade(connection, lock=backend.migration_lock)
-            except BaseException:
-                await database.close()
-                raise
+        database = cls(backend)
         try:
+            await database._open()
             yield database
         finally:
             await database.close()
@@ -74,8 +75,23 @@ class Database:
     async def close(self) -> None:
         await self._engine.dispose()
 
+    async def _open(self) -> None:
+        async with self._backend.opening():
+            await self._engine.dispose()  # whatever is not in use: of a file that lies there no more
+            self._damaged = False
+            with self._translated():
+                async with self._writer.begin() as connection:
+                    await upgrade(connection, lock=self._backend.migration_lock)
+
+    async def _open_anew_if_lost(self) -> None:
+        if self._damaged or self._backend.replaced():
+            async with self._opening:
+                if self._damaged or self._backend.replaced():
+                    await self._open()
+
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
+        await self._open_anew_if_lost()
         with self._translated():
             async with self._engine.connect() as connection:
                 yield connection
@@ -84,6 +100,7 @@ class Database:
     async def writing(self) -> AsyncIterator[AsyncConnection]:
         # Waiting writers hold no connection: those are left to the readers.
         async with self._writers:
+            await self._open_anew_if_lost()
             with self._translated():
                 async with self._writer.begin() as connection:
                     yield connection
@@ -111,7 +128,9 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            raise self._backend.fault(error.orig or error) from error
+            fault = self._backend.fault(error.orig or error)
+            self._damaged |= isinstance(fault, DamagedError)
+            raise fault from error
         except StatementError as error:  # raised by a column's type, before the database was asked
             if isinstance(error.orig, StoreError):
                 raise error.orig from error

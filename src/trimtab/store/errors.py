@@ -10,7 +10,7 @@ StoreError
 ├── BusyError             others held it for too long: try again
 ├── FullError             no space left: free some, or keep less
 ├── NewerSchemaError      a newer Trimtab wrote it: upgrade this one
-├── DamagedError          what lies there cannot be read: it is set aside at the next start
+├── DamagedError          what lies there cannot be read: it is set aside at the next use
 │   └── DamagedStateError     one learned state only: learn it anew
 ├── RecordError           this record cannot be kept: a defect of whoever made it
 └── ArchiveError          these lines cannot be imported

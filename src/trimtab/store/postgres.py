@@ -98,6 +98,9 @@ class PostgreSQL:
         """Nothing to see to: the server looks after its files, and the migration takes its own lock."""
         yield
 
+    def replaced(self) -> bool:
+        return False  # a connection to another server is another connection
+
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         # An array a column: five times quicker than psycopg's executemany.
         names = list(rows[0])

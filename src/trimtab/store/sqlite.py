@@ -3,6 +3,8 @@
 It is in WAL mode, so writers do not block readers; a commit survives the death of the process, and a power cut
 costs at most the last commits, never the file. A file that is really damaged is set aside and a new one begun:
 what was learned is lost, but the process starts. A lock, a missing right or a full disk is never taken for damage.
+SQLite itself would go on with a file that was moved, removed or set aside by another process, seen by nobody: so it is
+known by its inode.
 """
 
 import asyncio
@@ -41,7 +43,7 @@ _PAUSE = 0.05
 
 _PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA journal_size_limit = 67108864")
 
-_DAMAGED = (DamagedError, "restart: it is set aside and learning begins anew")
+_DAMAGED = (DamagedError, "at the next use it is set aside and learning begins anew")
 _BUSY = (BusyError, "another process holds it; try again")
 _ACCESS = (AccessError, "make the file and its folder writable for this user, or name another")
 _RECORD = (RecordError, "this record cannot be kept")
@@ -69,6 +71,7 @@ class SQLite:
         self._path = Path(os.path.realpath(path))
         if os.path.isdir(self._path):  # noqa: PTH112, Path's own raises where it may not look
             raise AddressError(f"{SETTING}: {path} is a folder; name a file in it")
+        self._opened: tuple[int, int] | None = None
 
     def engine(self) -> AsyncEngine:
         engine = create_async_engine(
@@ -88,10 +91,26 @@ class SQLite:
         folder = self._open_folder()
         try:
             await self._lock(folder)
+            if self._opened and self.replaced():
+                _log.warning(
+                    "the store was moved or replaced: what lies there now is opened", path=str(self._path)
+                )
             await asyncio.to_thread(self._prepare)
+            self._opened = self._file()
             yield
         finally:
             os.close(folder)
+
+    def replaced(self) -> bool:
+        return self._file() != self._opened
+
+    def _file(self) -> tuple[int, int] | None:
+        """What tells the file that lies there from another; None where none does."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         await connection.execute(insert(table), rows)
