@@ -21,6 +21,7 @@ from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.resources import DEPLOYMENTS, EVENTS, OPTIMIZATION_POLICIES, PODS
 from trimtab.operator.journal import RECOMMENDATION
 from trimtab.store import Store
+from trimtab.usage.errors import SourceAway
 
 
 @pytest.fixture
@@ -144,6 +145,11 @@ async def test_a_source_that_is_away_is_told_and_changes_nothing(work: Office) -
                 await asyncio.sleep(0.1)
         errors = work.sample("reconciliation_errors_total", policy="", error_type="SourceAway")
         assert errors
+        work.source.failure = SourceAway("scripted: 401; mend the token")
+        await work.until(
+            lambda status: "mend the token" in condition(status, "MetricsAvailable")["message"],
+            what="another trouble is told in the place of the first",
+        )
         work.source.come_back()
         back = await work.until(
             lambda status: condition(status, "MetricsAvailable")["status"] == "True", what="usage is back"

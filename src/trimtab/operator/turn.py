@@ -63,7 +63,7 @@ class Turns:
         for workload in workloads:
             if sizing := self._orders.sizing(self._orders.of(workload), asked=workload.key in asked):
                 wanted |= dict.fromkeys(containers_of(catalog, workload), Want(sizing, workload.created))
-        were_away = self._learning.troubles.keys()
+        before = self._learning.troubles
         new = await self._learning.advance(
             now,
             wanted=wanted,
@@ -73,7 +73,7 @@ class Turns:
         )
         for key in {name.workload for name in new}:
             self._look_again(key)
-        if self._learning.troubles.keys() != were_away:
+        if self._learning.troubles != before:
             for policy in catalog.policies:
                 self._statuses.look_again(policy.key)
         for workload in workloads:
