@@ -9,18 +9,25 @@ from trimtab.api.errors import QuantityError
 from trimtab.api.quantity import Format, Quantity, memory_bytes, millicores
 
 INT64 = 2**63 - 1
+DIGITS = "0123456789"
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
 
+signs = st.sampled_from(["", "+", "-"])
+digits = st.text(DIGITS, max_size=22)
+zeros = st.integers(0, 24).map("0".__mul__)
 numbers = st.one_of(
-    st.from_regex(r"[+-]?[0-9]{0,22}(\.[0-9]{0,22})?", fullmatch=True),
-    st.from_regex(r"[0-9]{1,4}", fullmatch=True),
-    st.from_regex(r"0*[1-9]{1,3}0{0,24}(\.0{0,12}[1-9]?0{0,3})?", fullmatch=True),
+    st.builds("{}{}{}".format, signs, digits, st.just("") | digits.map(".{}".format)),
+    st.text(DIGITS, min_size=1, max_size=4),
+    st.builds("{}{}{}".format, zeros, st.integers(1, 999), zeros),
+    st.builds("{}{}.{}{}{}".format, st.integers(1, 999), zeros, zeros, st.integers(0, 9), zeros),
     st.integers(-INT64 * 2, INT64 * 2).map(str),
 )
 # Exponents stay small only because Go would write the zeros out.
-exponents = st.from_regex(r"[eE][+-]?0{0,3}[0-9]{1,2}", fullmatch=True)
+exponents = st.builds(
+    "{}{}{:0{}}".format, st.sampled_from("eE"), signs, st.integers(0, 99), st.integers(1, 5)
+)
 written = st.builds(str.__add__, numbers, st.one_of(st.sampled_from(SUFFIXES), exponents))
-mangled = st.text(st.sampled_from("0123456789.+-eEinumkKMGTPB sµ"), max_size=8)
+mangled = st.text(DIGITS + ".+-eEinumkKMGTPB sµ", max_size=8)
 amounts = written.filter(lambda text: text[:1].isdigit()).map(Quantity.parse)
 anything = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=5)
 
