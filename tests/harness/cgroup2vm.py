@@ -7,6 +7,7 @@ small. It has no network but loopback, and what is written in it is gone with it
 
 import base64
 import gzip
+import lzma
 import os
 import re
 import shlex
@@ -33,6 +34,11 @@ MODULES = (
     "fs/9p/9p",
 )
 """What the kernel needs to reach this machine's files, in the order in which they load."""
+
+XZ = b"\xfd7zXZ\x00"
+
+KERNEL = "vmlinux"
+"""Unpacked, for to unpack itself takes a kernel on an emulated processor half of its boot; it is made last."""
 
 EASY = "mitigations=off no5lvl"
 """What makes an emulated processor's work less: nobody attacks it, and its memory is small."""
@@ -63,9 +69,9 @@ def prepare() -> Path:
     """The folder with the kernel and what it starts with, made first where it is not there yet."""
     folder = cache() / "cgroup2vm"
     packages.install("qemu-system-x86", "cpio", "busybox-static")
-    if not (folder / "initrd.gz").exists():
+    if not (folder / KERNEL).exists():
         with locked("cgroup2vm"):
-            if not (folder / "initrd.gz").exists():
+            if not (folder / KERNEL).exists():
                 _make(folder)
     return folder
 
@@ -79,7 +85,6 @@ def run(
             "the machine with cgroup v2 has a /tmp of its own: have the checkout elsewhere"
         )
     made = prepare()
-    [kernel] = (made / "kernel" / "boot").glob("vmlinuz-*")
     path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
     script = (
         f"export PATH={shlex.quote(path)} HOME=/tmp; cd {shlex.quote(str(folder))} && {shlex.join(command)}"
@@ -89,7 +94,7 @@ def run(
         *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"),
         *("-m", str(memory_mb), "-smp", str(cpus)),
         *("-display", "none", "-vga", "none", "-net", "none", "-serial", "stdio", "-monitor", "none"),
-        *("-no-reboot", "-kernel", str(kernel), "-initrd", str(made / "initrd.gz")),
+        *("-no-reboot", "-kernel", str(made / KERNEL), "-initrd", str(made / "initrd.gz")),
         *("-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"),
         *("-append", f"console=ttyS0 quiet psi=1 panic=-1 {EASY} vmcommand={encoded}"),
     ]
@@ -137,9 +142,20 @@ def _make(folder: Path) -> None:
         capture_output=True,
         check=True,
     )
-    whole = folder / "initrd.part"
-    whole.write_bytes(gzip.compress(packed.stdout, mtime=0))
-    whole.rename(folder / "initrd.gz")
+    (folder / "initrd.gz").write_bytes(gzip.compress(packed.stdout, mtime=0))
+    [kernel] = (folder / "kernel" / "boot").glob("vmlinuz-*")
+    whole = folder / f"{KERNEL}.part"
+    whole.write_bytes(_unpacked(kernel.read_bytes()))
+    whole.rename(folder / KERNEL)
+
+
+def _unpacked(kernel: bytes) -> bytes:
+    begins = kernel.find(XZ)
+    if begins < 0:
+        raise UnavailableError(
+            "the virtual machine with cgroup v2 needs a kernel that xz has packed, as Debian's"
+        )
+    return lzma.LZMADecompressor().decompress(kernel[begins:])  # what follows is not its affair
 
 
 def _download(folder: Path) -> None:
