@@ -10,7 +10,7 @@ from harness.process import Process, free_port
 
 
 @contextmanager
-def victoriametrics(folder: Path, openmetrics: str) -> Iterator[str]:
+def victoriametrics(folder: Path, openmetrics: str, *limits: str) -> Iterator[str]:
     """The address of one that holds samples given as OpenMetrics text, each with its time."""
     port = free_port()
     address = f"127.0.0.1:{port}"
@@ -21,6 +21,7 @@ def victoriametrics(folder: Path, openmetrics: str) -> Iterator[str]:
         "-search.latencyOffset=0s",
         "-memory.allowedBytes=64MiB",
         "-loggerLevel=INFO",
+        *limits,
     ]
     program = build.VICTORIA_METRICS.built() / "victoria-metrics"
     server = Process("victoria-metrics", [program, *flags], log=folder / "log")

@@ -5,11 +5,14 @@ import gc
 import random
 import weakref
 
+import pytest
+
 from trimtab.kube.pace import Backoff
 from trimtab.tasks import side_by_side
 from trimtab.usage.errors import TooMuchAsked
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.parts import Part
+from trimtab.usage.prometheus.pods import Pods
 
 
 class Answers:
@@ -19,7 +22,7 @@ class Answers:
         self.parts: list[Part] = []
 
     async def ask(self, part: Part) -> None:
-        if len(part.namespaces) > 1:
+        if len(part.pods.namespaces) > 1:
             raise TooMuchAsked("too many samples")
         self.parts.append(part)
 
@@ -36,13 +39,26 @@ async def test_nothing_of_the_answers_is_kept_until_the_collector_comes_by() -> 
     gc.disable()
     try:
         await patience.ask_all(
-            [Part(("a", "b"), first=0, steps=1), Part(("c",), first=0, steps=1)], answers.ask
+            [Part(Pods(("a", "b")), first=0, steps=1), Part(Pods(("c",)), first=0, steps=1)], answers.ask
         )
-        assert {part.namespaces for part in answers.parts} == {("a",), ("b",), ("c",)}
+        assert {part.pods.namespaces for part in answers.parts} == {("a",), ("b",), ("c",)}
         del answers
         assert kept() is None
     finally:
         gc.enable()
+
+
+async def test_what_is_hopeless_is_found_out_by_a_few_questions() -> None:
+    asked: list[Part] = []
+
+    async def refuse(part: Part) -> None:
+        asked.append(part)
+        raise TooMuchAsked("the limit is none at all")
+
+    with pytest.raises(TooMuchAsked):
+        await patient().ask_all([Part(Pods(tuple("abcdefgh")), first=0, steps=2048)], refuse)
+    assert len(asked) < 30
+    assert asked[-1].halves() == ()
 
 
 async def test_those_who_ask_at_the_same_time_are_no_more_at_once_than_one_would_be() -> None:
@@ -56,7 +72,7 @@ async def test_those_who_ask_at_the_same_time_are_no_more_at_once_than_one_would
         at_once -= 1
         answered += 1
 
-    parts = [Part((name,), first=0, steps=1) for name in "abc"]
+    parts = [Part(Pods((name,)), first=0, steps=1) for name in "abc"]
     async with side_by_side() as group:
         for _ in range(3):
             group.create_task(patience.ask_all(parts, ask))

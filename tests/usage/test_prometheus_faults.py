@@ -25,10 +25,14 @@ from usage.recording import T0, Recording, named
 ASK = Ask(start=T0, end=T0 + 7200, step=60)
 AT_ONCE = Backoff(first=0.001, ceiling=0.01)
 TOO_MANY = "query processing would load too many samples into memory in query execution"
-# A sidecar that went away and the Prometheus behind one, as Thanos v0.42.4 says it; and what gRPC itself finds too large.
+# A sidecar that went away and the Prometheus behind one, as Thanos v0.42.4 says it; a store of Mimir's; and what gRPC
+# itself finds too large.
 SIDECAR_AWAY = 'fetch series for {replica="b"}: rpc error: code = Unavailable desc = connection error'
 BEHIND_IT = (
     "rpc error: code = Aborted desc = receive series: rpc error: code = Unknown desc = query Prometheus"
+)
+STORE_AWAY = (
+    "failed to fetch some blocks (err-mimir-store-consistency-check-failed). The failed blocks are: 01M7H8"
 )
 TOO_LARGE = "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (9 vs. 4)"
 
@@ -85,6 +89,7 @@ def same(one: Usage, other: Usage) -> None:
         ),
         pytest.param(status(422, kind="execution", error=SIDECAR_AWAY), id="a store away"),
         pytest.param(status(422, kind="execution", error=BEHIND_IT), id="away behind a store"),
+        pytest.param(status(422, kind="execution", error=STORE_AWAY), id="blocks away"),
         pytest.param(status(422, kind="execution", error=TOO_LARGE), id="too large for gRPC"),
         pytest.param(
             status(503, kind="timeout", error="query timed out in expression evaluation"), id="slow"

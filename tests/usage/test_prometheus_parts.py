@@ -1,11 +1,13 @@
 """How a read is cut into queries: everything once, nothing too large, and every cut can be cut again."""
 
+import itertools
 import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.usage.prometheus.parts import MOST_NAMESPACES, Part, parts_of
+from trimtab.usage.prometheus.pods import ENDINGS, Pods
 from trimtab.usage.prometheus.promql import one_of, quoted, span
 
 SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), max_size=150)
@@ -23,7 +25,9 @@ def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
 ) -> None:
     parts = list(parts_of(series, steps=steps, points_a_series=points, samples_a_query=most))
     asked = [
-        (namespace, part.first, part.first + part.steps) for part in parts for namespace in part.namespaces
+        (namespace, part.first, part.first + part.steps)
+        for part in parts
+        for namespace in part.pods.namespaces
     ]
     for namespace in series:
         spans = sorted((first, end) for name, first, end in asked if name == namespace)
@@ -31,26 +35,28 @@ def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
         assert spans[-1][1] == steps
     for part in parts:
         assert 0 < part.steps <= points
-        assert 0 < len(part.namespaces) <= MOST_NAMESPACES
-        samples = part.steps * sum(max(1, series[name]) for name in part.namespaces)
-        assert samples <= most or (part.steps == 1 and len(part.namespaces) == 1)
+        assert 0 < len(part.pods.namespaces) <= MOST_NAMESPACES
+        samples = part.steps * sum(max(1, series[name]) for name in part.pods.namespaces)
+        assert samples <= most or (part.steps == 1 and len(part.pods.namespaces) == 1)
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(min_size=1), min_size=1, unique=True), st.integers(0, 50), st.integers(1, 50))
-def test_a_part_is_its_halves_down_to_one_namespace_at_one_step(
+@given(
+    st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True), st.integers(0, 9), st.integers(1, 9)
+)
+def test_a_part_is_its_halves_down_to_the_pods_of_one_ending_at_one_step(
     namespaces: list[str], first: int, steps: int
 ) -> None:
-    left, smallest = [Part(tuple(namespaces), first, steps, failures=2)], []
+    left, smallest = [Part(Pods(tuple(namespaces)), first, steps, failures=2)], []
     while left:
         part = left.pop()
         assert part.failures == 2
         halves = part.halves()
         left += halves
         smallest += [] if halves else [part]
-    asked = sorted((part.namespaces[0], part.first) for part in smallest)
-    assert all(part.steps == len(part.namespaces) == 1 for part in smallest)
-    assert asked == sorted((name, step) for name in namespaces for step in range(first, first + steps))
+    asked = sorted((*part.pods.namespaces, part.pods.endings, part.first) for part in smallest)
+    assert all(part.steps == 1 for part in smallest)
+    assert asked == sorted(itertools.product(namespaces, ENDINGS, range(first, first + steps)))
 
 
 @settings(deadline=None)

@@ -22,6 +22,7 @@ from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.usage.errors import BadAnswer
 from trimtab.usage.prometheus import Prometheus
+from trimtab.usage.prometheus.pods import ENDINGS, Pods
 from trimtab.usage.prometheus.remote.chunks import DAMAGED, Packed, Times, counted, unpack
 from trimtab.usage.prometheus.remote.exchange import HEADERS, Answered, answered, request
 from trimtab.usage.prometheus.scheme import SCHEMES
@@ -100,17 +101,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         yield running
 
 
-def asked(metric: str) -> bytes:
-    return request(metric, labels=LABELS, namespaces=("shop",), required={}, start=T0, end=T0 + HOURS * 3600)
+def asked(metric: str, *, endings: str = ENDINGS) -> bytes:
+    pods = Pods(("shop",), endings)
+    return request(metric, labels=LABELS, pods=pods, required={}, start=T0, end=T0 + HOURS * 3600)
+
+
+def handed_out(server: Recorded, question: bytes) -> bytes:
+    call = urllib.request.Request(f"{server.url}/api/v1/read", question, HEADERS)
+    with urllib.request.urlopen(call, timeout=30) as response:
+        body: bytes = response.read()
+        return body
 
 
 @pytest.fixture(scope="module")
 def answer(server: Recorded) -> bytes:
     """What the server hands out of the wild ones."""
-    call = urllib.request.Request(f"{server.url}/api/v1/read", asked("wild"), HEADERS)
-    with urllib.request.urlopen(call, timeout=30) as response:
-        body: bytes = response.read()
-        return body
+    return handed_out(server, asked("wild"))
 
 
 async def read(url: str, *, raw: bool, step: float = 60.0, start: float = T0) -> Usage:
@@ -130,6 +136,11 @@ def test_every_sample_is_as_the_server_itself_tells_it(server: Recorded, answer:
         own = told[labels["pod"]]
         assert times == [round(t * 1000) for t, _ in own]
         np.testing.assert_array_equal(values, [float(value) for _, value in own])
+
+
+def test_of_a_namespace_some_pods_can_be_asked_for(server: Recorded) -> None:
+    even = answered(handed_out(server, asked("wild", endings="02468")))
+    assert sorted(labels["pod"] for labels in even.labels) == sorted(f"pod-{n}" for n in range(0, PODS, 2))
 
 
 @pytest.mark.parametrize("step", [60.0, 97.0, 15.0])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +79,14 @@ def test_cut_in_many_parts_it_is_the_same_but_for_the_edge_of_a_gap(url: str, us
     both = ~np.isnan(cut.cpu) & ~np.isnan(usage.cpu)
     np.testing.assert_allclose(cut.cpu[both], usage.cpu[both])
     assert np.count_nonzero(np.isnan(cut.cpu) != np.isnan(usage.cpu)) <= 2
+
+
+def test_a_limit_on_series_below_what_one_namespace_has_is_kept(usage: Usage, tmp_path: Path) -> None:
+    with victoriametrics(tmp_path, shop().text, "-search.maxUniqueTimeseries=4") as address:
+        few = asyncio.run(read(address))
+    assert few.containers == usage.containers
+    np.testing.assert_array_equal(few.memory, usage.memory)
+    np.testing.assert_allclose(few.cpu, usage.cpu)
 
 
 def test_a_namespace_of_any_name_is_read_to_the_letter(url: str) -> None:

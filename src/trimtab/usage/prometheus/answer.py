@@ -40,8 +40,9 @@ _LIMITS = (
     "exceeds",
     "code = ResourceExhausted",
 )
-_PASSING = ("code = Unavailable", "code = Aborted")
-"""In gRPC's words, which Thanos repeats in a 422: a store behind it is away, and will be back or no longer be asked."""
+_PASSING = ("code = Unavailable", "code = Aborted", "err-mimir-store-consistency-check-failed")
+"""Thanos, in gRPC's words, and Mimir say so in a 422: a store behind them is away, and will be back or no longer be
+asked."""
 
 
 Rows = npt.NDArray[np.int64]

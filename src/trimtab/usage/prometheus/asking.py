@@ -1,7 +1,8 @@
 """How a server is asked many things without harm to it: few at a time, again later when it is busy, less when it is much.
 
 What cannot be answered whole is cut in halves, and a failure is inherited by the parts it was cut into, so that
-a server that is down is not asked for ever. One question that fails for good ends them all.
+a server that is down is not asked for ever. One question that fails for good ends them all: so of two halves the second
+waits for the first, and what is hopeless is found out by a few questions.
 """
 
 from __future__ import annotations
@@ -63,10 +64,14 @@ class Patience:
             rest = self._rest(part, error)
             if not rest:
                 raise
-            if rest[0].failures:
-                await asyncio.sleep(self.delay(error, rest[0].failures))
-            for half in rest:
-                group.create_task(self._one(half, question, group))
+            delay = self.delay(error, rest[0].failures) if rest[0].failures else 0.0
+        else:
+            return
+        await asyncio.sleep(delay)
+        first, *others = rest
+        await self._one(first, question, group)
+        for other in others:
+            group.create_task(self._one(other, question, group))
 
     def _rest(self, part: Part, error: UsageError) -> tuple[Part, ...]:
         """What is left to ask after a failure: smaller parts, or the same once more; nothing when it is hopeless."""

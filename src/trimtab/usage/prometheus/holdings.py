@@ -6,6 +6,7 @@ It is asked of the server's index and of a few moments of the window, before and
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from trimtab.usage.prometheus import scheme as names
 from trimtab.usage.prometheus.answer import Grid, Series, highest
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.parts import Part
+from trimtab.usage.prometheus.pods import Pods
 from trimtab.usage.prometheus.promql import all_equal, one_of, selector
 from trimtab.usage.prometheus.scheme import Labels, Scheme, recognise
 from trimtab.usage.prometheus.server import Server
@@ -55,7 +57,8 @@ class Holdings:
 
     def weight(self, part: Part) -> int:
         """About how many samples a part has."""
-        return part.steps * sum(max(1, self.series.get(namespace, 1)) for namespace in part.namespaces)
+        containers = sum(max(1, self.series.get(namespace, 1)) for namespace in part.pods.namespaces)
+        return part.steps * math.ceil(containers * part.pods.share)
 
 
 class Memory:
@@ -93,9 +96,10 @@ class Look:
     async def holdings(self, namespaces: tuple[str, ...] | None) -> Holdings:
         """What there is in these namespaces, or in all; `SourceRefused` where there is nothing to read."""
         scheme = await self._scheme()
-        memory = scheme.memory_series(namespaces)
+        pods = None if namespaces is None else Pods(namespaces)
+        memory = scheme.memory_series(pods)
         every = await self._values(scheme.labels.namespace, memory) if namespaces is None else namespaces
-        containers = scheme.number_of_containers(namespaces, over=max(self._grid.step, _STALE))
+        containers = scheme.number_of_containers(pods, over=max(self._grid.step, _STALE))
         counted, often = await asyncio.gather(
             self._highest(containers, by=scheme.labels.namespace),
             self._highest(f"max(count_over_time({memory}[{int(_COUNTED_OVER)}s]))"),

@@ -1,13 +1,15 @@
 """How a big read is cut into queries that a server will answer, and cut again when it does not.
 
-A part is some namespaces over some steps. Namespaces come first: a query over few series and a long time costs a
-server less than the reverse, for it opens each series once. Pure.
+A part is some pods over some steps. Pods come first: a query over few series and a long time costs a server less than
+the reverse, for it opens each series once. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+
+from trimtab.usage.prometheus.pods import Pods
 
 MOST_NAMESPACES = 100
 """In one query: their names make it long."""
@@ -17,9 +19,9 @@ MOST_SERIES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The steps `first` up to `first + steps` of some namespaces."""
+    """The steps `first` up to `first + steps` of some pods."""
 
-    namespaces: tuple[str, ...]
+    pods: Pods
     first: int
     steps: int
     failures: int = 0
@@ -27,16 +29,11 @@ class Part:
 
     def halves(self) -> tuple[Part, ...]:
         """The same in two parts; none when it cannot be smaller."""
-        names, middle = self.namespaces, len(self.namespaces) // 2
-        if middle:
-            return replace(self, namespaces=names[:middle]), replace(self, namespaces=names[middle:])
-        if self.steps > 1:
-            early = self.steps // 2
-            return (
-                replace(self, steps=early),
-                replace(self, first=self.first + early, steps=self.steps - early),
-            )
-        return ()
+        fewer = tuple(replace(self, pods=pods) for pods in self.pods.halves())
+        if fewer or self.steps == 1:
+            return fewer
+        early = self.steps // 2
+        return replace(self, steps=early), replace(self, first=self.first + early, steps=self.steps - early)
 
 
 def parts_of(
@@ -63,4 +60,4 @@ def parts_of(
 
 def _over_time(namespaces: tuple[str, ...], steps: int, length: int) -> Iterator[Part]:
     for first in range(0, steps, length):
-        yield Part(namespaces, first, min(length, steps - first))
+        yield Part(Pods(namespaces), first, min(length, steps - first))

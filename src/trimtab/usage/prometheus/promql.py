@@ -28,12 +28,17 @@ def differs(label: str, value: str) -> str:
     return f"{label}!={quoted(value)}"
 
 
+def like(label: str, pattern: str) -> str:
+    """A label that is all of a pattern; PromQL anchors its patterns at both ends."""
+    return f"{label}=~{quoted(pattern)}"
+
+
 def one_of(label: str, values: Iterable[str]) -> str:
-    """A label that has one of these values, each meant to the letter; PromQL anchors its patterns at both ends."""
+    """A label that has one of these values, each meant to the letter."""
     values = tuple(values)
     if len(values) == 1:
         return equals(label, values[0])
-    return f"{label}=~{quoted('|'.join(map(re.escape, values)))}"
+    return like(label, "|".join(map(re.escape, values)))
 
 
 def all_equal(labels: Mapping[str, str]) -> Matchers:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from trimtab.usage.prometheus.promql import Matchers, differs, equals, one_of, selector, span
+from trimtab.usage.prometheus.pods import Pods
+from trimtab.usage.prometheus.promql import Matchers, differs, equals, like, one_of, selector, span
 
 CPU = "container_cpu_usage_seconds_total"
 MEMORY = "container_memory_working_set_bytes"
@@ -25,7 +26,6 @@ LAST_REASON = "kube_pod_container_status_last_terminated_reason"
 MACHINE_CORES = "machine_cpu_cores"
 
 Kind = Literal["cpu", "memory", "throttled", "oom"]
-Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,11 @@ class Labels:
     def key(self) -> str:
         return f"{self.namespace}, {self.pod}, {self.container}"
 
-    def matchers(self, namespaces: Names | None = None) -> Matchers:
-        """Real containers, in these namespaces or in all: not a pod's own cgroup, nor the one that holds it open."""
-        where = one_of(self.namespace, namespaces) if namespaces is not None else differs(self.namespace, "")
+    def matchers(self, pods: Pods | None = None) -> Matchers:
+        """Real containers, of these pods or of all: not a pod's own cgroup, nor the one that holds it open."""
         return (
-            where,
-            differs(self.pod, ""),
+            differs(self.namespace, "") if pods is None else one_of(self.namespace, pods.namespaces),
+            differs(self.pod, "") if pods is None or pods.all else like(self.pod, pods.pattern),
             differs(self.container, ""),
             differs(self.container, "POD"),
         )
@@ -98,7 +97,7 @@ class Question:
 
     kind: Kind
     labels: Labels
-    promql: Callable[[Names], str]
+    promql: Callable[[Pods], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,47 +136,47 @@ class Scheme:
         if self.state_labels is not None and self._has_states:
             yield Question("oom", self.state_labels, partial(self._oom_restarts, self.state_labels, window))
 
-    def memory_series(self, namespaces: Names | None = None) -> str:
-        return self._selected(self.memory_rule or MEMORY, namespaces)
+    def memory_series(self, pods: Pods | None = None) -> str:
+        return self._selected(self.memory_rule or MEMORY, pods)
 
-    def number_of_containers(self, namespaces: Names | None, over: float) -> str:
+    def number_of_containers(self, pods: Pods | None, over: float) -> str:
         """How many containers each namespace has."""
-        there = self._highest(f"last_over_time({self.memory_series(namespaces)}[{span(over)}])")
+        there = self._highest(f"last_over_time({self.memory_series(pods)}[{span(over)}])")
         return f"count by ({self.labels.namespace}) ({there})"
 
-    def _cpu(self, window: Window, namespaces: Names) -> str:
+    def _cpu(self, window: Window, pods: Pods) -> str:
         """Cores. PromQL's rate sees a counter's resets; without two samples in the window it says nothing."""
         if self.cpu_rule:
-            rule = self._selected(self.cpu_rule, namespaces)
+            rule = self._selected(self.cpu_rule, pods)
             return self._highest(f"avg_over_time({rule}[{span(window.gauge)}])")
-        counter = self._selected(CPU, namespaces)
+        counter = self._selected(CPU, pods)
         # An old kubelet has a series for each processor instead of one for all.
         return self._highest(f"sum without (cpu) (rate({counter}[{span(window.rate)}]))")
 
-    def _memory(self, window: Window, namespaces: Names) -> str:
+    def _memory(self, window: Window, pods: Pods) -> str:
         """Bytes: the highest of a step, so that a long step hides no peak."""
-        return self._highest(f"max_over_time({self.memory_series(namespaces)}[{span(window.gauge)}])")
+        return self._highest(f"max_over_time({self.memory_series(pods)}[{span(window.gauge)}])")
 
-    def _throttled(self, window: Window, namespaces: Names) -> str:
+    def _throttled(self, window: Window, pods: Pods) -> str:
         """The share of CFS periods."""
         over = span(window.rate)
-        held, all_periods = (self._selected(metric, namespaces) for metric in (THROTTLED, PERIODS))
+        held, all_periods = (self._selected(metric, pods) for metric in (THROTTLED, PERIODS))
         return self._highest(f"rate({held}[{over}]) / rate({all_periods}[{over}])")
 
-    def _oom_events(self, window: Window, namespaces: Names) -> str:
+    def _oom_events(self, window: Window, pods: Pods) -> str:
         """A sample at each step within whose window the kernel killed something in a container."""
-        events = self._selected(OOM_EVENTS, namespaces)
+        events = self._selected(OOM_EVENTS, pods)
         return self._highest(f"increase({events}[{span(window.rate)}])") + " > 0"
 
-    def _oom_restarts(self, labels: Labels, window: Window, namespaces: Names) -> str:
+    def _oom_restarts(self, labels: Labels, window: Window, pods: Pods) -> str:
         """The same where a container came back and had last ended so."""
-        matchers = (*labels.matchers(namespaces), *self.required)
+        matchers = (*labels.matchers(pods), *self.required)
         restarts = f"increase({selector(RESTARTS, matchers)}[{span(window.rate)}])"
         killed = selector(LAST_REASON, (*matchers, equals("reason", "OOMKilled")))
         return f"max by ({labels.key}) ({restarts}) > 0 and max by ({labels.key}) ({killed}) > 0"
 
-    def _selected(self, metric: str, namespaces: Names | None) -> str:
-        return selector(metric, (*self.labels.matchers(namespaces), *self.required))
+    def _selected(self, metric: str, pods: Pods | None) -> str:
+        return selector(metric, (*self.labels.matchers(pods), *self.required))
 
     def _highest(self, expression: str) -> str:
         return f"max by ({self.labels.key}) ({expression})"

@@ -304,7 +304,7 @@ async def _take(
         found = [_container(series.metric, question.labels) for series in answer]
         return [names.setdefault(name, name) for name in found], *samples(answer, asked)
 
-    containers, which, rows, values = await server.range(question.promql(part.namespaces), asked, read)
+    containers, which, rows, values = await server.range(question.promql(part.pods), asked, read)
     into.lay(containers, which, part.first + rows, values)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from trimtab.usage.errors import BadAnswer
+from trimtab.usage.prometheus.pods import Pods
 from trimtab.usage.prometheus.remote.chunks import Packed
 from trimtab.usage.prometheus.remote.frames import places
 from trimtab.usage.prometheus.remote.messages.remote_pb2 import (
@@ -21,7 +22,7 @@ from trimtab.usage.prometheus.remote.messages.remote_pb2 import (
     Query,
     ReadRequest,
 )
-from trimtab.usage.prometheus.scheme import Labels, Names
+from trimtab.usage.prometheus.scheme import Labels
 
 HEADERS = {
     "Content-Type": "application/x-protobuf",
@@ -37,17 +38,17 @@ def request(
     metric: str,
     *,
     labels: Labels,
-    namespaces: Names,
+    pods: Pods,
     required: Mapping[str, str],
     start: float,
     end: float,
 ) -> bytes:
-    """All samples of a metric of real containers in these namespaces, from a time to a time in seconds."""
+    """All samples of a metric of real containers of these pods, from a time to a time in seconds."""
     equal, differs, like = LabelMatcher.EQ, LabelMatcher.NEQ, LabelMatcher.RE
     matchers = [
         (equal, "__name__", metric),
-        (like, labels.namespace, "|".join(map(re.escape, namespaces))),
-        (differs, labels.pod, ""),
+        (like, labels.namespace, "|".join(map(re.escape, pods.namespaces))),
+        (differs, labels.pod, "") if pods.all else (like, labels.pod, pods.pattern),
         (differs, labels.container, ""),
         (differs, labels.container, "POD"),
         *((equal, name, value) for name, value in required.items()),

@@ -66,7 +66,7 @@ class Raw:
         asked = request(
             metric,
             labels=self.scheme.labels,
-            namespaces=part.namespaces,
+            pods=part.pods,
             required=self.required,
             start=start - width,
             end=end,
