@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 
 from trimtab.store import Store
 
+POSTGRES_15 = 150_000
 _NUMBERS = itertools.count()
 
 
@@ -20,7 +21,9 @@ def fresh_database(server: str) -> Iterator[str]:
     url = make_url(server).set(drivername="postgresql")
     name = f"store_{next(_NUMBERS)}"
     with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}".encode())
+        # Half the CPU, where the server knows of it: before, there was no other way.
+        how = " STRATEGY FILE_COPY" if admin.info.server_version >= POSTGRES_15 else ""
+        admin.execute(f"CREATE DATABASE {name}{how}".encode())
         try:
             yield url.set(database=name).render_as_string(hide_password=False)
         finally:
