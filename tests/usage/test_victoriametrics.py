@@ -1,6 +1,7 @@
 """Usage from a real VictoriaMetrics: the same as from Prometheus, but for what it makes of a counter that goes back."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import Ask, source
 from trimtab.usage.usage import PodContainer, Usage
 from usage.conformance import conforms
-from usage.recording import MIB, ODD, T0, shop
+from usage.recording import CPU, MEMORY, MIB, ODD, T0, Recording, named, shop
 
 ASK = Ask(start=T0, end=T0 + 7200, step=60)
 
@@ -102,6 +103,17 @@ def test_a_namespace_of_any_name_is_read_to_the_letter(url: str) -> None:
 async def test_it_is_what_a_source_must_be(url: str) -> None:
     async with source("prometheus", url=url) as server:
         await conforms(server, ASK)
+
+
+async def test_a_server_that_knows_no_cpu_is_said_to_lack_it(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.add(MEMORY, named("web"), [(time.time() - T0 - at, MIB) for at in (300, 240, 180, 120, 60, 0)])
+    with victoriametrics(tmp_path, recording.text) as address:
+        async with source("prometheus", url=address) as server:
+            health = await server.check()
+    assert not health.ok
+    assert health.detail == f"{address}: {CPU} is not there"
+    assert "scrape the kubelets" in health.advice
 
 
 async def test_what_it_says_of_a_bad_query_is_passed_on(url: str) -> None:

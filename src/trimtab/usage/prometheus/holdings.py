@@ -32,7 +32,7 @@ _REMEMBERED = 600.0
 _GLITCH = 2.0
 """Times the largest machine: a rate over a counter that went back a little is far more, an extrapolated one less."""
 
-_ADVICE = "let Prometheus scrape the kubelets' /metrics/cadvisor or /metrics/resource, and check labels"
+ADVICE = "let Prometheus scrape the kubelets' /metrics/cadvisor or /metrics/resource, and check labels"
 _OPTIONAL = (
     names.PERIODS,
     names.THROTTLED,
@@ -120,10 +120,11 @@ class Look:
             labels = Labels(settings.namespace_label, settings.pod_label, settings.container_label)
         if not present or labels is None:
             found = f"only with the labels {', '.join(sorted(present))}" if present else "not there"
-            raise SourceRefused(f"{self._server.address}: {memory} is {found}; {_ADVICE}")
+            raise SourceRefused(f"{self._server.address}: {memory} is {found}; {ADVICE}")
         if settings.cluster_label in present:
             await self._one_cluster(memory)
-        metrics = await self._values("__name__", f"{{{one_of('__name__', _OPTIONAL)}}}")
+        sought = (settings.cpu_rule or names.CPU, *_OPTIONAL)
+        metrics = await self._values("__name__", f"{{{one_of('__name__', sought)}}}")
         restarts = selector(names.RESTARTS, self._required)
         state_labels = recognise(await self._names(restarts)) if names.RESTARTS in metrics else None
         return Scheme(

@@ -113,6 +113,10 @@ class Scheme:
     memory_rule: str | None = None
 
     @property
+    def cpu(self) -> bool:
+        return (self.cpu_rule or CPU) in self.metrics
+
+    @property
     def throttling(self) -> bool:
         return {PERIODS, THROTTLED} <= self.metrics
 

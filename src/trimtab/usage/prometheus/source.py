@@ -28,11 +28,11 @@ from trimtab.usage.prometheus.answer import Grid, Indices, Series, samples
 from trimtab.usage.prometheus.answer import Rows as RowNumbers
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
-from trimtab.usage.prometheus.holdings import Holdings, Look, Memory
+from trimtab.usage.prometheus.holdings import ADVICE, Holdings, Look, Memory
 from trimtab.usage.prometheus.parts import Part, parts_of
 from trimtab.usage.prometheus.remote import raw
 from trimtab.usage.prometheus.remote.raw import Raw, Rows
-from trimtab.usage.prometheus.scheme import MEMORY, Kind, Labels, Question, Window
+from trimtab.usage.prometheus.scheme import CPU, MEMORY, Kind, Labels, Question, Window
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.prometheus.way import Way, ways_to
@@ -94,15 +94,17 @@ class Prometheus(Source[PrometheusSettings]):
         except UsageError as error:
             said, _, advice = str(error).rpartition("; ")
             return Health(ok=False, detail=said or advice, advice=advice if said else "")
+        scheme = held.scheme
+        if not scheme.cpu:
+            missing = f"{server.address}: {self.settings.cpu_rule or CPU} is not there"
+            return Health(ok=False, detail=missing, advice=ADVICE)
         knows = [
-            word
-            for word, known in (("throttling", held.scheme.throttling), ("OOM kills", held.scheme.ooms))
-            if known
+            word for word, known in (("throttling", scheme.throttling), ("OOM kills", scheme.ooms)) if known
         ]
         containers = sum(held.series.values())
         within = counted(len(held.series), "namespace")
         detail = f"{server.address}: {counted(containers, 'container')} in {within}, a sample every {held.interval:.0f} s"
-        detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {held.scheme.labels.key}"
+        detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {scheme.labels.key}"
         return Health(ok=True, detail=detail)
 
     async def cost(self, ask: Ask) -> Cost:
