@@ -6,6 +6,7 @@ The others are where what they are about is: docs/properties.md has the list.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import tempfile
 from collections.abc import Callable, Iterable
@@ -67,17 +68,15 @@ FEW_STEPS = Pace(past=1200.0)
 examples = settings(max_examples=100, deadline=None)
 
 recommendations = st.lists(
-    st.builds(
-        Recommendation,
-        st.sampled_from(["web", "log", "proxy"]),
-        st.builds(Resources, st.integers(1, 9999), st.none(), st.integers(1, 9999).map(lambda n: n * MIB)),
-        st.just(()),
-        st.none() | st.just("no data"),
-    ),
+    st.tuples(st.integers(1, 9999), st.integers(1, 9999), st.sampled_from([None, "no data"])),
     min_size=1,
     max_size=3,
-    unique_by=lambda each: each.container,
-).map(tuple)
+).map(
+    lambda sizes: tuple(
+        Recommendation(name, Resources(cpu, None, memory * MIB), (), held)
+        for name, (cpu, memory, held) in zip(["web", "log", "proxy"], sizes, strict=False)
+    )
+)
 times = st.floats(NOW, NOW + DAY)
 outcomes = st.builds(
     Outcome,
@@ -88,13 +87,10 @@ outcomes = st.builds(
     applied_at=st.none() | times,
     skipped=st.sampled_from(Skipped),
 )
-keys = st.builds(
-    WorkloadKey,
-    st.sampled_from(["Deployment", "CronJob"]),
-    st.sampled_from(["a", "b"]),
-    st.sampled_from("xyz"),
+keys = st.sampled_from(
+    [WorkloadKey(*each) for each in itertools.product(["Deployment", "CronJob"], ["a", "b"], ["x", "y", "z"])]
 )
-many_outcomes = st.dictionaries(keys, outcomes, max_size=6)
+many_outcomes = st.dictionaries(keys, outcomes, max_size=4)
 names = st.lists(st.sampled_from(["web", "log", "proxy", "cache"]), min_size=1, max_size=4, unique=True)
 
 

@@ -80,7 +80,7 @@ outcomes = st.builds(
     recommended_at=st.none() | st.floats(NOW, LATER),
     applied_at=st.none() | st.floats(NOW, LATER),
 )
-many = st.dictionaries(st.integers(0, 2000).map(lambda number: key(f"w{number}")), outcomes, max_size=30)
+many = st.dictionaries(st.integers(0, 2000).map(lambda number: key(f"w{number}")), outcomes, max_size=9)
 
 
 @settings(max_examples=100, deadline=None)
