@@ -187,6 +187,25 @@ async def test_a_server_that_cannot_stream_lists_is_read_in_pages(
         assert witness.faults == []
 
 
+async def test_a_streamed_list_that_took_too_long_once_is_read_in_pages_and_streamed_the_next_time(
+    client: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
+    fault_proxy.fail_next(faults.silence(), match=lambda asked: "sendInitialEvents" in asked.query)
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+        await informer.synced(timeout=30)
+        fault_proxy.fail_next(faults.status(410), match=IS_WATCH)
+        fault_proxy.strike(faults.cut(), match=IS_WATCH)
+
+        def streamed() -> int:
+            return sum("sendInitialEvents" in asked.query for asked in fault_proxy.asked)
+
+        await eventually(lambda: streamed() == 2, what="the list is streamed again")
+        await client.create(CONFIG_MAPS, config_map("new"), namespace=namespace)
+        await eventually(lambda: names(informer) == {"stays", "new"}, what="the watch goes on")
+        assert witness.faults == []
+
+
 @pytest.mark.parametrize("refused", [0, 99], ids=["streamed", "in pages"])
 async def test_a_page_of_somebody_in_between_is_taken_for_no_answer(
     client: Client, fault_proxy: FaultProxy, namespace: str, refused: int

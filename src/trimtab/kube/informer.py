@@ -85,6 +85,7 @@ class Informer(Generic[R]):
         self._pages = PageDecoder(resource, shape)
         self._version: str | None = None
         self._streams_lists = True
+        self._knows_streaming = True
         self._synced = asyncio.Event()
         self._answered = asyncio.Event()
         self._name = str(resource)
@@ -164,6 +165,8 @@ class Informer(Generic[R]):
             if self._version is None:
                 log.info("informer.reads_pages", resource=self._name, reason=describe(error))
                 self._streams_lists = False
+                # One that only took too long may do better next time; the pages will come in any case.
+                self._knows_streaming = isinstance(error, TimedOut)
             raise
 
     async def _watch(self, start: Mapping[str, str]) -> None:
@@ -227,6 +230,7 @@ class Informer(Generic[R]):
                 cache.put(record)
                 listed.add(record.uid)
         self._finish_list(listed)
+        self._streams_lists = self._knows_streaming
         self._version = version
         self.trouble = None
 
