@@ -1,14 +1,13 @@
 """`vpa` says what the real recommender says: its own Go code answers the same series beside ours."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from harness.vpa import GoVpa, Series
 from trimtab.sizing import Sizes, strategy
+from trimtab.sizing.strategy import Floats
 
 Random = np.random.Generator
 EDGES_CPU = [0.01, 0.02, 0.0205, 0.021, 0.031525, 0.1]
@@ -59,11 +58,17 @@ def rarely(rng: Random) -> int:
     return int(rng.integers(0, 50 * 86400))
 
 
-def series(rng: Random, usage: Any, pace: Any) -> Series:
+def moments(rng: Random, pace: Any) -> list[int]:
+    """When a fleet is looked at: all of it at once."""
+    gaps = [int(rng.integers(0, 86400)), *(pace(rng) for _ in range(250))]
+    return [1_700_000_000 + int(passed) for passed in np.cumsum(gaps)[1:]]
+
+
+def series(rng: Random, usage: Any, times: list[int], *, pod: int) -> Series:
     """One container's life, with gaps and OOMs, asked about at every tenth event."""
-    made, t = Series(pod=int(rng.integers(1, 4))), 1_700_000_000 + int(rng.integers(0, 86400))
+    made = Series(pod=pod)
     for step in range(int(rng.integers(10, 250))):
-        t += pace(rng)
+        t = times[step]
         cpu, memory = map(float, usage(rng, step))
         event: dict[str, Any] = {"t": t, "cpu": cpu, "memory": memory}
         if rng.random() < 0.02:
@@ -74,33 +79,43 @@ def series(rng: Random, usage: Any, pace: Any) -> Series:
     return made
 
 
-def our_answers(one: Series) -> Iterator[Sizes]:
-    sizer = strategy("vpa", containers=1, containers_per_pod=one.pod)
-    for event in one.events:
-        cpu, memory, oom = (np.array([event.get(name, np.nan)]) for name in ("cpu", "memory", "oom"))
-        sizer.observe(event["t"], cpu, memory)
-        sizer.observe_oom(event["t"], np.array([0]), oom)
-        if event["ask"]:
-            yield sizer.recommend(event["t"])
+def our_answers(fleet: list[Series], times: list[int]) -> list[Floats]:
+    """Of one container after the other, as Go is asked, though ours lived through it side by side."""
+    sizer = strategy("vpa", containers=len(fleet), containers_per_pod=fleet[0].pod)
+    answers = []
+    for step, t in enumerate(times):
+        events = [one.events[step] if step < len(one.events) else {} for one in fleet]
+        cpu, memory, oom = (
+            np.array([event.get(name, np.nan) for event in events]) for name in ("cpu", "memory", "oom")
+        )
+        sizer.observe(t, cpu, memory)
+        sizer.observe_oom(t, np.arange(len(fleet)), oom)
+        if step % 10 == 9:
+            answers.append(units(sizer.recommend(t)))
+    return [answer[row] for row, one in enumerate(fleet) for answer in answers[: len(one.events) // 10]]
 
 
-def units(sizes: Sizes) -> npt.NDArray[np.float64]:
-    """Millicores and bytes, lower, target and upper of each, as Go has them."""
-    cpu, memory = sizes.cpu, sizes.memory
-    return np.array(
-        [
-            [b.lower[0] * scale, b.target[0] * scale, b.upper[0] * scale]
-            for b, scale in ((cpu, 1e3), (memory, 1))
-        ]
-    ).round()
+def units(sizes: Sizes) -> Floats:
+    """Millicores and bytes of each container, lower, target and upper of each, as Go has them."""
+    scaled = [
+        [b.lower * scale, b.target * scale, b.upper * scale]
+        for b, scale in ((sizes.cpu, 1e3), (sizes.memory, 1))
+    ]
+    return np.moveaxis(np.array(scaled), -1, 0).round()
 
 
 @pytest.mark.parametrize("pace", [every_minute, every_day, now_and_then, rarely])
 @pytest.mark.parametrize("usage", [lifelike, anything, on_edges, nothing, ties, leak])
 def test_every_number_is_the_recommenders(usage: Any, pace: Any, go_vpa: GoVpa) -> None:
     rng = np.random.default_rng([len(usage.__name__), len(pace.__name__)])
-    asked = [series(rng, usage, pace) for _ in range(25)]
-    ours = np.array([units(sizes) for one in asked for sizes in our_answers(one)])
+    asked: list[Series] = []
+    answered: list[Floats] = []
+    for pod in (1, 2, 3):
+        times = moments(rng, pace)
+        fleet = [series(rng, usage, times, pod=pod) for _ in range(9)]
+        asked += fleet
+        answered += our_answers(fleet, times)
+    ours = np.array(answered)
     theirs = np.array([[answer["cpu"], answer["memory"]] for answer in go_vpa.ask(asked)])
     known = np.isfinite(ours)
     assert known.mean() > 0.9
