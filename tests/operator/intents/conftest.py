@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from trimtab.actuation.live import LiveCluster
 from trimtab.intents.kpi.asking import Vector
 from trimtab.intents.plugins.registry import Registry
 from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.errors import NotFound
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.following import Following
 from trimtab.kube.resources import DEPLOYMENTS, EVENTS, INTENTS, KPI_PROFILES, NODES, PODS
@@ -156,9 +157,10 @@ class Shop:
             for pod in found:
                 body = {"status": pod_status(pod)}
                 name, kind = pod["metadata"]["name"], PatchType.STRATEGIC
-                await self.client.patch(
-                    PODS, name, body, type=kind, namespace=self.namespace, subresource="status"
-                )
+                with suppress(NotFound):  # it has gone since it was listed
+                    await self.client.patch(
+                        PODS, name, body, type=kind, namespace=self.namespace, subresource="status"
+                    )
             seen = self.catalog.get(self.web)
             there = self.catalog.pods_of(seen) if seen else []
             return bool(
