@@ -27,9 +27,26 @@ async def url() -> AsyncIterator[str]:
         yield found
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def window(browser: Browser, url: str) -> AsyncIterator[Watched]:
+    """One page for those whom it does not matter that others were here: to begin anew takes a browser a second."""
+    async with watched(browser, url) as found:
+        yield found
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def opened(browser: Browser, url: str) -> AsyncIterator[Watched]:
-    """A page of which it is seen to that nothing went wrong."""
+async def opened(window: Watched) -> AsyncIterator[Watched]:
+    """That page, of which it is seen to that nothing went wrong."""
+    window.errors.clear()
+    window.strangers.clear()
+    yield window
+    assert window.errors == []
+    assert window.strangers == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh(browser: Browser, url: str) -> AsyncIterator[Watched]:
+    """A page of somebody who was never here, and nothing goes wrong on it either."""
     async with watched(browser, url) as found:
         yield found
         assert found.errors == []
@@ -113,9 +130,9 @@ async def test_keys_lead_everywhere(opened: Watched) -> None:
     await expect(page.get_by_role("dialog")).to_be_visible()
 
 
-async def test_the_theme_is_kept(opened: Watched) -> None:
-    await opened.visit("/")
-    page = opened.page
+async def test_the_theme_is_kept(fresh: Watched) -> None:
+    await fresh.visit("/")
+    page = fresh.page
     await page.get_by_role("button", name="Light or dark").click()
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     await page.reload()
@@ -131,10 +148,10 @@ async def test_nothing_is_wider_than_a_phone(browser: Browser, url: str) -> None
             assert wide <= 390, path
 
 
-async def test_the_first_load_is_small(opened: Watched) -> None:
-    await opened.visit("/")
-    await expect(opened.page.locator(".uplot")).to_have_count(2)
-    sizes = await opened.page.evaluate(
+async def test_the_first_load_is_small(fresh: Watched) -> None:
+    await fresh.visit("/")
+    await expect(fresh.page.locator(".uplot")).to_have_count(2)
+    sizes = await fresh.page.evaluate(
         "performance.getEntries().filter(e => e.decodedBodySize).map(e => e.decodedBodySize)"
     )
     assert sum(sizes) <= 300_000, "bytes, before they are compressed"
