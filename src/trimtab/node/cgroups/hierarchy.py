@@ -8,6 +8,7 @@ beside it) counts as v1, since that is where its controllers are.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +51,10 @@ class Hierarchy:
     def children(self, path: str) -> Iterator[str]:
         """The cgroups right below this one, by name."""
         try:
-            for entry in self.folder(path, "cpu").iterdir():
-                if entry.is_dir():
-                    yield entry.name
+            with os.scandir(self.folder(path, "cpu")) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        yield entry.name
         except OSError as error:
             if error.errno not in _VANISHED:
                 raise

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from trimtab.node.cgroups import Hierarchy, Vanished
+from trimtab.node.cgroups import Hierarchy
 from trimtab.node.cgroups.knobs import CPU_PRESSURE, IO_PRESSURE, MEMORY_PRESSURE
-from trimtab.node.collectors.files import all_cgroups
+from trimtab.node.collectors.files import all_cgroups, read_once
 from trimtab.node.picture import NODE, Metric, NodeView
 from trimtab.node.series import Series
 
@@ -36,24 +36,25 @@ class PressureCollector:
     def collect(self, view: NodeView, series: Series) -> None:
         for knob, metrics in _OF.items():
             with suppress(OSError):  # a kernel without PSI, or one that has it switched off
-                _add(series, NODE, metrics, (self._proc / _FILES[knob]).read_text())
-            if knob.file(self._hierarchy.version) is None:
+                _add(series, NODE, metrics, read_once(f"{self._proc}/{_FILES[knob]}"))
+            file = knob.file(self._hierarchy.version)
+            if file is None:
                 continue
             for path, subject in all_cgroups(view):
-                with suppress(OSError, Vanished):
-                    _add(series, subject, metrics, self._hierarchy.cgroup(path).text(knob))
+                with suppress(OSError):  # it ended meanwhile
+                    _add(series, subject, metrics, read_once(f"{self._hierarchy.root}/{path}/{file.name}"))
 
     def close(self) -> None:
         """Holds nothing."""
 
 
-def _add(series: Series, subject: str, metrics: tuple[Metric, Metric | None], text: str) -> None:
+def _add(series: Series, subject: str, metrics: tuple[Metric, Metric | None], text: bytes) -> None:
     for metric, share in zip(metrics, _shares(text), strict=False):
         if metric is not None:
             series.add(subject, metric, share, period=PERIOD)
 
 
-def _shares(text: str) -> Iterator[float]:
+def _shares(text: bytes) -> Iterator[float]:
     """The averages over ten seconds of the lines `some` and `full`, 0 to 1."""
     for line in text.splitlines():
-        yield float(line.split()[1].removeprefix("avg10=")) / 100
+        yield float(line.split()[1].removeprefix(b"avg10=")) / 100
