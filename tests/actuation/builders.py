@@ -181,13 +181,14 @@ amounts = st.integers(10, 4000)
 bytes_of_memory = st.integers(32, 4096).map(lambda mebibytes: mebibytes * MIB)
 
 
-@st.composite
-def some_resources(draw: st.DrawFn) -> Resources:
+def some_resources() -> st.SearchStrategy[Resources]:
     """Requests, with limits at or above them where there are any."""
-    cpu, memory = draw(amounts), draw(bytes_of_memory)
-    return Resources(
-        cpu,
-        draw(st.none() | amounts.map(lambda more: cpu + more)),
-        memory,
-        draw(st.none() | bytes_of_memory.map(lambda more: memory + more)),
+    return st.builds(
+        lambda cpu, more_cpu, memory, more_memory: Resources(
+            cpu, more_cpu and cpu + more_cpu, memory, more_memory and memory + more_memory
+        ),
+        amounts,
+        st.none() | amounts,
+        bytes_of_memory,
+        st.none() | bytes_of_memory,
     )

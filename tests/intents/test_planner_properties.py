@@ -1,6 +1,6 @@
 """What holds of every plan, whatever is planned for."""
 
-from itertools import product
+from itertools import cycle, islice, product
 from math import inf
 
 from hypothesis import given, settings
@@ -30,34 +30,47 @@ from trimtab.intents.prices import Prices
 from trimtab.intents.search import Problem, Search
 from trimtab.intents.state import State
 
+# Made once: a strategy that is made anew for each draw costs more than the draw.
+seconds = st.floats(0.01, 2.0)
+perhaps_seconds = st.none() | seconds
+replica_counts = st.integers(1, 12)
+cores = st.sampled_from([0.1, 0.25, 1.0, 2.0])
+cpu_shares = st.none() | st.floats(0.05, 0.98)
+loads = st.none() | st.floats(1, 1000)
+memory_uses = st.none() | st.floats(0.1, 0.9).map(lambda share: share * GIB)
+pod_shares = st.lists(st.floats(0.5, 1.0), min_size=1, max_size=4)
+shares_of_time = st.floats(0.9, 0.9999)
+amounts = st.floats(1, 1000)
+tolerances = st.floats(0, 0.5)
+choices = st.integers(1, 15)
+
 
 @st.composite
 def services(draw: st.DrawFn, *, may_be_unknown: bool = False) -> State:
-    replicas = draw(st.integers(1, 12))
-    known = st.floats(0.01, 2.0)
+    replicas = draw(replica_counts)
     return service(
-        p99=draw(st.none() | known if may_be_unknown else known),
+        p99=draw(perhaps_seconds if may_be_unknown else seconds),
         replicas=replicas,
-        cpu=draw(st.sampled_from([0.1, 0.25, 1.0, 2.0])),
-        used=draw(st.none() | st.floats(0.05, 0.98)),
-        load=draw(st.none() | st.floats(1, 1000)),
-        memory_used=draw(st.none() | st.floats(0.1, 0.9).map(lambda share: share * GIB)),
-        pods=tuple(draw(st.lists(st.floats(0.5, 1.0), min_size=replicas, max_size=replicas))),
-        availability=draw(st.floats(0.9, 0.9999)),
-        throughput=draw(st.floats(1, 1000)),
-        power=draw(st.floats(1, 1000)),
+        cpu=draw(cores),
+        used=draw(cpu_shares),
+        load=draw(loads),
+        memory_used=draw(memory_uses),
+        pods=tuple(islice(cycle(draw(pod_shares)), replicas)),
+        availability=draw(shares_of_time),
+        throughput=draw(amounts),
+        power=draw(amounts),
     )
 
 
 @st.composite
 def goals(draw: st.DrawFn) -> Goal:
     objectives = [
-        latency(draw(st.floats(0.01, 2.0)), tolerance=draw(st.floats(0, 0.5))),
-        availability(draw(st.floats(0.9, 0.9999))),
-        throughput(draw(st.floats(1, 1000))),
-        power(draw(st.floats(1, 1000))),
+        latency(draw(seconds), tolerance=draw(tolerances)),
+        availability(draw(shares_of_time)),
+        throughput(draw(amounts)),
+        power(draw(amounts)),
     ]
-    chosen = draw(st.integers(1, 15))
+    chosen = draw(choices)
     return goal(*(each for at, each in enumerate(objectives) if chosen >> at & 1))
 
 

@@ -42,7 +42,7 @@ from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendat
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.surroundings import Surroundings, UtilisationTarget, beside
 
-examples = settings(max_examples=200, deadline=None)
+examples = settings(max_examples=100, deadline=None)
 
 
 def request(of: Resources, resource: str) -> int | None:
