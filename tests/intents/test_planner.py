@@ -153,6 +153,24 @@ def test_a_bad_pod_is_replaced_when_that_is_all_it_takes() -> None:
     assert deeds(plan) == {"rmPod": {"name": "shop-0", "availability": 0.6}}
 
 
+def test_of_many_pods_of_which_hardly_ever_none_serves_an_availability_is_planned_for_too() -> None:
+    state = service(p99=0.05, replicas=60, pods=(1.0,) * 60, availability=0.998)
+    assert planned(state, goal(availability(0.999))).purpose is Purpose.REACH
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(service(load=-5.0), id="a query that gives less than no load"),
+        pytest.param(service(cpu=0.0, memory=0.0), id="pods that ask for 0"),
+    ],
+)
+def test_what_is_no_amount_is_taken_as_unknown_and_the_rest_is_planned_with(odd: State) -> None:
+    plan = planned(odd, goal(latency(0.06)))
+    assert "p99 is 0.1, wanted 0.06" in plan.why
+    assert plan.alternatives
+
+
 def test_the_last_pod_is_not_removed() -> None:
     state = service(p99=0.05, replicas=1, pods=(0.6,), availability=0.6)
     assert not planned(state, goal(availability(0.9)), by=("rmPod",)).deeds

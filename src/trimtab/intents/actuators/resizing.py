@@ -52,7 +52,7 @@ class _Resize:
 
     def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
         now = getattr(state, self.resource)
-        if now is None:
+        if not now:  # of none, or of nothing, there is no proportion
             return ()
         low, high = self._bounds(state, limits, now)
         values = rungs(now, low=low, high=high, step=self.step, down=goal.gives_back)
@@ -130,7 +130,7 @@ class ResizeMemory(_Resize):
 
     def safeguard(self, state: State, *, limits: Limits) -> Deed | None:
         now = state.memory
-        if now is None or state.memory_used is None or state.memory_used < self._danger * now:
+        if not now or state.memory_used is None or state.memory_used < self._danger * now:
             return None
         _, high = self._bounds(state, limits, now)
         value = min(high, whole(state.memory_used * self._above_use, step=self.step, up=True))

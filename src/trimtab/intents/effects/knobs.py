@@ -30,7 +30,7 @@ class Knobs(NamedTuple):
     memory: float
     """Bytes of the main container of one pod; without a limit it never is short of it."""
     load: float
-    """NaN: unknown."""
+    """NaN: unknown, as one is that is none: a query may well give less than nothing."""
     cache: str
     power: str
     pods: tuple[PodState, ...]
@@ -46,7 +46,7 @@ def knobs(state: State) -> Knobs:
         float(state.placed),
         cpu or 1.0,
         memory or inf,
-        state.load or nan,
+        state.load if state.load and state.load > 0 else nan,
         option(CACHE, state.cache_class) if state.cache_class else "",
         option(POWER, state.power_profile) if state.power_profile else "",
         state.pods,

@@ -124,7 +124,8 @@ def sample(at: float, state: State, objective: str) -> Sample | None:
     value = state.objectives.get(objective)
     if value is None or not isfinite(value) or value <= 0:
         return None
-    return Sample(at, knobs(state), value, busy(state), state.memory_used, out_of_cpu(state))
+    used = state.memory_used if state.memory_used and state.memory_used > 0 else None
+    return Sample(at, knobs(state), value, busy(state), used, out_of_cpu(state))
 
 
 def under_ceilings(seen: Sequence[Sample]) -> list[Sample]:

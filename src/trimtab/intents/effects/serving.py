@@ -7,7 +7,7 @@ unavailable share that moves in proportion to the set's, not the number that is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import log, prod
+from math import exp, fsum, log
 from typing import Any, Self
 
 from trimtab.intents.effects.knobs import Fan, Knobs
@@ -38,17 +38,20 @@ class Serving:
                 found.append(0.0)
                 continue
             missing = self._missing(each, shares)
-            missing = (1.0 - value) * missing / before if value < 1.0 else missing
-            found.append(log(max(_LEAST, 1.0 - min(1.0, missing)) / value))
+            if value < 1.0:
+                missing += log(1.0 - value) - before
+            found.append(log(max(_LEAST, 1.0 - exp(min(0.0, missing))) / value))
         return found, [0.0] * len(found)
 
     def _missing(self, at: Knobs, shares: dict[int, float]) -> float:
-        """The share of time in which no pod serves; `shares` are those of pods that were looked at."""
+        """The logarithm of the share of time in which no pod serves, which of forty pods is less than a float can be;
+        `shares` are those of pods that were looked at.
+        """
         share = shares.get(id(at.pods))
         if share is None:
             share = shares[id(at.pods)] = _share(at.pods)
         new = at.replicas - len(at.pods)
-        return share * float((1.0 - self.new) ** new) if new > 0 else share
+        return share + new * log(max(_LEAST, 1.0 - self.new)) if new > 0 else share
 
     @classmethod
     def learn(cls, states: Iterable[State]) -> Self:
@@ -66,5 +69,5 @@ class Serving:
 
 
 def _share(pods: Sequence[PodState]) -> float:
-    """The share of time in which none of these serves; never nothing at all."""
-    return prod([1.0 - min(pod.availability, 1.0 - _LEAST) for pod in pods])
+    """The logarithm of the share of time in which none of these serves; never of nothing at all."""
+    return fsum([log(1.0 - min(pod.availability, 1.0 - _LEAST)) for pod in pods])
