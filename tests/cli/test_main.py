@@ -47,6 +47,12 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["crds", "--directory"], "--directory requires an argument"),
         (["crds", "--check"], "--check needs --directory"),
         (["demo", "--address", "nowhere"], "address nowhere: write it as HOST:PORT"),
+        (["demo", "--headless", "--seed", "-1"], "--seed -1: must not be negative"),
+        (["simulate", "--seed", "-1"], "--seed -1: must not be negative"),
+        (["simulate", "--days", "inf"], "--days inf: name a number of days"),
+        (["simulate", "--warm-up", "-1"], "--warm-up -1: must be 0 or more days"),
+        (["train", "--seed", "-1"], "--seed -1: must not be negative"),
+        (["workload", "generate", "--seed", "-1"], "--seed -1: must not be negative"),
         (["backtest", "--demo", "--minimum-change", "-1"], "--minimum-change -1: must be 0 or more"),
     ],
 )

@@ -60,6 +60,15 @@ def test_wrong_input_is_told_in_one_line(
     assert said.count("\n") == 1
 
 
+def test_a_file_that_is_no_manifest_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes.yaml"
+    file.write_text("to do\n")
+    assert run(["plan", "-f", str(file), "--state", str(STATE)]) == 2
+    assert "must have one Intent, and has 0" in capsys.readouterr().err
+
+
 def test_of_a_cluster_it_shows_what_the_operator_would_do(
     cluster: Cluster, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

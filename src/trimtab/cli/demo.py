@@ -11,6 +11,7 @@ import structlog
 from cyclopts import Parameter
 
 from trimtab.cli.looking import drawn, write
+from trimtab.cli.seed import Seed
 from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.web.access import OwnMachine
@@ -29,7 +30,7 @@ def demo(
     *,
     headless: bool = False,
     days: float = 7.0,
-    seed: int = 1,
+    seed: Seed = 1,
     snapshot: Path | None = None,
     address: str = "127.0.0.1:8090",
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",

@@ -137,9 +137,10 @@ def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
 
 def _manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
     try:
-        manifests = [each for each in yaml.safe_load_all(file.read_text()) if each]
-    except (OSError, yaml.YAMLError) as error:
+        found = [each for each in yaml.safe_load_all(file.read_text()) if each]
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise TrimtabError(f"{file}: {error}") from None
+    manifests = [each for each in found if isinstance(each, dict)]
     intents = [Intent.read(each, origin=str(file)) for each in manifests if each.get("kind") == "Intent"]
     if len(intents) != 1:
         raise TrimtabError(f"{file}: must have one Intent, and has {len(intents)}")

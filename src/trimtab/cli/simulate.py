@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from trimtab.cli.seed import Seed
 from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.lab.simulator.contest import NONE, Course, play, policies_of
@@ -45,7 +47,7 @@ def simulate(
     warm_up: float = 1.0,
     workloads: int = 24,
     recording: Path | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     output: Annotated[Literal["table", "json", "html"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
     """Simulate a cluster under one policy and another: nodes, slack, kills, throttling, objectives missed, money.
@@ -75,8 +77,12 @@ def simulate(
     output
         A table for people, json for programs, html for a page with plots.
     """
-    if not 0 <= warm_up < days:
+    if not 0 <= warm_up < inf:
+        raise TrimtabError(f"--warm-up {warm_up:g}: must be 0 or more days")
+    if not warm_up < days:
         raise TrimtabError(f"--days {days:g}: must be more than --warm-up, {warm_up:g}")
+    if days == inf:
+        raise TrimtabError("--days inf: name a number of days that comes to its end")
     if workloads < 1:
         raise TrimtabError(f"--workloads {workloads}: must be at least 1")
     names = contenders or (NONE, "vpa", "trimtab")

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trimtab.cli.backtest import Asked
+from trimtab.cli.seed import Seed
 from trimtab.errors import TrimtabError
 from trimtab.lab.ray_cluster import HERE
 from trimtab.usage.files import read
@@ -29,7 +30,7 @@ def train(
     learner: Literal["forecaster", "ppo", "sac"] = "forecaster",
     folder: Path = Path("trained"),
     updates: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     containers: int = 256,
     hours: int = 72,
     only_recorded: bool = False,

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.cli.looking import drawn, pairs, write
+from trimtab.cli.seed import Seed
 from trimtab.errors import TrimtabError
 from trimtab.lab.workloads import GENERATORS, Folder, Workload, generate
 from trimtab.lab.workloads.export import export
@@ -29,7 +30,7 @@ def workload(
     workload_type: Annotated[str | None, Parameter(name=["--workload-type", "-t"])] = None,
     setting: Annotated[tuple[str, ...], Parameter(name=["--setting", "-s"])] = (),
     count: int = 1,
-    seed: int = 0,
+    seed: Seed = 0,
     series: int = 0,
     folder: Path | None = None,
     output_file: Path | None = None,
@@ -107,8 +108,6 @@ def _generate(
 ) -> None:
     if workload_type is None:
         raise TrimtabError(f"--workload-type: name one of {', '.join(GENERATORS.names())}")
-    if seed < 0:
-        raise TrimtabError(f"--seed {seed}: must not be negative")
     settings: dict[str, Any] = pairs("--setting", setting)
     made = generate(workload_type, count=count, seed=seed, **settings)
     name = kept.save(made, id=id)
