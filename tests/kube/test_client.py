@@ -13,9 +13,7 @@ from harness.objects import pod
 from trimtab.kube import errors
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import FIELD_MANAGER, Client, Object, PatchType
-from trimtab.kube.metadata import metadata
 from trimtab.kube.pace import RetryRule
-from trimtab.kube.records import JSON
 from trimtab.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -25,7 +23,6 @@ from trimtab.kube.resources import (
     SERVICES,
     Resource,
 )
-from trimtab.kube.watch import EventDecoder, whole_lines
 
 IMPATIENT = RetryRule(attempts=1)
 
@@ -170,7 +167,7 @@ async def test_a_pod_is_resized_through_its_subresource(client: Client, namespac
 
 
 class TestEveryRefusal:
-    """Provoked on the real server wherever it can be brought to say it."""
+    """Provoked on the real server wherever it can be brought to say it: `Gone`, once it was away, by test_informer."""
 
     async def test_bad_request(self, client: Client, namespace: str) -> None:
         with pytest.raises(errors.BadRequest):
@@ -208,18 +205,6 @@ class TestEveryRefusal:
         await client.create(CONFIG_MAPS, config_map("a", namespace), namespace=namespace)
         with pytest.raises(errors.AlreadyExists):
             await client.create(CONFIG_MAPS, config_map("a", namespace), namespace=namespace)
-
-    async def test_gone_when_the_server_has_restarted_and_forgotten_the_version(
-        self, cluster: Cluster, client: Client
-    ) -> None:
-        cluster.restart_apiserver()
-        decoder = EventDecoder(metadata())
-        with pytest.raises(errors.Gone):
-            async with client.watch(
-                CONFIG_MAPS, namespace=None, params={"resourceVersion": "1"}, accept=JSON, silence=10
-            ) as chunks:
-                async for lines in whole_lines(chunks):
-                    decoder.decode(lines)
 
     async def test_too_large(self, client: Client, namespace: str) -> None:
         with pytest.raises(errors.TooLarge):

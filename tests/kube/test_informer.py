@@ -13,11 +13,13 @@ from harness.faults import Asked
 from harness.objects import pod, pod_status
 from harness.watching import eventually, watching
 from trimtab.kube.client import Client, Object, PatchType
-from trimtab.kube.errors import Garbled
+from trimtab.kube.errors import Garbled, Gone
 from trimtab.kube.informer import Informer, Scope
 from trimtab.kube.metadata import Metadata, metadata
 from trimtab.kube.pods import Resources, pods
+from trimtab.kube.records import JSON
 from trimtab.kube.resources import CONFIG_MAPS, PODS
+from trimtab.kube.watch import EventDecoder, whole_lines
 
 IS_WATCH: Callable[[Asked], bool] = lambda asked: asked.is_watch  # noqa: E731 - reads as what it is
 
@@ -231,7 +233,7 @@ async def test_a_page_with_nothing_on_it_is_a_whole_list(fault_proxy: FaultProxy
         assert len(informer.cache) == 0
 
 
-async def test_an_informer_waits_out_an_api_server_that_is_away(
+async def test_an_informer_waits_out_an_api_server_that_is_away_and_has_forgotten_old_versions(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("before"), namespace=namespace)
@@ -244,6 +246,13 @@ async def test_an_informer_waits_out_an_api_server_that_is_away(
         await client.create(CONFIG_MAPS, config_map("after"), namespace=namespace)
         await eventually(lambda: names(informer) == {"before", "after"}, what="the cache caught up")
         assert witness.faults == []
+    decoder = EventDecoder(metadata())
+    with pytest.raises(Gone):
+        async with client.watch(
+            CONFIG_MAPS, namespace=None, params={"resourceVersion": "1"}, accept=JSON, silence=10
+        ) as chunks:
+            async for lines in whole_lines(chunks):
+                decoder.decode(lines)
 
 
 async def test_not_synced_in_time_is_said(cluster: Cluster, fault_proxy: FaultProxy, namespace: str) -> None:
