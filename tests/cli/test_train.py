@@ -1,12 +1,20 @@
 """`trimtab train` writes a network that `trimtab backtest` can use, and refuses what makes no sense in one line."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.xla import kept_compilations
 from trimtab.cli import run
 from trimtab.sizing import strategy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> Iterator[None]:
+    with kept_compilations():
+        yield
 
 
 def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

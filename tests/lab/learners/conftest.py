@@ -1,8 +1,13 @@
-"""What is learned in tests is tiny, and compiling it well would take longer than all the rest."""
+"""What is learned in tests is tiny, and compiling it would take longer than all the rest."""
 
-import os
+from collections.abc import Iterator
 
-import jax
+import pytest
 
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for processes that a test starts
-jax.config.update("jax_disable_most_optimizations", True)  # type: ignore[no-untyped-call]  # JAX's own has no types
+from harness.xla import kept_compilations
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> Iterator[None]:
+    with kept_compilations():
+        yield
