@@ -14,7 +14,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(STEPS, max_size=60))
 def test_a_schedule_does_what_a_searched_dictionary_does(steps: list[tuple[str, int, float]]) -> None:
     schedule: Schedule[int] = Schedule()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, update
 
 from store.builders import KEY, effect, entry, event
-from trimtab.store import ArchiveError, Effect, HistoryEntry, PlannerEvent, StateKey, Store
+from trimtab.store import ArchiveError, Effect, HistoryEntry, PlannerEvent, StateKey, Store, archive
 from trimtab.store.tables import metadata, states
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -25,8 +25,8 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
     max_leaves=6,
 )
-maps = st.dictionaries(words, values, max_size=3)
-objectives = st.dictionaries(words, st.none() | st.floats(allow_nan=False, allow_infinity=False), max_size=3)
+maps = st.dictionaries(words, values, max_size=2)
+objectives = st.dictionaries(words, st.none() | st.floats(allow_nan=False, allow_infinity=False), max_size=2)
 learned = st.dictionaries(
     st.builds(StateKey, words, words, words), st.tuples(st.binary(max_size=40), times), max_size=2
 )
@@ -148,12 +148,15 @@ async def test_of_two_states_the_later_stays(store: Store) -> None:
     assert await exported(store) == newer
 
 
-async def test_more_than_a_page_goes_out_and_in(store: Store) -> None:
-    await store.history.append([entry(t) for t in range(4500)])
-    await store.events.append([event(t) for t in range(2001)])
+async def test_more_than_a_page_goes_out_and_in(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "BATCH", 20)
+    await store.history.append([entry(t) for t in range(45)])
+    await store.events.append([event(t) for t in range(21)])
+    await store.effects.append([effect(t) for t in range(40)])
     out = await exported(store)
+    assert len(out) == 2 + 45 + 21 + 40
     await empty(store)
-    assert await store.import_lines(out) == 6501
+    assert await store.import_lines(out) == 45 + 21 + 40
     assert await exported(store) == out
 
 

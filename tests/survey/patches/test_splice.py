@@ -80,7 +80,7 @@ def merged(held: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     return {kind: each for kind, each in kept.items() if each}
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     held=RESOURCES, wanted=WANTED, flow=st.sampled_from([None, True, False]), indent=st.sampled_from([2, 4])
 )
