@@ -1,10 +1,11 @@
-"""Wherever replays are made, their results are the same to the last bit."""
+"""Wherever replays are made, and episodes lived through, their results are the same to the last bit."""
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,10 @@ import pytest
 from trimtab.errors import TrimtabError
 from trimtab.lab.backtest import Schedule
 from trimtab.lab.cores import on_cores
+from trimtab.lab.environments import Course
+from trimtab.lab.learners.rollout import Rollout, Shard, live
+from trimtab.lab.learners.workers import Workers, on_ray
+from trimtab.lab.learners.workers import here as in_this_process
 from trimtab.lab.ray_cluster import OnRay
 from trimtab.lab.run import ORACLE, Engine, Run
 from trimtab.lab.sample import sample
@@ -54,19 +59,39 @@ def test_several_processes_give_what_one_gives(here: list[Scores], monkeypatch: 
     assert steps == {number: TRACES[run.source].steps for number, run in enumerate(RUNS)}
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.filterwarnings("default")  # Ray's own
-def test_ray_gives_what_this_machine_gives(here: list[Scores]) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'trimtab[ray]'")
-    few = [number for number, run in enumerate(RUNS) if run.strategy != "vpa"]
-    scores, steps = made(OnRay(cpus=2), [RUNS[number] for number in few])
-    assert_same(scores, [here[number] for number in few])
-    assert steps.total() == sum(TRACES[RUNS[number].source].steps for number in few)
-
-
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
         TrimtabError, match=r"--engine ray: Ray is not installed: pip install 'trimtab\[ray\]'"
     ):
         made(OnRay())
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers[Any, Any]]:
+    """A Ray of this machine, which is a dozen processes: one for all."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'trimtab[ray]'")
+    with on_ray("local", cpus=2) as found:
+        yield found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("default")  # Ray's own
+def test_shards_on_ray_are_lived_through_as_here(workers: Workers[Any, Any]) -> None:
+    shards = [
+        Shard(agent=None, spread=np.ones(2), containers=2, seed=(seed,), course=Course(hours=2, warm_up=2))
+        for seed in range(2)
+    ]
+    away = Rollout.joined(workers(live, shards))
+    for one, other in zip(Rollout.joined(in_this_process(live, shards)), away, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("default")  # Ray's own
+@pytest.mark.usefixtures("workers")
+def test_ray_gives_what_this_machine_gives(here: list[Scores]) -> None:
+    few = [number for number, run in enumerate(RUNS) if run.strategy != "vpa"]
+    scores, steps = made(OnRay(), [RUNS[number] for number in few])
+    assert_same(scores, [here[number] for number in few])
+    assert steps.total() == sum(TRACES[RUNS[number].source].steps for number in few)

@@ -49,12 +49,15 @@ class OnRay:
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """Ray itself, for as long as it is needed."""
+        """Ray itself, for as long as it is needed; one that this process is connected to already is used, and stays."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             import ray
         except ImportError:
             raise TrimtabError("--engine ray: Ray is not installed: pip install 'trimtab[ray]'") from None
+        if ray.is_initialized():
+            yield ray
+            return
         own: dict[str, Any] = (
             {"num_cpus": self._cpus, "include_dashboard": False} if self._address == HERE else {}
         )

@@ -21,10 +21,8 @@ from trimtab.lab.learners.examples import SAMPLES, examples
 from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan, quantiles
 from trimtab.lab.learners.learner import Learner
 from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
-from trimtab.lab.learners.rollout import Rollout, Shard, live
 from trimtab.lab.learners.sac import SacLearner, SacPlan
 from trimtab.lab.learners.sources import HELD_OUT, TRAINED, demand, recordings
-from trimtab.lab.learners.workers import here, on_ray
 from trimtab.lab.sample import sample
 from trimtab.lab.workloads import GENERATORS
 from trimtab.sizing import strategy
@@ -146,17 +144,3 @@ def test_what_is_trained_on_is_not_what_is_tested_on() -> None:
     assert recordings([short], seed=0, containers=2, generated=False) == [short]
     with pytest.raises(TrimtabError, match="no recording is as long"):
         demand([short], hours=24 * 15, generated=False)
-
-
-@pytest.mark.filterwarnings(
-    "ignore:os.fork:RuntimeWarning"
-)  # JAX is loaded here before Ray, unlike in the command
-def test_shards_on_ray_are_lived_through_as_here() -> None:
-    shards = [
-        Shard(agent=None, spread=np.ones(2), containers=2, seed=(seed,), course=Course(hours=2, warm_up=2))
-        for seed in range(2)
-    ]
-    with on_ray("local", cpus=1) as workers:
-        away = Rollout.joined(workers(live, shards))
-    for one, other in zip(Rollout.joined(here(live, shards)), away, strict=True):
-        np.testing.assert_array_equal(one, other)
