@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from scipy.optimize import least_squares
 
 from intents.services import GIB, availability, goal, latency, planned, power, service, throughput
 from trimtab.intents.effects.fitting import Points, fit
@@ -243,6 +242,8 @@ def test_memory_below_what_is_needed_makes_it_slower() -> None:
 
 
 def test_the_fit_is_that_of_a_general_solver() -> None:
+    from scipy.optimize import least_squares  # heavy, and else every process of the tests imports it
+
     chance = np.random.default_rng(3)
     x = chance.uniform(0, 3, 60)
     y = 1.0 - 0.7 * x + chance.normal(0, 0.1, 60)
