@@ -196,6 +196,21 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
     assert not leaving("kept")
 
 
+def test_a_node_that_the_cluster_has_not_is_told_until_it_is_there(
+    cluster: Cluster, tmp_path: Path, run: Callable[..., AgentProcess]
+) -> None:
+    cluster.learn()
+    try:
+        agent = run(cluster, tmp_path, "--read-only", node="nowhere")
+        agent.wait_until(lambda: "the cluster has no Node nowhere; see --node" in agent.log.read_text())
+        assert not agent.page("/readyz")
+        cluster.call("POST", "/api/v1/nodes", {"metadata": {"name": "nowhere"}})
+        agent.wait_until(lambda: agent.page("/readyz").endswith("\nok\n"))
+        agent.stop()
+    finally:
+        cluster.kubectl("delete", "--ignore-not-found", "nodes/nowhere", "nodemetrics/nowhere")
+
+
 def test_an_agent_that_may_only_read_writes_nothing(
     cluster: Cluster, kubepods: Kubepods, node: str, tmp_path: Path, run: Callable[..., AgentProcess]
 ) -> None:

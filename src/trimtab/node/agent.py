@@ -13,7 +13,6 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -146,7 +145,7 @@ class Agent:
         """Follow the API server, and report to it."""
         following = self._states.follow_api(client)
         reporter = Reporter(client, self._settings.node, self._status, registry=self._registry)
-        for task in (following.run(), self._know_policy(following.settled()), reporter.run()):
+        for task in (following.run(), self._know_policy(), reporter.run()):
             group.create_task(task)
 
     async def _rounds_for_ever(self, quality: Quality | None) -> Never:
@@ -178,8 +177,8 @@ class Agent:
     def _may_act(self) -> bool:
         return self._policy_known or time.monotonic() - self._began > WAIT_FOR_POLICY
 
-    async def _know_policy(self, settled: Awaitable[None]) -> None:
-        await settled
+    async def _know_policy(self) -> None:
+        await self._states.settled()
         self._policy_known = True
 
     def _status(self, policy: MetricCollectPolicy) -> NodeMetricStatus:

@@ -71,6 +71,7 @@ class States:
         self._following: Following | None = None
         self._news = asyncio.Event()
         self._kubelet_trouble = ""
+        self._listed = False
 
     @property
     def policy(self) -> QosPolicy | None:
@@ -81,6 +82,8 @@ class States:
     def troubles(self) -> dict[str, str]:
         """Which witnesses are away, and why."""
         told = self._following.troubles() if self._following else {}
+        if self._listed and self._nodes.get(self._node) is None:
+            told |= {"node": f"the cluster has no Node {self._node}; see --node"}
         return told | ({"kubelet": self._kubelet_trouble} if self._kubelet_trouble else {})
 
     def view(self, now: float) -> NodeView:
@@ -114,6 +117,14 @@ class States:
         self._pods.on_change(lambda _old, _new: self._changed())
         self._nodes.on_change(lambda _old, _new: self._changed())
         return following
+
+    async def settled(self) -> None:
+        """Wait until the API server has told what it knows of this node."""
+        assert self._following is not None
+        await self._following.settled()
+        self._listed = True
+        if "node" in (found := self.troubles()):  # else a name that is misspelt would look like an idle node
+            log.warning("node.unknown", error=found["node"])
 
     async def follow_kubelet(self, kubelet: Client, *, clock: Callable[[], float]) -> Never:
         """Ask the kubelet for its pods, every few seconds and when something changed."""
