@@ -51,6 +51,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["simulate", "--seed", "-1"], "--seed -1: must not be negative"),
         (["simulate", "--days", "inf"], "--days inf: name a number of days"),
         (["simulate", "--warm-up", "-1"], "--warm-up -1: must be 0 or more days"),
+        (["cri", "--deadline", "-1"], "--deadline -1: must be a number of seconds"),
         (["train", "--seed", "-1"], "--seed -1: must not be negative"),
         (["workload", "generate", "--seed", "-1"], "--seed -1: must not be negative"),
         (["backtest", "--demo", "--minimum-change", "-1"], "--minimum-change -1: must be 0 or more"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from math import inf
 from pathlib import Path
 
 from trimtab.errors import TrimtabError
@@ -35,6 +36,8 @@ def cri(
     deadline
         Seconds to wait for that answer.
     """
+    if not 0 < deadline < inf:
+        raise TrimtabError(f"--deadline {deadline:g}: must be a number of seconds, and more than 0")
     try:
         asyncio.run(_serve(CriProxy(listen, runtime, Agent(agent, deadline=deadline))))
     except (OSError, RuntimeError) as error:
