@@ -41,6 +41,7 @@ class Cluster:
         self.directory = directory
         self.credentials = Credentials(directory / "certificates")
         self.node: Node | None = None
+        self._learned: dict[Path, set[tuple[str, int]]] = {}
         self._plane = ControlPlane(directory, self.credentials)
         self._administrator = Administrator(self._plane.server, ca=self.ca, token=self.token)
 
@@ -111,9 +112,17 @@ class Cluster:
         return done.stdout
 
     def learn(self, kinds: Path = OUR_KINDS) -> None:
-        """Have the API server serve the kinds that these manifests define."""
+        """Have the API server serve the kinds that these manifests define, unless it does since it was told last."""
+        if kinds in self._learned and self._learned[kinds] <= self._definitions():
+            return
         self.kubectl("apply", "--server-side", "-f", str(kinds))
         self.kubectl("wait", "--for=condition=Established", "-f", str(kinds))
+        self._learned[kinds] = self._definitions()
+
+    def _definitions(self) -> set[tuple[str, int]]:
+        """Each kind that was added to those of Kubernetes, as it is defined now."""
+        listed = self.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+        return {(each["metadata"]["uid"], each["metadata"]["generation"]) for each in listed}
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the API server as the administrator: what sets a test's scene, many times as fast as kubectl."""
