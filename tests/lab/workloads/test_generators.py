@@ -163,6 +163,7 @@ def test_a_recording_becomes_a_workload_with_its_gaps_bridged(tmp_path: Path) ->
         ("step", {"colour": 1}, "workload type step: colour"),
         ("step", {"duration": 100.0}, "duration is shorter than a step"),
         ("step", {"step": 1.0, "duration": 1e9}, "do not fit into memory"),
+        ("diurnal_web", {"rate": 1e308}, "more than a number can tell"),
         ("borg", {"mean_cores": "1,2"}, "workload type borg: mean_cores"),
     ],
 )

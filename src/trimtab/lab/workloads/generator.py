@@ -79,7 +79,12 @@ class Drawn(Generator[D]):
         steps = round(self.settings.duration / self.settings.step)
         check(self.name, count=count, steps=steps)
         draw = Draw(series=count, steps=steps, step=self.settings.step, seed=seed)
-        curves = self.drawn(draw)
+        with np.errstate(over="ignore"):
+            curves = self.drawn(draw)
+        if np.isinf(curves.cpu).any() or np.isinf(curves.memory).any():
+            raise TrimtabError(
+                f"workload type {self.name}: it would use more than a number can tell; ask for less"
+            )
         return Workload(
             type=self.name,
             step=self.settings.step,
