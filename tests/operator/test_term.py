@@ -19,6 +19,7 @@ from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.resources import DEPLOYMENTS, EVENTS, OPTIMIZATION_POLICIES, PODS
+from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.journal import RECOMMENDATION
 from trimtab.store import Store
 from trimtab.usage.errors import SourceAway
@@ -295,6 +296,25 @@ async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work:
     async with Store.open(work.folder / "trimtab.db") as store:
         told = {each.what for each in await store.history.find(namespace=work.namespace)}
         assert told >= {"recommended", "applying", "applied"}
+
+
+async def test_a_change_that_its_policy_left_half_done_is_told(work: Office) -> None:
+    await work.client.delete(DEPLOYMENTS, "web", namespace=work.namespace)
+    await work.client.create(DEPLOYMENTS, deployment("api", replicas=1), namespace=work.namespace)
+    slow = {"minInterval": "0s", "canary": {"observation": "1h"}}
+    await work.write_policy(mode="Auto", updateStrategy=slow)
+    api = WorkloadKey("Deployment", work.namespace, "api")
+    async with work.kubelet(), work.leading() as term:
+
+        def is_under_way() -> bool:
+            found = term.desk.catalog.get(api)
+            return found is not None and "trimtab.io/change" in dict(found.annotations)
+
+        await eventually(is_under_way, what="a change is under way")
+        await work.client.delete(OPTIMIZATION_POLICIES, "p", namespace=work.namespace)
+        async with asyncio.timeout(60):
+            while ("Warning", "ChangeLeft") not in await events(work, "Deployment"):
+                await asyncio.sleep(0.1)
 
 
 async def test_who_leads_no_more_writes_nothing(work: Office, fault_proxy: FaultProxy) -> None:

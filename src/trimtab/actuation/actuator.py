@@ -163,10 +163,12 @@ class Actuator:
             )
         return Report(state=WorkloadState.APPLYING, again=now + 1, done=tuple(done))
 
-    def forget(self, key: WorkloadKey) -> None:
-        """A workload that nobody asks for any more."""
-        if memory := self._memories.pop(key, None):
+    def forget(self, key: WorkloadKey) -> bool:
+        """A workload that nobody asks for any more; whether it was dealt with until now."""
+        memory = self._memories.pop(key, None)
+        if memory:
             self._pacer.give_back(memory.holding)
+        return memory is not None
 
     async def _look(self, key: WorkloadKey, wish: Wish, memory: _Memory, now: int) -> Situation | None:
         workload = await self._cluster.workload(key)

@@ -101,6 +101,16 @@ class LiveJournal:
                 before = deed.marks
         await self._keep(entries)
 
+    def left(self, workload: Workload) -> None:
+        """Tell of a change under way that nobody will bring to its end: no policy is about the workload any more."""
+        found = read_marks(dict(workload.annotations), uid=workload.uid)
+        if isinstance(found, Marks) and found.change and self._may_annotate():
+            message = (
+                f"no policy is about it any more; the change to {said(found.change.after)} is left as it is"
+            )
+            self._cluster.emit(workload, type="Warning", reason="ChangeLeft", message=message)
+            log.warning("journal.change_left", workload=str(workload.key), change=found.change.id)
+
     def _news(
         self, workload: Workload, before: Marks, after: Marks, *, mandate: Mandate, now: float
     ) -> list[HistoryEntry]:

@@ -54,6 +54,8 @@ class Journal(Protocol):
 
     async def reported(self, workload: Workload, report: Report, *, mandate: Mandate, now: float) -> None: ...
 
+    def left(self, workload: Workload) -> None: ...
+
 
 class Guardrails(Protocol):
     """Who knows whether what must not get worse holds."""
@@ -130,7 +132,8 @@ class SizingLoop:
         self, key: WorkloadKey, workload: Workload | None, mandate: Mandate | None, now: float
     ) -> float | None:
         if workload is None or mandate is None:
-            self._actuator.forget(key)
+            if self._actuator.forget(key) and workload and not workload.deleting:
+                self._journal.left(workload)
             self._statuses.drop(key)
             return None
         interval = mandate.spec.reconciliation_interval.seconds
