@@ -71,6 +71,12 @@ def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> Non
     assert "spec" not in options_patch(found)["spec"]["template"]
 
 
+def test_a_rollout_that_a_clock_ahead_has_begun_is_not_waited_for_until_then() -> None:
+    found = followed_up(marked(asked(now=NOW + 86_400), rolling=True), now=NOW)
+    assert found is not None
+    assert (found.phase, found.since) == (Phase.REVERTED, NOW)
+
+
 def test_a_second_choice_during_a_rollout_goes_back_to_what_was_before_the_first() -> None:
     first = replace(asked(had=Options("burstable", None)), after=Options("guaranteed", None))
     second = changed(

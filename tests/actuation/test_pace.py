@@ -130,3 +130,10 @@ def test_another_pace_holds_from_now_on_and_what_is_held_stays_held() -> None:
     pace.adopt(Pace(cluster=one, namespace=WIDE, node=WIDE))
     pace.give_back(["first"])
     assert pace.take("third", HERE, urgency=Urgency.UP, now=NOW + 5) > NOW + 5
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_waiting_until_it_is_where_it_was() -> None:
+    one = pacer(cluster=Limit(at_once=2, per_minute=1))
+    assert one.take("a", Place("n"), urgency=Urgency.UP, now=86_400.0) == 86_400.0
+    assert one.take("b", Place("n"), urgency=Urgency.UP, now=86_400.0) > 86_400.0
+    assert one.take("b", Place("n"), urgency=Urgency.UP, now=10.0) == 10.0

@@ -239,7 +239,7 @@ def test_a_canary_that_fares_well_is_promoted_after_the_observation() -> None:
     promoted = marks_of(step(watched, sized(AFTER, 4), now=NOW + OBSERVATION)).change
     assert promoted
     assert promoted.phase is Phase.PROMOTING
-    deeds = step(promoted, sized(AFTER, 4))
+    deeds = step(promoted, sized(AFTER, 4), now=NOW + OBSERVATION)
     assert [deed.pod.name for deed in deeds if isinstance(deed, ResizePod)] == [
         "web-3",
         "web-2",
@@ -519,3 +519,30 @@ def test_marks_read_as_they_were_written(phase: Phase, reason: str, until: int) 
     )
     assert read_marks(write_marks(marks, uid="u"), uid="u") == marks
     assert isinstance(read_marks(write_marks(marks, uid="u"), uid="v"), Foreign)
+
+
+# Clocks
+
+
+def test_marks_of_a_clock_that_was_ahead_are_set_right_and_then_waited_for_as_long_as_was_meant() -> None:
+    ahead = NOW + 10 * 365 * 86_400
+    applied = Applied(id="x", at=ahead, sizes={"web": SMALL}, template={"web": SMALL}, until=ahead)
+    reverted = Reverted(id="x", at=ahead, why="it hurt", times=1, until=ahead + FIRST_REST)
+    on = workload(marks=Marks(applied=applied, reverted=reverted))
+    right = marks_of(next_deeds(situation(on=on)))
+    assert right.applied == msgspec.structs.replace(applied, at=NOW, until=NOW)
+    assert right.reverted == msgspec.structs.replace(reverted, at=NOW, until=NOW + FIRST_REST)
+    assert "it hurt" in why(next_deeds(situation(on=workload(marks=right))))
+
+
+def test_a_change_that_a_clock_ahead_has_begun_comes_to_its_end() -> None:
+    began = change(Phase.VERIFYING, settled=NOW + 86_400)
+    right = marks_of(step(began, sized(AFTER, *range(5)))).change
+    assert right == msgspec.structs.replace(began, settled=NOW)
+    deeds = step(right, sized(AFTER, *range(5)), now=NOW + OBSERVATION)
+    assert marks_of(deeds).applied
+
+
+def test_two_replicas_need_not_have_the_same_second() -> None:
+    applied = Applied(id="x", at=NOW + 2, sizes={"web": SMALL}, template={"web": SMALL})
+    assert "minInterval" in why(next_deeds(situation(on=workload(marks=Marks(applied=applied)))))

@@ -87,6 +87,14 @@ async def test_stale_repeated_and_impossible_samples_are_dropped() -> None:
     assert np.nanmax(usage.cpu) == 1.0
 
 
+async def test_after_a_clock_was_ahead_what_comes_is_new_and_laid_by_again() -> None:
+    shelf = InMemory()
+    history = History(shelf, step=60.0, keep=8 * DAY)
+    await history.take([sample(WEB, NOW + DAY)], now=NOW + DAY)
+    assert await history.take([sample(WEB, NOW)], now=NOW) == 1
+    assert int(NOW // HOUR) in await shelf.numbers()
+
+
 async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
     ask = Ask(start=NOW - 60, end=NOW + 3 * HOUR, step=60)
     whole = told()

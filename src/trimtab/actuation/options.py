@@ -121,7 +121,8 @@ def followed_up(workload: Workload, *, now: float) -> OptionsMark | None:
         return None
     if not workload.rolling and workload.updated == workload.ready == workload.replicas:
         return replace(mark, phase=Phase.SETTLED, since=int(now))
-    return replace(mark, phase=Phase.REVERTED, since=int(now)) if now - mark.since >= PATIENCE else None
+    late = abs(now - mark.since) >= PATIENCE  # or a clock that was ahead wrote it, by which it never would be
+    return replace(mark, phase=Phase.REVERTED, since=int(now)) if late else None
 
 
 def options_patch(mark: OptionsMark) -> Object:

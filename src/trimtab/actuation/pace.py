@@ -2,7 +2,8 @@
 
 Arithmetic on a time that is passed in. A deed takes a slot when it is done and gives it back when its pod has
 settled. Scale-ups go before scale-downs: while one waits for a slot, no scale-down gets it. Taking back goes at
-once, and counts. Losing this memory with the process costs a slower or quicker minute, no more.
+once, and counts. Losing this memory, with the process or by a clock that is set back, costs a slower or quicker
+minute, no more.
 """
 
 from __future__ import annotations
@@ -89,6 +90,10 @@ class Pacer:
 
     def __init__(self, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
+        self._asked = float("-inf")
+        self._forget()
+
+    def _forget(self) -> None:
         self._cluster = _Scope(self._pace.cluster)
         self._namespaces: dict[str, _Scope] = {}
         self._nodes: dict[str, _Scope] = {}
@@ -110,6 +115,9 @@ class Pacer:
         """
         if urgency is Urgency.BACK:
             return now
+        if now < self._asked - MINUTE:  # or all would wait for a time that this clock comes to only tomorrow
+            self._forget()
+        self._asked = now
         free_at = max(scope.free_at(now) for scope in self._scopes(place))
         if urgency is Urgency.DOWN:
             free_at = max(free_at, self._queues[Urgency.UP].last + LATENESS)

@@ -9,7 +9,8 @@ else is done before they are seen to be there.
 from __future__ import annotations
 
 from trimtab.actuation.begin import begin
-from trimtab.actuation.deeds import Deed, Skip
+from trimtab.actuation.clock import set_right
+from trimtab.actuation.deeds import Deed, Skip, WriteMarks
 from trimtab.actuation.marks import Foreign, Phase, read_marks
 from trimtab.actuation.progress import advance
 from trimtab.actuation.revert import revert
@@ -17,7 +18,7 @@ from trimtab.actuation.situation import Situation
 from trimtab.actuation.tend import tend
 
 
-def next_deeds(situation: Situation) -> list[Deed]:
+def next_deeds(situation: Situation) -> list[Deed]:  # noqa: PLR0911 - one return an answer
     """The deeds of this step, in order; the last may be a Wait or a Skip that says why there is nothing more."""
     workload = situation.workload
     marks = read_marks(dict(workload.annotations), uid=workload.uid)
@@ -28,6 +29,8 @@ def next_deeds(situation: Situation) -> list[Deed]:
         return [Skip(situation.wish.withheld + left)]
     if workload.deleting:
         return []
+    if (right := set_right(marks, now=situation.now)) != marks:
+        return [WriteMarks(right)]
     if marks.change is None:
         return tend(situation, marks) or begin(situation, marks)
     if marks.change.phase is Phase.REVERTING:

@@ -77,6 +77,14 @@ async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path)
         assert len(await store.events.find(name=GOAL.intent)) == 1
 
 
+async def test_after_a_clock_was_ahead_states_are_written_again(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        lessons = Lessons(store, settings=lambda: SETTINGS)
+        for now in (86_400.0, 60.0):
+            await lessons.record(GOAL, state(0.5, 0.4), None, now=now)
+        assert len(await store.events.find(name=GOAL.intent)) == 2
+
+
 async def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         lessons = Lessons(store, settings=lambda: SETTINGS)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from harness.watching import eventually
+from trimtab.api.fields import time_text
 from trimtab.intents.plugins.registry import Registry
 from trimtab.kube.client import Object
 from trimtab.kube.resources import HPAS, INTENTS, KPI_PROFILES
+from trimtab.operator.intents.status import met_since, performed_at
 from trimtab.store import Store
 
 Shop = Any
@@ -143,6 +145,17 @@ async def test_an_inactive_intent_only_reports(shop: Shop) -> None:
     assert objective(status)["verdict"] == "Missed"
     assert "plan" not in status
     assert await shop.replicas() == 1
+
+
+def test_what_a_clock_ahead_has_written_into_a_status_is_not_waited_for() -> None:
+    now = 1_800_000_000.0
+    ahead = time_text(now + 86_400)
+    status = {
+        "plan": {"performedAt": ahead},
+        "objectives": [{"name": "p99", "verdict": "Met", "since": ahead}],
+    }
+    assert performed_at(status, now=now) is None
+    assert met_since(status, now=now) == now
 
 
 async def test_a_restart_goes_on_from_the_status(shop: Shop) -> None:

@@ -86,7 +86,7 @@ class Lessons:
         """Write down what is so and what was planned, when that is news."""
         pupil = self._pupil(goal)
         gist = (state.replicas, state.sizes, len(state.pods), plan.deeds if plan and plan.deeds else None)
-        if gist == pupil.recorded and now - pupil.recorded_at < RECORD_EVERY:
+        if gist == pupil.recorded and 0 <= now - pupil.recorded_at < RECORD_EVERY:
             return
         pupil.recorded, pupil.recorded_at = gist, now
         pupil.recent = [*pupil.recent, (now, state)][-MOST_EVENTS:]
@@ -112,7 +112,7 @@ class Lessons:
         """Learn anew from what was recorded, when it is time; whether it was."""
         pupil = self._pupil(goal)
         settings = self._settings()
-        if now - pupil.learned_at < settings.learn_every.seconds or not pupil.recent:
+        if 0 <= now - pupil.learned_at < settings.learn_every.seconds or not pupil.recent:
             return False
         pupil.learned_at = now
         try:
@@ -129,7 +129,7 @@ class Lessons:
 
     async def tidy(self, *, now: float) -> None:
         """Let the store forget what is older or more than is kept, every now and then."""
-        if now - self._tidied_at < TIDY_EVERY:
+        if 0 <= now - self._tidied_at < TIDY_EVERY:
             return
         self._tidied_at = now
         try:

@@ -144,7 +144,7 @@ class IntentLoop:
             observation,
             config=self._config(),
             others=self._others(workload),
-            rests_until=self._rests_until(self._telling.before(observation.intent)),
+            rests_until=self._rests_until(self._telling.before(observation.intent), now),
         )
         return Claim(
             goal=goal,
@@ -173,7 +173,7 @@ class IntentLoop:
         outcome = Outcome(
             plan=plan,
             planner=self._planning.name_of(goal.namespace),
-            rests=now < self._rests_until(before),
+            rests=now < self._rests_until(before, now),
             remarks=tuple(self._others(workload).said()),
         )
         outcome = await self._perform(observation, outcome, plan, claim.limits, before, now)
@@ -219,13 +219,13 @@ class IntentLoop:
     def _too_soon(self, before: Document, now: float) -> str:
         """Why nothing is given back yet; empty when it may be."""
         wait = self._config().intents.release_after.seconds
-        since = met_since(before)
+        since = met_since(before, now=now)
         if since is not None and now - since >= wait:
             return ""
         return f"resources are given back once all objectives have been met for {wait:g} s"
 
-    def _rests_until(self, before: Document) -> float:
-        done = performed_at(before)
+    def _rests_until(self, before: Document, now: float) -> float:
+        done = performed_at(before, now=now)
         return 0.0 if done is None else done + self._config().intents.cool_down.seconds
 
     def _others(self, workload: Workload) -> Others:

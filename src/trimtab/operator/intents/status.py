@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from trimtab.actuation.clock import AHEAD
 from trimtab.api.fields import time_text
 from trimtab.api.intent import Verdict
 from trimtab.intents.deed import Deed
@@ -66,17 +67,17 @@ def invalid_status(intent: Intent, *, before: Document, now: float) -> Document:
     }
 
 
-def performed_at(status: Mapping[str, Any]) -> float | None:
+def performed_at(status: Mapping[str, Any], *, now: float) -> float | None:
     """When the plan in a status was carried out."""
-    return _moment((status.get("plan") or {}).get("performedAt"))
+    return _moment((status.get("plan") or {}).get("performedAt"), now)
 
 
-def met_since(status: Mapping[str, Any]) -> float | None:
+def met_since(status: Mapping[str, Any], *, now: float) -> float | None:
     """Since when all objectives are met; None where one is not."""
     objectives = status.get("objectives") or ()
     if not objectives or any(each.get("verdict") != Verdict.MET for each in objectives):
         return None
-    return max(_moment(each.get("since")) or 0.0 for each in objectives)
+    return max(_moment(each.get("since"), now) or now for each in objectives)
 
 
 def gist(status: Document) -> Document:
@@ -99,12 +100,12 @@ def _objectives(observation: Observation, before: Document, now: float) -> list[
         reading = observation.readings[objective.name]
         verdict = objective.verdict(reading.value)
         old = known.get(objective.name, {})
-        same = old.get("verdict") == verdict
+        same = old.get("verdict") == verdict and _moment(old.get("since"), now) is not None
         entry: Document = {
             "name": objective.name,
             "wanted": objective.value,
             "verdict": verdict.value,
-            "since": old["since"] if same and "since" in old else time_text(now),
+            "since": old["since"] if same else time_text(now),
         }
         if reading.value is not None:
             entry["current"] = _short(reading.value)
@@ -243,5 +244,7 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def _moment(text: str | None) -> float | None:
-    return None if text is None else datetime.fromisoformat(text).timestamp()
+def _moment(text: str | None, now: float) -> float | None:
+    """None also for what has yet to come: a clock that was ahead has said so, and nobody waits for that."""
+    moment = None if text is None else datetime.fromisoformat(text).timestamp()
+    return moment if moment is not None and moment <= now + AHEAD else None

@@ -72,7 +72,7 @@ class Telling:
 
     async def _write(self, intent: Intent, before: Document, status: Document, now: float) -> None:
         written_at = self._said[intent.key][2] if intent.key in self._said else 0.0
-        if gist(status) == gist(before) and (status == before or now - written_at < REFRESH):
+        if gist(status) == gist(before) and (status == before or 0 <= now - written_at < REFRESH):
             return
         if self._may_write() and await self._apply(INTENTS, intent, status):
             self._said[intent.key] = intent.uid, status, now

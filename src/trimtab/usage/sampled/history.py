@@ -39,6 +39,8 @@ class History:
         fresh = []
         for sample in samples:
             before = self._latest.get(sample.container, latest.get(sample.container, -math.inf))
+            if before > now + AHEAD:  # a clock was ahead: what comes now is new all the same
+                before = -math.inf
             if now - STALE <= sample.at <= now + AHEAD and sample.at > before:
                 fresh.append(sample)
                 before = sample.at
@@ -48,7 +50,7 @@ class History:
             by_hour[int(sample.at // LENGTH)].append(sample)
         for number, some in by_hour.items():
             (await self._hour(number)).add(some)
-        if now - self._saved >= SAVE_EVERY:
+        if not 0 <= now - self._saved < SAVE_EVERY:
             await self.save(now=now)
         return len(fresh)
 
