@@ -15,6 +15,7 @@ import yaml
 
 from harness.account import account
 from harness.agent import AgentProcess, pod_on
+from harness.busyboxes import plods
 from harness.cluster import Cluster
 from harness.kubepods import Kubepods
 from trimtab.kube.rights import RIGHTS
@@ -123,8 +124,8 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
     tmp_path: Path,
     run: Callable[..., AgentProcess],
 ) -> None:
-    [container] = pod_on(cluster, kubepods, namespace=namespace, node=node, name="burner")
-    kubepods.run(container)
+    [container] = pod_on(cluster, kubepods, namespace=namespace, node=node, name="plodder")
+    kubepods.run(container, ("/bin/busybox", "sh", "-c", plods()))
     agent = run(
         cluster,
         tmp_path,
@@ -136,7 +137,7 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
     agent.wait_until(lambda: "ok" in agent.page("/readyz"))
     agent.wait_until(lambda: any("containers" in pod for pod in status(cluster).get("podsMetric", [])))
     [pod] = status(cluster)["podsMetric"]
-    assert (pod["namespace"], pod["name"]) == (namespace, "burner")
+    assert (pod["namespace"], pod["name"]) == (namespace, "plodder")
     assert [one["name"] for one in pod["containers"]] == ["c0"]
     assert status(cluster)["nodeMetric"]["bestEffortUsage"]["cpu"] != "0"
     assert (agent.counted('trimtab_agent_collector_up{collector="cpu"}')) == 1
@@ -170,7 +171,7 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
         [container] = pod_on(
             cluster, kubepods, namespace=namespace, node=node, name=name, labels={"app": name}
         )
-        kubepods.run(container)
+        kubepods.run(container, ("/bin/busybox", "sleep", "3600"))
     budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     cluster.call("POST", budgets, {"metadata": {"name": "kept"}, "spec": budget})
