@@ -12,16 +12,17 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from trimtab.api import problems_of
+from trimtab.docstrings import Described
 from trimtab.errors import TrimtabError
 
 
-class Settings(BaseModel):
+class Settings(Described):
     """The settings of a plugin. Each field has a doc-string: it becomes the help of the command line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Plugin(Protocol):

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
@@ -22,6 +21,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
 from trimtab.api.errors import problem
+from trimtab.docstrings import Described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Rule:
 _EMPTY: tuple[Any, ...] = ("", (), [], {})
 
 
-class Model(BaseModel):
+class Model(Described):
     """A part of a kind. Unknown fields are refused, so that a misspelt one is named and not ignored."""
 
     model_config = ConfigDict(
@@ -62,7 +62,6 @@ class Model(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         serialize_by_alias=True,
-        use_attribute_docstrings=True,
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
@@ -99,7 +98,7 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        written = handler.resolve_ref_schema(handler(schema))
+        written = super().__get_pydantic_json_schema__(schema, handler)
         if cls.rules:
             written["x-kubernetes-validations"] = [rule.validation() for rule in cls.rules]
         return written

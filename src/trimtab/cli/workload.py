@@ -12,6 +12,7 @@ from rich.table import Table
 
 from trimtab.cli.looking import drawn, pairs, write
 from trimtab.cli.seed import Seed
+from trimtab.docstrings import descriptions
 from trimtab.errors import TrimtabError
 from trimtab.lab.workloads import GENERATORS, Folder, Workload, generate
 from trimtab.lab.workloads.export import export
@@ -152,9 +153,10 @@ def _types(workload_type: str | None, output: str) -> None:
     else:
         print(_summary(workload_type) + "\n")
         table = Table("SETTING", "DEFAULT", "MEANING", box=None, pad_edge=False)
-        for name, field in GENERATORS.type_of(workload_type).settings_type.model_fields.items():
+        kind = GENERATORS.type_of(workload_type).settings_type
+        for name, field in kind.model_fields.items():
             default = "(needed)" if field.is_required() else _value(field.default)
-            table.add_row(name, default, field.description or "")
+            table.add_row(name, default, descriptions(kind).get(name, ""))
         Console().print(table)
 
 

@@ -9,6 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.docstrings import descriptions
 from trimtab.operator.config import OperatorConfig, restart_fields
 from trimtab.operator.distribution import Distribution
 from trimtab.operator.layers import model_in
@@ -21,7 +22,8 @@ def settings_table() -> str:
     waiting = set(restart_fields())
     for name, field in OperatorConfig.model_fields.items():
         mark = " ↻" if name in waiting else ""
-        for path, default, what in _settings(field.alias or name, field):
+        about = descriptions(OperatorConfig).get(name, "")
+        for path, default, what in _settings(field.alias or name, field, about):
             rows.append(f"| `{path}`{mark} | {default} | {what} |")
     return "\n".join(rows)
 
@@ -37,15 +39,15 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
-def _settings(path: str, field: FieldInfo) -> Iterator[tuple[str, str, str]]:
-    what = " ".join((field.description or "").split())
+def _settings(path: str, field: FieldInfo, about: str) -> Iterator[tuple[str, str, str]]:
     below = model_in(field.annotation)
     if below is None or below is OptimizationPolicySpec:
-        yield path, _shown(field), what
+        yield path, _shown(field), " ".join(about.split())
         return
     path += "[]" if get_args(field.annotation) and get_args(field.annotation)[-1] is ... else ""
     for name, inner in below.model_fields.items():
-        yield from _settings(f"{path}.{inner.alias or name}", inner)
+        about = descriptions(below).get(name, "")
+        yield from _settings(f"{path}.{inner.alias or name}", inner, about)
 
 
 def _shown(field: FieldInfo) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 
+from trimtab.docstrings import descriptions
 from trimtab.plugins import Settings
 from trimtab.sizing.registry import STRATEGIES
 
@@ -30,6 +31,6 @@ def _section(name: str) -> str:
 def _rows(settings: type[Settings]) -> list[str]:
     return [
         f"| `{name}` | `{field.get_default(call_default_factory=True)}` "
-        f"| {' '.join((field.description or '').replace('|', chr(92) + '|').split())} |"
+        f"| {' '.join(descriptions(settings).get(name, '').replace('|', chr(92) + '|').split())} |"
         for name, field in settings.model_fields.items()
     ]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from trimtab.cli import run
+from trimtab.docstrings import descriptions
 from trimtab.lab.workloads import GENERATORS, Folder, generate
 from trimtab.usage.files import read
 
@@ -59,11 +60,11 @@ def test_one_is_handed_on_as_a_recording(folder: str, tmp_path: Path, ending: st
 
 @pytest.mark.parametrize("name", GENERATORS.names())
 def test_every_type_documents_every_setting(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    fields = GENERATORS.type_of(name).settings_type.model_fields
-    assert all(field.description for field in fields.values())
+    kind = GENERATORS.type_of(name).settings_type
+    assert descriptions(kind).keys() == kind.model_fields.keys()
     assert run(["workload", "types", "--workload-type", name]) == 0
     shown = capsys.readouterr().out
-    assert all(field[:20] in shown for field in fields)
+    assert all(field[:20] in shown for field in kind.model_fields)
 
 
 def test_the_types_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
