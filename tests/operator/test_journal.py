@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +22,7 @@ from trimtab.operator.journal import LiveJournal
 from trimtab.operator.mandate import Mandates
 from trimtab.operator.metrics import Metrics
 from trimtab.sizing.recommendation import Factor, Recommendation
-from trimtab.store import HistoryEntry, Store
+from trimtab.store import HistoryEntry, Store, UnavailableError
 
 QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
 NOBODY = cast("Client", None)
@@ -88,6 +88,22 @@ async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(s
     assert "killed for lack of memory" in back.why
     labels = {"policy": "trimtab-system/p", "reason": "worse"}
     assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
+
+
+async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_is_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = store.history.append
+
+    async def away_for_the_first(entries: Sequence[HistoryEntry]) -> None:
+        if entries[-1].what == "applying":
+            raise UnavailableError("store.url: it is away; see the server")
+        await append(entries)
+
+    monkeypatch.setattr(store.history, "append", away_for_the_first)
+    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
+    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
 async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> None:

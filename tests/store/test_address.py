@@ -1,17 +1,20 @@
 """What the user wrote, and one clear line where it cannot be."""
 
+import asyncio
+import os
+import signal
 import socket
 import sys
 from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 
 from harness.process import free_port
 from store.builders import entry
 from trimtab.errors import TrimtabError
-from trimtab.store import AccessError, AddressError, Store, StoreError, UnavailableError
+from trimtab.store import AccessError, AddressError, Store, StoreError, UnavailableError, line
 
 
 async def refusal(address: str | Path) -> StoreError:
@@ -159,6 +162,40 @@ async def test_a_connection_lost_in_mid_write_is_said_and_costs_that_write_only(
             async with store._database.writing() as connection:
                 await connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
         await store.history.append([entry(1)])
+        assert len(await store.history.find()) == 1
+
+
+@pytest.mark.postgres
+async def test_a_connection_that_freezes_is_hung_up_and_another_used(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang_up = line.Line._hang_up
+
+    def once(self: line.Line) -> None:
+        monkeypatch.setattr(line, "PATIENCE", 60.0)
+        hang_up(self)
+
+    monkeypatch.setattr(line.Line, "_hang_up", once)
+    async with Store.open(postgres) as store:
+        (backend,) = await store._database.rows(text("SELECT pg_backend_pid()"))
+        monkeypatch.setattr(line, "PATIENCE", 0.2)
+        os.kill(backend[0], signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(60):
+                await store.history.append([entry(1)])
+        finally:
+            os.kill(backend[0], signal.SIGCONT)
+        assert len(await store.history.find()) == 1
+
+
+@pytest.mark.postgres
+async def test_tables_that_are_gone_are_made_anew_at_the_next_use(postgres: str) -> None:
+    async with Store.open(postgres) as store:
+        with psycopg.connect(postgres, autocommit=True) as admin:
+            admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        with pytest.raises(StoreError, match="its tables are gone"):
+            await store.history.append([entry(1)])
+        await store.history.append([entry(2)])
         assert len(await store.history.find()) == 1
 
 

@@ -1,8 +1,8 @@
 """Tells what was recommended and done: on the workload by an annotation and an Event, and in the store's history.
 
 Each is told once. Whether a recommendation has been told already is read from the workload's own annotation, so a
-restart or another leader tells nothing twice. None of it may hold up the loop: a store or a server that is away costs
-the telling, and the log says so; only the annotation is made up for at the next look.
+restart or another leader tells nothing twice. None of it may hold up the loop: a server that is away costs the
+telling, and the log says so; the annotation is made up for at the next look, and the history when the store is back.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import Assessment
 from trimtab.operator.mandate import Mandate
 from trimtab.operator.metrics import Metrics
-from trimtab.store import HistoryEntry, Store, StoreError
+from trimtab.store import HistoryEntry, RecordError, Store, StoreError
 
 log = structlog.get_logger(__name__)
 
 RECOMMENDATION = "trimtab.io/recommendation"
 MANAGER = "trimtab.io-recommendation"
+MOST_WAITING = 10_000
+"""Entries that wait for a store that is away, the newest; some megabytes."""
 
 
 class LiveJournal:
@@ -177,5 +179,8 @@ class LiveJournal:
                 return
             try:
                 await self._store.history.append(entries)
-            except StoreError as error:
+            except RecordError as error:
                 log.warning("journal.not_kept", entries=len(entries), error=str(error))
+            except StoreError as error:  # it comes back, and they are kept with the next ones
+                self._entries = [*entries, *self._entries][-MOST_WAITING:]
+                log.warning("journal.store_away", waiting=len(self._entries), error=str(error))

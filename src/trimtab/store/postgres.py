@@ -1,7 +1,8 @@
 """The store in PostgreSQL: for replicas that share it.
 
 A connection that was lost is noticed and made anew at its next use, so a restarted server costs one failed write
-at most. Waits are bounded: a server that is away is reported within seconds, not after TCP's own hours.
+at most. Waits are bounded: a server that is away is reported within seconds, and one that has frozen within a minute,
+not after TCP's own hours. Tables that are gone, as after a restore of something else, are made anew at the next use.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -49,6 +50,7 @@ _BY_STATE: dict[str, tuple[type[StoreError], str]] = {
     "3D": _DATABASE,
     "40": (BusyError, "try again"),
     "42501": _ACCESS,
+    "42P01": (DamagedError, "its tables are gone, and made anew at the next use"),
     "53": (FullError, "give the server more room or keep less"),
     "53300": _CROWDED,
     "54": _RECORD,
@@ -85,8 +87,15 @@ class PostgreSQL:
 
     def engine(self) -> AsyncEngine:
         try:
+            from trimtab.store.line import Line  # needs psycopg
+
             return create_async_engine(
-                self._url, pool_size=5, max_overflow=5, pool_pre_ping=True, pool_recycle=1800
+                self._url,
+                connect_args={"async_creator_fn": Line.connect},
+                pool_size=5,
+                max_overflow=5,
+                pool_pre_ping=True,
+                pool_recycle=1800,
             )
         except ModuleNotFoundError as error:
             raise AddressError(
