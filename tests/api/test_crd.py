@@ -257,6 +257,11 @@ REFUSED: list[tuple[type[Kind], dict[str, Any], str]] = [
     (NodeQoSPolicy, {"cpuSuppress": {"thresholdPercent": 101}}, "spec.cpuSuppress.thresholdPercent"),
     (NodeQoSPolicy, {"cpuBurst": {"policy": "always"}}, "spec.cpuBurst.policy"),
     (NodeQoSPolicy, {"cpuEvict": {"satisfactionLowerPercent": 90}}, "spec.cpuEvict.satisfactionLowerPercent"),
+    (
+        NodeQoSPolicy,
+        {"cpuSuppress": {"thresholdPercent": 10, "minPercent": 90}},
+        "spec.cpuSuppress.minPercent",
+    ),
     (NodeQoSPolicy, {"memoryEvict": {"lowerPercent": 70}}, "spec.memoryEvict.lowerPercent"),
     (
         NodeQoSPolicy,

@@ -27,6 +27,16 @@ class CPUSuppressPolicy(StrEnum):
 class CPUSuppress(Model):
     """Leave best-effort pods only the CPU that the others do not need."""
 
+    rules = (
+        Rule(
+            field="minPercent",
+            message="must not be more than thresholdPercent, or best-effort pods fill the node beyond it",
+            detail="{min_percent} > {threshold_percent}",
+            holds=lambda self: self.min_percent <= self.threshold_percent,
+            cel="self.minPercent <= self.thresholdPercent",
+        ),
+    )
+
     enable: Bool = False
     """Whether the strategy runs."""
 

@@ -185,6 +185,20 @@ async def test_what_cannot_be_measured_by_is_told_on_profile_and_intent(shop: Sh
     assert "is no PromQL" in profile["status"]["reason"]
 
 
+async def test_a_load_that_cannot_be_asked_for_is_told_on_its_profile_and_the_rest_measured(
+    shop: Shop,
+) -> None:
+    await shop.write_intent()
+    profile = await shop.client.get(KPI_PROFILES, "p99", namespace=shop.namespace)
+    await shop.write(KPI_PROFILES, "p99", **profile["spec"], props={"load": "up{"})
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        status = await shop.take(loop)
+    assert objective(status)["verdict"] == "Missed"
+    profile = await shop.client.get(KPI_PROFILES, "p99", namespace=shop.namespace)
+    assert profile["status"]["reason"].startswith("props.load: is no PromQL")
+
+
 async def test_a_target_that_is_not_there_is_told(shop: Shop) -> None:
     objective_ = {"name": "p99", "value": 1.0, "measuredBy": "p99"}
     await shop.write(INTENTS, "web", targetRef={"name": "nobody"}, objectives=[objective_])

@@ -31,6 +31,16 @@ class Measure:
         return question(self.query, namespace=namespace, target=target)
 
 
+LOAD = "load"
+"""The property of a profile that is a query for the load on the target."""
+
+
+def problem_of_profile(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> str:
+    """What is wrong with any of its queries; empty when nothing is. Without its load, a KPI is measured all the same."""
+    wrong = problem_of(spec.props[LOAD]) if LOAD in spec.props else None
+    return measure(spec, queries).problem or (f"props.load: {wrong}" if wrong else "")
+
+
 def measure(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> Measure:
     """How a profile measures, given the operator's own queries by type."""
     query = spec.query or queries.get(spec.type, "")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.kpi.availability import PodHistory, Uptime, together
-from trimtab.intents.kpi.measure import Measure, measure
+from trimtab.intents.kpi.measure import LOAD, Measure, measure
 from trimtab.intents.kpi.query import QueryError, Question, question
 from trimtab.intents.kpi.reading import Reading, unknown
 from trimtab.intents.objective import Goal, Objective
@@ -24,7 +24,7 @@ from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.intents.endpoints import OWN, Endpoints
 from trimtab.operator.intents.roll import Roll
-from trimtab.operator.intents.seen import CPU, LOAD, MEMORY, live, main_container, state_of
+from trimtab.operator.intents.seen import CPU, MEMORY, live, main_container, state_of
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.usage.prometheus.promql import equals, span
 

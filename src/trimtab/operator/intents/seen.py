@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from trimtab.actuation.options import options_of
 from trimtab.actuation.sizes import commonest, sizes_of
 from trimtab.intents.kpi.availability import PodHistory
+from trimtab.intents.kpi.measure import LOAD
 from trimtab.intents.kpi.reading import Reading
 from trimtab.intents.state import PodState, Size, State
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 
-LOAD, CPU, MEMORY = "load", "cpu", "memory"
+CPU, MEMORY = "cpu", "memory"
 """What is known of a workload besides its objectives."""
 
 

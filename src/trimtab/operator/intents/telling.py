@@ -12,7 +12,7 @@ import msgspec
 
 from trimtab.api.intent import Verdict
 from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.kpi.measure import measure
+from trimtab.intents.kpi.measure import problem_of_profile
 from trimtab.kube.errors import NotFound
 from trimtab.kube.intents import Intent, IntentKey
 from trimtab.kube.kpiprofiles import KPIProfile
@@ -63,7 +63,7 @@ class Telling:
     async def profiles(self, profiles: Iterable[KPIProfile], queries: Mapping[KPIType, str]) -> None:
         """Say of each profile whether it can be measured by."""
         for profile in profiles:
-            problem = measure(profile.spec, queries).problem if profile.spec else profile.problem
+            problem = problem_of_profile(profile.spec, queries) if profile.spec else profile.problem
             status: Document = {"observedGeneration": profile.generation, "resolved": not problem}
             if problem:
                 status["reason"] = problem[:4096]
