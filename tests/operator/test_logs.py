@@ -45,6 +45,21 @@ def test_every_line_written_about_a_workload_names_it() -> None:
     assert "workload" not in outside
 
 
+@pytest.mark.parametrize("form", LogFormat)
+def test_no_line_shows_what_variables_held_when_something_failed(form: LogFormat) -> None:
+    def ask(token: str) -> None:
+        raise ValueError(f"a token of {len(token)} letters is refused")
+
+    stream = io.StringIO()
+    configure(Logs(format=form), stream=stream)
+    try:
+        ask("xyz" * 5)
+    except ValueError:
+        structlog.get_logger("any.room").exception("failed")
+    assert "15 letters" in stream.getvalue()
+    assert "xyzxyz" not in stream.getvalue()
+
+
 def test_what_libraries_say_comes_out_in_the_same_form() -> None:
     stream = io.StringIO()
     configure(Logs(), stream=stream)

@@ -1,7 +1,17 @@
-"""What the process says when it starts on a cluster that lacks what it needs."""
+"""What the process says on a cluster that lacks what it needs."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from harness.watching import eventually
+from trimtab.operator import process
+from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
-from trimtab.operator.process import lacking
+from trimtab.operator.process import lacking, tell_of_lacks
 
 GONE = {"optimizationpolicies.trimtab.io": "the server does not have it"}
 
@@ -19,3 +29,25 @@ def test_one_that_was_is_not() -> None:
 def test_without_an_election_no_namespace_is_needed() -> None:
     alone = OperatorConfig.model_validate({"leaderElection": {"enabled": False}})
     assert not list(lacking({}, {"default"}, alone))
+
+
+async def test_what_goes_while_it_works_is_told_of_once_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "LOOK_FOR_LACKS", 0.01)
+    looks: list[int] = []
+    troubles: dict[str, str] = {}
+
+    def looked() -> dict[str, str]:
+        looks.append(len(troubles))
+        return troubles
+
+    namespaces = [SimpleNamespace(name="trimtab-system")]
+    catalog = cast("Catalog", SimpleNamespace(namespaces=namespaces, troubles=looked))
+    with capture_logs() as logs:
+        telling = asyncio.create_task(tell_of_lacks(catalog, OperatorConfig))
+        await eventually(lambda: len(looks) > 1, what="a look while all is there")
+        assert logs == []
+        troubles.update(GONE)
+        await eventually(lambda: sum(looks) > 2, what="a third look since the kind is gone")
+        telling.cancel()
+    (told,) = logs
+    assert told["fix"].startswith("trimtab crds | kubectl apply")

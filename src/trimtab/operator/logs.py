@@ -56,4 +56,6 @@ def about(*, kind: str, namespace: str, name: str, **more: Any) -> AbstractConte
 def _rendering(form: LogFormat, stream: TextIO) -> list[Processor]:
     if form is LogFormat.JSON:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+    # Its own way to show an exception shows every variable too, and tokens and passwords among them.
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]

@@ -45,6 +45,8 @@ from trimtab.usage.source import source
 log = structlog.get_logger(__name__)
 
 COMPONENT = "trimtab-operator"
+LOOK_FOR_LACKS = 30.0
+"""Seconds between two looks for what is lacking."""
 
 Companion = Callable[[Client, Callable[[], Desk | None]], AbstractAsyncContextManager[None]]
 """What runs beside the operator in its process, such as the dashboard: it is given the client, and asks for the desk of
@@ -108,9 +110,7 @@ class Operator:
                 await stack.enter_async_context(self._webhook(client, catalog, group))
             self._health.ready["cluster"] = lambda: "" if catalog.is_ready else "its objects are being listed"
             await catalog.ready()
-            namespaces = {each.name for each in catalog.namespaces}
-            for lacks, fix in lacking(catalog.troubles(), namespaces, config):
-                log.warning("operator.lacks", what=lacks, fix=fix)
+            group.create_task(tell_of_lacks(catalog, lambda: self._config.current))
 
             def term(may_write: Callable[[], bool]) -> Term:
                 return Term(
@@ -186,6 +186,18 @@ class Operator:
     def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
         if self._term is not None and (found := new or old):
             self._term.policy_changed(found, old)
+
+
+async def tell_of_lacks(catalog: Catalog, config: Callable[[], OperatorConfig]) -> Never:
+    """Tell of each thing that is lacking when it begins to: a kind or a namespace may also go while we work."""
+    told: set[tuple[str, str]] = set()
+    while True:
+        namespaces = {each.name for each in catalog.namespaces}
+        lacks = set(lacking(catalog.troubles(), namespaces, config()))
+        for what, fix in sorted(lacks - told):
+            log.warning("operator.lacks", what=what, fix=fix)
+        told = lacks
+        await asyncio.sleep(LOOK_FOR_LACKS)
 
 
 def lacking(
