@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from trimtab import __version__
+from trimtab import __version__, files
 from trimtab.lab.learners.learner import Learner
 
 POINTS = 50
@@ -38,4 +38,4 @@ def write(
             "device": jax.devices()[0].device_kind,
         },
     }
-    path.write_text(json.dumps(told, indent=1) + "\n")
+    files.write({path: json.dumps(told, indent=1) + "\n"})
