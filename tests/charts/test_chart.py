@@ -19,7 +19,7 @@ from trimtab.operator.layers import configuration
 DASHBOARD = "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimtab-dashboard"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def helm(cluster: Cluster) -> Iterator[Helm]:
     helm = Helm(cluster, f"chart-{secrets.token_hex(4)}")
     yield helm
@@ -27,6 +27,12 @@ def helm(cluster: Cluster) -> Iterator[Helm]:
         helm.uninstall()
     with suppress(HTTPError):
         cluster.call("DELETE", f"/api/v1/namespaces/{helm.namespace}")
+
+
+@pytest.fixture(scope="module")
+def unset(helm: Helm) -> list[dict[str, Any]]:
+    """What it renders when nothing is set."""
+    return helm.rendered()
 
 
 def one(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
@@ -85,8 +91,10 @@ def test_the_rights_are_exactly_those_that_the_code_asks_for(
     assert granted == asked
 
 
-def test_the_dashboard_is_off_until_it_is_asked_for_and_then_on_loopback(helm: Helm) -> None:
-    off, on = helm.rendered(), helm.rendered("operator.dashboard=true")
+def test_the_dashboard_is_off_until_it_is_asked_for_and_then_on_loopback(
+    helm: Helm, unset: list[dict[str, Any]]
+) -> None:
+    off, on = unset, helm.rendered("operator.dashboard=true")
     before, after = (
         one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"] for found in (off, on)
     )
@@ -125,8 +133,10 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
 
 
-def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(helm: Helm) -> None:
-    assert "DaemonSet" not in {each["kind"] for each in helm.rendered()}
+def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(
+    helm: Helm, unset: list[dict[str, Any]]
+) -> None:
+    assert "DaemonSet" not in {each["kind"] for each in unset}
     plain, looking = (
         one(helm.rendered("operator.enabled=false", "agent.enabled=true", *more), "DaemonSet")
         for more in ((), ("agent.readOnly=true", "agent.args={--dry-run,--kubelet=https://here:1}"))
@@ -151,8 +161,8 @@ def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(helm: Helm
         ("crds.install", "CustomResourceDefinition"),
     ],
 )
-def test_what_is_not_wanted_is_left_out(helm: Helm, off: str, kind: str) -> None:
-    assert kind in {each["kind"] for each in helm.rendered()}
+def test_what_is_not_wanted_is_left_out(helm: Helm, unset: list[dict[str, Any]], off: str, kind: str) -> None:
+    assert kind in {each["kind"] for each in unset}
     assert kind not in {each["kind"] for each in helm.rendered(f"{off}=false")}
 
 

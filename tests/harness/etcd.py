@@ -1,10 +1,9 @@
-"""What the API server keeps, by its own keys: to copy stored objects many times as fast as they could be written, and
-to be rid of a namespace at a tenth of what its orderly end costs.
+"""What the API server keeps, by its own keys: to copy stored objects many times as fast as they could be written, to
+be rid of a namespace at a tenth of what its orderly end costs, and to name all that there is in one question.
 """
 
 import base64
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any, Self
@@ -51,19 +50,26 @@ def forget(url: str, *, namespace: str) -> None:
     before them: services before endpoints, sets before pods. A controller that was quicker is met by another look.
     This is for where no pod runs: the kubelet wants to end its containers in order.
     """
-    with closing(HTTPConnection(urlsplit(url).netloc, timeout=30)) as store:
-        while found := [*_of(namespace, store)]:
+    with _open(url) as store:
+        while found := [key for key in _keys(store) if namespace.encode() in key.split(b"/")[3:]]:
             for key in sorted(found, key=lambda key: (b"/namespaces/" in key, key), reverse=True):
                 _tell(store, "/v3/kv/deleterange", key=_encoded(key))
 
 
-def _of(namespace: str, store: HTTPConnection) -> Iterator[bytes]:
-    """A key is the kind, then the namespace, then the name."""
+def keys(url: str) -> list[str]:
+    """The key of every object: its kind, then its namespace if it has one, then its name."""
+    with _open(url) as store:
+        return [key.decode() for key in _keys(store)]
+
+
+def _open(url: str) -> closing[HTTPConnection]:
+    return closing(HTTPConnection(urlsplit(url).netloc, timeout=30))
+
+
+def _keys(store: HTTPConnection) -> list[bytes]:
     everything = {"key": _encoded(b"/registry/"), "range_end": _encoded(b"/registry0")}
-    for kept in _tell(store, "/v3/kv/range", **everything, keys_only=True)["kvs"]:
-        key = base64.b64decode(kept["key"])
-        if namespace.encode() in key.split(b"/")[3:]:
-            yield key
+    found = _tell(store, "/v3/kv/range", **everything, keys_only=True)["kvs"]
+    return [base64.b64decode(kept["key"]) for kept in found]
 
 
 def _tell(store: HTTPConnection, path: str, **content: object) -> Any:

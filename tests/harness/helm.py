@@ -1,6 +1,5 @@
 """Helm itself, and what is in a cluster before and after it."""
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -8,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from harness import build
+from harness import build, etcd
 from harness.cluster import Cluster
 
 CHART = Path(__file__).parents[2] / "charts" / "trimtab"
-_COMES_AND_GOES = {"events", "events.events.k8s.io", "leases.coordination.k8s.io"}
+_COMES_AND_GOES = ("/registry/events/", "/registry/leases/")
 
 
 class Refused(Exception):
@@ -71,10 +70,4 @@ def _given(values: tuple[str, ...]) -> list[str]:
 
 def inventory(cluster: Cluster) -> set[str]:
     """The name of every object of a cluster that stays."""
-    kinds = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
-    asked = ",".join(kind for kind in kinds if kind not in _COMES_AND_GOES and "metrics.k8s.io" not in kind)
-    listed = json.loads(cluster.kubectl("get", asked, "--all-namespaces", "--output=json"))["items"]
-    return {
-        "/".join((each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]))
-        for each in listed
-    }
+    return {key for key in etcd.keys(cluster.etcd) if not key.startswith(_COMES_AND_GOES)}
