@@ -54,7 +54,7 @@ test: compiled lint test-deps ## Run all checks and tests, on a real cluster too
 
 # Beside the linters, one process compiles the tests of a new checkout: else the four would, each of them all.
 compiled: setup
-	pytest --collect-only --quiet > /dev/null 2>&1 &
+	[ -d tests/__pycache__ ] || pytest --collect-only --quiet > /dev/null 2>&1 &
 
 test-fast: setup ## Run only the tests that need no cluster
 	TRIMTAB_SKIP_CLUSTER=1 pytest
