@@ -141,11 +141,23 @@ async def test_the_theme_is_kept(fresh: Watched) -> None:
 
 async def test_nothing_is_wider_than_a_phone(browser: Browser, url: str) -> None:
     async with watched(browser, url) as found:
-        await found.page.set_viewport_size({"width": 390, "height": 844})
-        for path in ("/", "/workloads", DETAIL, "/nodes", "/history"):
+        await found.page.set_viewport_size({"width": 360, "height": 740})
+        for path in ("/", "/workloads", DETAIL, "/intents", "/nodes", "/history"):
             await found.visit(path)
             wide = await found.page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= 390, path
+            assert wide <= 360, path
+            last = (
+                await found.page.get_by_role("navigation", name="Pages")
+                .get_by_role("link")
+                .last.bounding_box()
+            )
+            assert last, path
+            assert last["x"] + last["width"] <= 360, path
+        # The longest name that a container may have has no place to break at.
+        await found.page.evaluate(
+            "document.querySelector('.history td[data-label=Workload]').append('x'.repeat(63))"
+        )
+        assert await found.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 async def test_the_first_load_is_small(fresh: Watched) -> None:
