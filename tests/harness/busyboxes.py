@@ -7,9 +7,9 @@ from harness.images import BUSYBOX
 Manifest = dict[str, Any]
 
 
-def plods(rounds: int = 300) -> str:
-    """A script that works a little, evenly: a few hundredths of a core, and more with more rounds."""
-    return f"while :; do i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done; usleep 30000; done"
+def plods(rounds: int = 300, *, rest: float = 0.03) -> str:
+    """A script that works a little, evenly: a few hundredths of a core, more with more rounds, and less with more rest."""
+    return f"while :; do i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done; usleep {rest * 1e6:.0f}; done"
 
 
 def burns(share: float) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from harness import still
 from harness.agent import AgentProcess
-from harness.busyboxes import size, template
+from harness.busyboxes import burns, size, template
 from harness.cluster import Cluster
 from harness.node import NAME
 from harness.process import wait_for
@@ -18,7 +18,6 @@ from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 from trimtab.node.executor import Surface
 
-SPIN = "while :; do :; done"
 WAITING = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
 """Idle until it is told to want as much CPU as it can get."""
 
@@ -70,7 +69,7 @@ def run(node_cluster: Cluster, namespace: str) -> Callable[..., None]:
 def test_a_burner_is_squeezed_while_others_want_cpu_and_nothing_is_left_of_it(
     node_cluster: Cluster, namespace: str, policy: str, agent: AgentProcess, run: Callable[..., None]
 ) -> None:
-    run("burner", f"{SPIN} & {SPIN}", {})
+    run("burner", burns(0.2), {})  # the agent goes by what others want
     run("service", f"({WAITING}) & {WAITING}", size("500m", "16Mi"))
     surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
     tier = Layout.detect(surface.hierarchy).tier(QosClass.BEST_EFFORT)
