@@ -25,11 +25,12 @@ class Rollouts:
         told = {"name": "told", "settings": {"file": estate.tell(cpu=LESS)}}
         rolls = {"template": "Always", "allowRecreate": True}
         small = size(f"{LESS}m", "32Mi")
+        hardly = plods(rest=0.5)  # what they use is measured, and decides nothing
         estate.apply(
             policy("told", strategy=told, observation="2s"),
             policy("told-rolled", strategy=told, update=rolls, observation="2s"),
-            workload(*IN_PLACE, template(plods(), app="canaried", size=small), policy="told", replicas=3),
-            workload(*ROLLED, template(plods(), app="rolled", size=small), policy="told-rolled", replicas=2),
+            workload(*IN_PLACE, template(hardly, app="canaried", size=small), policy="told", replicas=3),
+            workload(*ROLLED, template(hardly, app="rolled", size=small), policy="told-rolled", replicas=2),
         )
 
     # Trials
