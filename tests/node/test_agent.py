@@ -24,7 +24,8 @@ from trimtab.node.cgroups.knobs import CPU_QUOTA
 from trimtab.node.config import AgentSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-METRIC = "/apis/trimtab.io/v1alpha1/nodemetrics/worker"
+METRICS = "/apis/trimtab.io/v1alpha1/nodemetrics"
+METRIC = f"{METRICS}/worker"
 POLICY = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
 FAST = {
     "metricCollectPolicy": {
@@ -36,18 +37,14 @@ FAST = {
 
 
 @pytest.fixture
-def node(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
+def node(cluster: Cluster) -> Iterator[str]:
     """A node that is only a name; its agent is to report every second."""
     cluster.learn()
-    manifests = [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker"}},
-        _ours("NodeMetric", "worker", FAST),
-    ]
-    file = tmp_path / "scene.yaml"
-    file.write_text(yaml.safe_dump_all(manifests))
-    cluster.kubectl("apply", "--server-side", "-f", str(file))
+    cluster.call("POST", "/api/v1/nodes", {"metadata": {"name": "worker"}})
+    cluster.call("POST", METRICS, _ours("NodeMetric", "worker", FAST))
     yield "worker"
-    cluster.kubectl("delete", "-f", str(file))
+    cluster.call("DELETE", METRIC)
+    cluster.call("DELETE", "/api/v1/nodes/worker")
 
 
 def _ours(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
