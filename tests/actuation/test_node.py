@@ -12,6 +12,7 @@ import pytest
 from actuation.builders import MIB, wish
 from actuation.conftest import Driver
 from harness import images
+from harness.busyboxes import grows
 from harness.cluster import Cluster
 from harness.process import wait_for
 from trimtab.actuation.actuator import Report
@@ -152,7 +153,7 @@ def falling(node_cluster: Cluster) -> Iterator[Deployed]:
     node_cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     body = manifest(namespace, replicas=1)
     (container,) = body["spec"]["template"]["spec"]["containers"]
-    container["args"] = ["-c", "x=$(head -c 70000000 /dev/zero | tr '\\0' x); sleep 3600"]
+    container["args"] = ["-c", grows(first=70, most=70, every=1)]
     yield Deployed(node_cluster, namespace, "Deployment", body, runs=False)
     node_cluster.call("DELETE", f"/api/v1/namespaces/{namespace}")
 
