@@ -90,7 +90,7 @@ def _prepare(cluster: Cluster) -> None:
     # Other tests of this cluster bring the kinds too, and Helm takes over nothing that it has not made.
     cluster.learn()
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    idler = template(plods(), app="idler", size=size("100m", "32Mi"))
+    idler = template(plods(rest=0.5), app="idler", size=size("100m", "32Mi"))
     for manifest in (POLICY, OFTEN, workload("Deployment", "idler", idler, policy="everything")):
         _apply(cluster, manifest)
 

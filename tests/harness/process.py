@@ -38,7 +38,7 @@ def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 60) -
         waited = time.monotonic() - begun
         if waited > timeout:
             raise TimeoutError(f"waited {timeout:g} s for {what}")
-        time.sleep(min(max(0.05, waited / 30), 0.25))
+        time.sleep(min(max(0.05, waited / 30), 0.5))
 
 
 class Process:
