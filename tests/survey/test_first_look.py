@@ -25,5 +25,7 @@ def test_metrics_server_alone_gives_a_first_answer_of_low_confidence(
     told = {line["name"]: line["detail"] for line in container["explanation"]}
     assert told["usage"].startswith("1 sample since")
     assert {"cpu strategy", "memory strategy"} <= told.keys()
-    assert container["recommended"]["requests"]["memory"] == "32Mi", "far more than it uses, and the least there is"
+    assert container["recommended"]["requests"]["memory"] == "32Mi", (
+        "far more than it uses, and the least there is"
+    )
     assert 0 < container["used"]["bytes"] < 64 * 2**20
