@@ -60,7 +60,7 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, T, T]:
-    """Half a million objects of modules and tests are there to stay: to look through them was a tenth of all CPU."""
+    """Half a million objects of modules and tests are there to stay: to look through them was half of what some properties took."""
     gc.disable()
     found = yield
     gc.collect()

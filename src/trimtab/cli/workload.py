@@ -154,9 +154,10 @@ def _types(workload_type: str | None, output: str) -> None:
         print(_summary(workload_type) + "\n")
         table = Table("SETTING", "DEFAULT", "MEANING", box=None, pad_edge=False)
         kind = GENERATORS.type_of(workload_type).settings_type
+        said = descriptions(kind)
         for name, field in kind.model_fields.items():
             default = "(needed)" if field.is_required() else _value(field.default)
-            table.add_row(name, default, descriptions(kind).get(name, ""))
+            table.add_row(name, default, said.get(name, ""))
         Console().print(table)
 
 

@@ -19,11 +19,10 @@ from trimtab.operator.metrics import Metrics
 def settings_table() -> str:
     """One row a setting: its path in the file, its default, what it is, and whether it waits for a restart."""
     rows = ["| setting | default | what it is |", "|---|---|---|"]
-    waiting = set(restart_fields())
+    waiting, said = set(restart_fields()), descriptions(OperatorConfig)
     for name, field in OperatorConfig.model_fields.items():
         mark = " ↻" if name in waiting else ""
-        about = descriptions(OperatorConfig).get(name, "")
-        for path, default, what in _settings(field.alias or name, field, about):
+        for path, default, what in _settings(field.alias or name, field, said.get(name, "")):
             rows.append(f"| `{path}`{mark} | {default} | {what} |")
     return "\n".join(rows)
 
@@ -45,9 +44,9 @@ def _settings(path: str, field: FieldInfo, about: str) -> Iterator[tuple[str, st
         yield path, _shown(field), " ".join(about.split())
         return
     path += "[]" if get_args(field.annotation) and get_args(field.annotation)[-1] is ... else ""
+    said = descriptions(below)
     for name, inner in below.model_fields.items():
-        about = descriptions(below).get(name, "")
-        yield from _settings(f"{path}.{inner.alias or name}", inner, about)
+        yield from _settings(f"{path}.{inner.alias or name}", inner, said.get(name, ""))
 
 
 def _shown(field: FieldInfo) -> str:

@@ -29,8 +29,9 @@ def _section(name: str) -> str:
 
 
 def _rows(settings: type[Settings]) -> list[str]:
+    said = descriptions(settings)
     return [
         f"| `{name}` | `{field.get_default(call_default_factory=True)}` "
-        f"| {' '.join(descriptions(settings).get(name, '').replace('|', chr(92) + '|').split())} |"
+        f"| {' '.join(said.get(name, '').replace('|', chr(92) + '|').split())} |"
         for name, field in settings.model_fields.items()
     ]
