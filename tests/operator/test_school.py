@@ -310,6 +310,26 @@ async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: S
     assert math.isfinite(bed.cpu("web", NOW))
 
 
+async def test_a_store_that_is_away_when_a_leader_begins_keeps_what_it_has_and_is_gone_on_from_later(
+    store: Store, tmp_path: Path
+) -> None:
+    bed = Bed(store, "web", history=False)
+    for minute in range(30):
+        await bed.advance(NOW + minute * MINUTE)
+    await bed.school.save(NOW + 30 * MINUTE)
+    bed.restarted()
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
+        meddler.execute("ALTER TABLE trimtab_states RENAME TO away")
+        await bed.advance(NOW + 30 * MINUTE)
+        assert bed.samples("web", NOW + 30 * MINUTE) == 1, "it learns anew"
+        meddler.execute("ALTER TABLE away RENAME TO trimtab_states")
+    await bed.school.save(NOW + 31 * MINUTE)
+    assert bed.samples("web", NOW + 31 * MINUTE) == 30, "and goes on from what was kept"
+    bed.restarted()
+    await bed.advance(NOW + 31 * MINUTE)
+    assert bed.samples("web", NOW + 31 * MINUTE) == 31
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_a_state_that_is_damaged_is_as_good_as_none(data: st.DataObject) -> None:

@@ -63,6 +63,8 @@ class Cohorts:
         self._young = young
         self._keep = keep
         self._cohorts: dict[Sizing, list[Cohort]] = {}
+        self._unasked: set[Sizing] = set()
+        """Those of which the store may know more than what was learned since, for it was away."""
 
     def __iter__(self) -> Iterator[Cohort]:
         for cohorts in self._cohorts.values():
@@ -77,8 +79,7 @@ class Cohorts:
     ) -> set[WorkloadContainer]:
         """Have a place for each that is wanted; the answer is those that had none."""
         newcomers: set[WorkloadContainer] = set()
-        for sizing in {want.sizing for want in wanted.values()} - self._cohorts.keys():
-            self._cohorts[sizing] = await self._restored(sizing)
+        await self._restore({want.sizing for want in wanted.values()} - self._cohorts.keys())
         for sizing, known in self._cohorts.items():
             cohorts = self._cohorts[sizing] = [one for one in known if one.until <= now + AHEAD]
             if len(cohorts) < len(known):
@@ -98,8 +99,12 @@ class Cohorts:
 
     async def save(self, now: float, *, lock: asyncio.Lock) -> None:
         """Keep what was learned, each under the lock. A store that is away costs nothing but the past's being read again."""
+        async with lock:
+            await self._restore(self._unasked)
         try:
             for sizing, cohorts in self._cohorts.items():
+                if sizing in self._unasked:
+                    continue
                 for number, cohort in enumerate(cohorts):
                     async with lock:
                         state = await asyncio.to_thread(cohort.state)
@@ -109,15 +114,28 @@ class Cohorts:
         except StoreError as error:
             log.warning("learning.not_saved", error=str(error))
 
-    async def _restored(self, sizing: Sizing) -> list[Cohort]:
+    async def _restore(self, sizings: Collection[Sizing]) -> None:
+        """Go on from what the store has of these; what was learned while it could not be asked is read again."""
+        for sizing in list(sizings):
+            meanwhile = self._cohorts.setdefault(sizing, [])
+            try:
+                self._cohorts[sizing] = await self._found(sizing) or meanwhile
+            except StoreError as error:
+                self._unasked.add(sizing)
+                log.warning("learning.not_restored", strategy=sizing.strategy, error=str(error))
+            else:
+                self._unasked.discard(sizing)
+
+    async def _found(self, sizing: Sizing) -> list[Cohort]:
         found: list[Cohort] = []
-        try:
-            while state := await self._store.states.load(self._key(sizing, len(found))):
-                cohort = Cohort(sizing, until=0.0)
+        while state := await self._store.states.load(self._key(sizing, len(found))):
+            cohort = Cohort(sizing, until=0.0)
+            try:
                 cohort.restore(state.data)
-                found.append(cohort)
-        except (StoreError, ValueError) as error:
-            log.warning("learning.not_restored", strategy=sizing.strategy, error=str(error))
+            except ValueError as error:
+                log.warning("learning.not_understood", strategy=sizing.strategy, error=str(error))
+                break
+            found.append(cohort)
         return found
 
     def _key(self, sizing: Sizing, number: int) -> StateKey:
