@@ -18,7 +18,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # And less again when it seldom collects garbage: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test compiled test-fast test-deps soak soak-operator bench demo docs cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests compiled test-fast test-deps soak soak-operator bench demo docs cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +48,12 @@ lint: setup ## Check style, types and layers
 	mypy
 	lint-imports --no-cache
 
-test: compiled lint test-deps ## Run all checks and tests, on a real cluster too
+# The linters work beside the builds and the tests, which leave them a part of a core. What fails first does not stop the
+# other: both are told of.
+test: compiled ## Run all checks and tests, on a real cluster too
+	@$(MAKE) --no-print-directory --jobs=2 lint all-tests
+
+all-tests: test-deps
 	$(ONE_CORE_EACH) $(FEW_COLLECTIONS) pytest $(SIDE_BY_SIDE) $(SECOND_TRY)
 	python -m harness keep-compiled
 
