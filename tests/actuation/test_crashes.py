@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
 
 TestAnyTrouble = Machine.TestCase
 TestAnyTrouble.settings = settings(
-    max_examples=100, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

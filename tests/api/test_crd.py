@@ -411,7 +411,7 @@ def their_verdict(kinds: Kinds, spec: dict[str, Any]) -> tuple[dict[str, Any] | 
         return None, refused.fields
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(spec=specs)
 def test_any_policy_is_taken_or_refused_by_both_and_means_the_same(
     kinds: Kinds, spec: dict[str, Any]
@@ -435,7 +435,7 @@ def good(part: str) -> st.SearchStrategy[Any]:
 good_specs = maybe(**{part: good(part) for part in PARTS}).filter(is_good)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(spec=good_specs)
 def test_a_good_policy_is_kept_with_what_we_would_fill_in(kinds: Kinds, spec: dict[str, Any]) -> None:
     ours, _ = our_verdict(spec)

@@ -1,7 +1,7 @@
 """Durations mean what Go says they mean: every answer here is asked of Go itself."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.quantity import GoQuantity
@@ -55,13 +55,11 @@ def test_what_people_and_mischief_write_reads_as_in_go(go_quantity: GoQuantity) 
     agreed(go_quantity, ["", " ", " 1s", "1s ", "5 m", "-", "+", "\u0661s"])
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.one_of(written, anything), min_size=10, max_size=40))
 def test_any_text_reads_as_in_go(go_quantity: GoQuantity, texts: list[str]) -> None:
     agreed(go_quantity, texts)
 
 
-@settings(deadline=None)
 @given(
     spans=st.lists(
         st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**10), 10**10), min_size=10, max_size=60

@@ -66,7 +66,7 @@ def population(cluster: Cluster) -> Iterator[str]:
     cluster.call("DELETE", "/api/v1/namespaces/labels")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(selector=selectors)
 def test_a_selector_selects_what_the_server_selects(
     cluster: Cluster, population: str, selector: LabelSelector

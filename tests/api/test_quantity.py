@@ -1,7 +1,7 @@
 """Quantities mean what Go says they mean: every answer here is asked of the library that clusters run."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.quantity import GoQuantity
@@ -70,7 +70,6 @@ def test_what_people_and_mischief_write_reads_as_in_go(go_quantity: GoQuantity) 
     agreed(go_quantity, ["", " ", " 1", "1 ", "1 Gi", "1\t", "\u0661"])
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.one_of(written, mangled, anything), min_size=10, max_size=60))
 def test_any_text_reads_as_in_go(go_quantity: GoQuantity, texts: list[str]) -> None:
     agreed(go_quantity, texts)
@@ -91,7 +90,6 @@ def test_order_is_the_order_of_the_amounts(one: Quantity, other: Quantity) -> No
     assert (one <= other) == (not other < one)
 
 
-@settings(deadline=None)
 @given(counts=st.lists(st.integers(0, INT64), min_size=10, max_size=60))
 def test_bytes_are_written_so_that_go_reads_them(go_quantity: GoQuantity, counts: list[int]) -> None:
     said = go_quantity.ask([f"quantity {Quantity.of_bytes(count)}" for count in counts])

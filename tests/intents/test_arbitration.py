@@ -1,7 +1,7 @@
 """Many intents at once: who gets what there is, and that nobody waits for ever."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -128,7 +128,6 @@ def test_nobody_gives_way_to_an_equal() -> None:
     assert not rulings["shop/a"].plan.deeds
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -163,7 +162,6 @@ def test_all_plans_together_take_no_more_than_there_is(
         assert in_place <= free + 1e-6
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=8), st.integers(0, 2**32))
 def test_nobody_starves_though_the_important_always_want_more(priorities: list[float], seed: int) -> None:
     """One place a cycle, for which all ask in every cycle: everybody gets one in bounded time."""

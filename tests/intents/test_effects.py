@@ -256,7 +256,6 @@ def test_the_fit_is_that_of_a_general_solver() -> None:
     assert ours.theta == pytest.approx(theirs.x, abs=5e-3)
 
 
-@settings(deadline=None)
 @given(
     st.floats(0.001, 10), st.integers(1, 50), st.floats(0.05, 8), st.floats(0.02, 0.95), st.floats(1.05, 4.0)
 )
@@ -332,7 +331,7 @@ def test_cores_that_a_request_has_no_threads_for_are_learned_to_be_of_no_use() -
     assert expected(effects, four, half)[0] == pytest.approx(0.4 / 0.75, rel=0.15)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(

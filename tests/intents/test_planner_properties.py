@@ -3,7 +3,7 @@
 from itertools import cycle, islice, product
 from math import inf
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -93,7 +93,6 @@ limits = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(services(may_be_unknown=True), goals(), limits)
 def test_no_plan_passes_a_guardrail(state: State, wanted: Goal, given_limits: Limits) -> None:
     plan = planned(state, wanted, limits=given_limits, now=0.0)
@@ -116,7 +115,6 @@ def test_no_plan_passes_a_guardrail(state: State, wanted: Goal, given_limits: Li
         assert len({each.actuator for each in plan.deeds}) == len(plan.deeds)
 
 
-@settings(deadline=None)
 @given(
     services(may_be_unknown=True), goals(), st.sampled_from(["availability", "throughput", "power", "p99"])
 )
@@ -128,13 +126,11 @@ def test_no_plan_acts_on_what_is_unknown(state: State, wanted: Goal, lost: str) 
         assert not plan.deeds
 
 
-@settings(deadline=None)
 @given(services(), goals())
 def test_the_same_is_planned_for_the_same(state: State, wanted: Goal) -> None:
     assert planned(state, wanted) == planned(state, wanted)
 
 
-@settings(deadline=None)
 @given(services(), goals(), st.lists(st.integers(0, 400), min_size=2, max_size=4).map(sorted))
 def test_no_plan_gets_worse_with_more_time(state: State, wanted: Goal, budgets: list[int]) -> None:
     problem = _problem(state, wanted)
@@ -142,7 +138,6 @@ def test_no_plan_gets_worse_with_more_time(state: State, wanted: Goal, budgets: 
     assert ranks == sorted(ranks, reverse=True)
 
 
-@settings(deadline=None)
 @given(services(), goals(), st.integers(0, 30))
 def test_when_the_time_is_over_the_best_until_then_is_the_answer(
     state: State, wanted: Goal, asks: int
@@ -154,7 +149,6 @@ def test_when_the_time_is_over_the_best_until_then_is_the_answer(
     assert calm.best.rank <= hurried.best.rank
 
 
-@settings(deadline=None)
 @given(state=services(), wanted=goals(), gives_back=st.booleans())
 def test_a_star_finds_what_looking_at_everything_finds(
     state: State, wanted: Goal, *, gives_back: bool
@@ -169,7 +163,6 @@ def test_a_star_finds_what_looking_at_everything_finds(
     assert found.best.rank[0] == best[0]
 
 
-@settings(deadline=None)
 @given(services(), goals())
 def test_deeds_bring_no_more_after_others_than_before_them(state: State, wanted: Goal) -> None:
     """What the bound of A* stands on."""

@@ -129,7 +129,7 @@ class Player:
         return time + self.clock_is_ahead < self.sure_until
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     clocks=st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=3),
     delays=st.lists(st.sampled_from([0.0, 0.01, 0.1, 1.0, 6.0, 14.0, 40.0]), min_size=1, max_size=60),
@@ -151,7 +151,7 @@ def test_whatever_the_clocks_say_and_however_late_messages_are_never_two_lead(
         heapq.heappush(turns, (time + took, place, play))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(delays=st.lists(st.sampled_from([0.0, 0.01, 0.1, 0.2]), min_size=1, max_size=20))
 def test_while_messages_are_quick_the_first_leader_stays(delays: list[float]) -> None:
     server, time = Server(), 0.0

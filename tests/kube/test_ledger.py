@@ -162,7 +162,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(STEPS, max_size=80))
 def test_every_occurrence_is_counted_or_refused_and_no_object_gets_more_than_its_share(
     steps: list[tuple[str, str, float]],

@@ -510,7 +510,7 @@ STEPS = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     steps=st.lists(STEPS, max_size=40),
     attempts=st.dictionaries(st.sampled_from("abc"), st.lists(ATTEMPTS, max_size=12)),

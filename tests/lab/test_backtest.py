@@ -181,7 +181,7 @@ def test_progress_reaches_the_end() -> None:
 usage = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1e3)), min_size=1, max_size=40)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cpu=usage, request=st.floats(0.001, 1e3))
 def test_scores_are_shares_and_use_is_either_served_or_missing(cpu: list[float], request: float) -> None:
     cpu = [1.0, *cpu]  # a container is sized at the first update after its first sample

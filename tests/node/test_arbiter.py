@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish, admit, consolidate
@@ -204,7 +204,6 @@ def _outcome(wishes: list[Wish], tree: Tree) -> tuple[dict[Spot, Value], list[st
     return admitted, [str(each) for each in conflicts], [str(each) for each in refused]
 
 
-@settings(deadline=None)
 @given(wishes=st.lists(some_wish(), max_size=8), tree=some_tree(), seed=st.integers())
 def test_the_outcome_does_not_depend_on_the_order_of_wishes(
     wishes: list[Wish], tree: Tree, seed: int
@@ -213,7 +212,6 @@ def test_the_outcome_does_not_depend_on_the_order_of_wishes(
     assert _outcome(wishes, tree) == _outcome(shuffled, tree)
 
 
-@settings(deadline=None)
 @given(wishes=st.lists(some_wish(), max_size=8), tree=some_tree())
 def test_the_outcome_is_what_the_kernel_takes(wishes: list[Wish], tree: Tree) -> None:
     admitted, _, _ = _outcome(wishes, tree)
@@ -242,7 +240,6 @@ def _fresh(spot: Spot) -> Value:
     return UNLIMITED if spot.knob == CPU_QUOTA else 0
 
 
-@settings(deadline=None)
 @given(wishes=st.lists(some_wish(), max_size=8))
 def test_nothing_overrules_safety(wishes: list[Wish]) -> None:
     decided, _ = consolidate(wishes, _fresh)
@@ -259,7 +256,6 @@ def test_nothing_overrules_safety(wishes: list[Wish]) -> None:
             assert within(safe[0].value, value)
 
 
-@settings(deadline=None)
 @given(wishes=st.lists(some_wish(), max_size=8))
 def test_whoever_does_not_get_his_wish_is_named(wishes: list[Wish]) -> None:
     decided, conflicts = consolidate(wishes, _fresh)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.node.hooks import mux, ttrpc
@@ -35,7 +35,6 @@ async def _echo(payload: bytes) -> bytes:
     return payload
 
 
-@settings(deadline=None)
 @given(content=st.binary(min_size=1, max_size=20_000))
 def test_what_is_cut_into_frames_is_whole_again(content: bytes) -> None:
     pieces = list(mux.frames(7, content))

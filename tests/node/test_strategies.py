@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.api.nodeqospolicy import (
@@ -184,7 +184,6 @@ def test_a_quota_falls_at_once_and_rises_by_a_tenth_of_the_node() -> None:
     assert quotas == [350_000, 2000, 102_000, 202_000, 302_000, 350_000, 350_000]
 
 
-@settings(deadline=None)
 @given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2000, 6_400_000)))
 def test_a_quota_is_never_less_than_the_least_nor_grows_faster_than_allowed(
     cores: float, last: int | None
@@ -209,7 +208,6 @@ def test_cpus_that_a_reserved_pod_has_for_itself_are_not_given() -> None:
     assert plan.wishes[0].value == frozenset({0, 1})
 
 
-@settings(deadline=None)
 @given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2, 64)))
 def test_there_are_always_two_cpus_and_never_too_many_more(cores: float, last: int | None) -> None:
     count = next_count(cores, capacity=64, last=last)
@@ -362,7 +360,6 @@ def test_a_part_of_the_cache_is_a_run_of_ways(ways: int, start: int, end: int, m
     assert ways_mask(ways, start, end) == mask
 
 
-@settings(deadline=None)
 @given(ways=st.integers(1, 32), start=st.integers(0, 99), length=st.integers(1, 100))
 def test_a_mask_is_one_run_within_the_cache(ways: int, start: int, length: int) -> None:
     mask = ways_mask(ways, start, min(start + length, 100))

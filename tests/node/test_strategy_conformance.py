@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.api.nodeqospolicy import (
@@ -127,7 +127,6 @@ def _new() -> dict[str, NodeStrategy]:
 seeds = st.integers(0, 1 << 30)
 
 
-@settings(deadline=None)
 @given(seed=seeds)
 def test_the_same_past_gives_the_same_plan(seed: int) -> None:
     one, other = _new(), _new()
@@ -136,7 +135,6 @@ def test_the_same_past_gives_the_same_plan(seed: int) -> None:
             assert one[name].plan(scene) == other[name].plan(scene)
 
 
-@settings(deadline=None)
 @given(seed=seeds)
 def test_wishes_are_for_known_knobs_good_values_and_by_name(seed: int) -> None:
     strategies = _new()
@@ -153,7 +151,6 @@ def test_wishes_are_for_known_knobs_good_values_and_by_name(seed: int) -> None:
                 assert not eviction.pod.deleting
 
 
-@settings(deadline=None)
 @given(seed=seeds)
 def test_one_that_is_switched_off_asks_for_nothing_and_begins_anew(seed: int) -> None:
     used, scenes = _new(), list(_scenes(seed))

@@ -34,7 +34,7 @@ evidence = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.none() | st.builds(Learned, proposals, evidence), st.none() | proposals)
 def test_the_better_of_two_is_ours_after_a_day_or_a_kill_and_there_is_always_one_where_either_knows(
     own: Learned | None, before: Proposal | None

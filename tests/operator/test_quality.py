@@ -16,7 +16,7 @@ from trimtab.sizing.recommendation import Recommendation
 some = st.floats(0, 100) | st.just(math.nan)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.none() | st.builds(Used, some, some),
     st.none() | st.integers(0, 1000),

@@ -330,7 +330,7 @@ async def test_a_store_that_is_away_when_a_leader_begins_keeps_what_it_has_and_i
     assert bed.samples("web", NOW + 31 * MINUTE) == 31
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_a_state_that_is_damaged_is_as_good_as_none(data: st.DataObject) -> None:
     cohort = Cohort(EASY, until=NOW)

@@ -65,7 +65,7 @@ DAY = 86400.0
 EASY = Sizing.of("percentile", {"min_samples": 1})
 FEW_STEPS = Pace(past=1200.0)
 
-examples = settings(max_examples=100, deadline=None)
+examples = settings(max_examples=100)
 
 recommendations = st.lists(
     st.tuples(st.integers(1, 9999), st.integers(1, 9999), st.sampled_from([None, "no data"])),

@@ -83,7 +83,7 @@ outcomes = st.builds(
 many = st.dictionaries(st.integers(0, 2000).map(lambda number: key(f"w{number}")), outcomes, max_size=9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(many, st.sampled_from([0, 5, MOST_LISTED + 1]))
 def test_it_counts_all_and_lists_so_many_those_that_need_attention_first(
     some: dict[WorkloadKey, Outcome], more: int
@@ -104,7 +104,7 @@ def test_it_counts_all_and_lists_so_many_those_that_need_attention_first(
         assert listed[state.value] == states[state], "none of those is left out for one that is fine"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(many)
 def test_a_status_that_is_made_again_from_the_same_is_the_same(some: dict[WorkloadKey, Outcome]) -> None:
     first = status(some)

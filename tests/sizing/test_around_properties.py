@@ -42,7 +42,7 @@ from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendat
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.surroundings import Surroundings, UtilisationTarget, beside
 
-examples = settings(max_examples=100, deadline=None)
+examples = settings(max_examples=100)
 
 
 def request(of: Resources, resource: str) -> int | None:
@@ -140,14 +140,14 @@ def proposed(percentile: str, factor: float, *spans: tuple[float, list[float]]) 
     return proposal(sizer.recommend(t), 0, strategy="percentile", facts=(told_of,))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(usage=some_usage, before=some_usage)
 def test_property_12_rolling_window_aggregation(usage: list[float], before: list[float]) -> None:
     """What lies further back than the window and its last slice does not count."""
     assert proposed("P90", 1.2, (0.0, before), (2 * DAY, usage)) == proposed("P90", 1.2, (2 * DAY, usage))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(usage=some_usage)
 def test_property_13_percentile_computation(usage: list[float]) -> None:
     p50, p90, p99 = (proposed(percentile, 1.0, (0.0, usage)) for percentile in ("P50", "P90", "P99"))
@@ -155,7 +155,7 @@ def test_property_13_percentile_computation(usage: list[float]) -> None:
     assert p50.memory.target <= p90.memory.target <= p99.memory.target
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     usage=some_usage,
     percentile=st.sampled_from(["P50", "P90", "P95", "P99"]),

@@ -38,7 +38,7 @@ def targets(some: Fleet[Name], names: list[Name], t: float) -> list[list[float]]
     return [sizes.cpu.target[rows].tolist(), sizes.memory.target[rows].tolist()]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.sampled_from(["in", "out", "seen", "restart"]), st.integers(0, 40)), max_size=60)
 )

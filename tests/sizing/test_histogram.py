@@ -31,7 +31,7 @@ def test_there_are_176_buckets_of_which_each_is_a_twentieth_wider() -> None:
         assert buckets.ends[0] == first
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.sampled_from(KINDS), st.floats(0.0, 1.3), st.sampled_from([-1, 0, 1]))
 def test_a_look_up_finds_the_bucket_of_the_formula(
     kind: tuple[Buckets, float], place: float, beside: int
@@ -67,7 +67,7 @@ class Plain:
         return int(np.flatnonzero(weights.cumsum() >= quantile * weights.sum())[0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.floats(60.0, 8 * DAY), st.floats(0.01, 3.0))
 def test_percentiles_are_those_of_all_samples_weighed_by_age(
     seed: int, count: int, step: float, spread: float

@@ -46,7 +46,7 @@ def test_it_is_never_due_for_what_will_have_been_forgotten() -> None:
     assert not proposed().is_due(START, until=last + HOUR)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 5 * HOURS * 60), st.floats(0.001, 64)), min_size=1, max_size=40))
 def test_it_tells_what_a_list_of_everything_would(noted: list[tuple[int, float]]) -> None:
     record = proposed(1)

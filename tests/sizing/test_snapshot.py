@@ -47,7 +47,7 @@ def dummy(containers: int = 2, **tuned: float) -> Dummy:
     return Dummy(containers, Tuned(**tuned))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     hnp.arrays(
         st.sampled_from([np.float64, np.float32, np.uint8, np.int64, np.bool_]),

@@ -11,7 +11,7 @@ from trimtab.sizing.window import CPU_BUCKETS, MEMORY_BUCKETS, Window
 QUANTILES = (0.0, 0.01, 0.5, 0.9, 0.99, 1.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from([(CPU_BUCKETS, 1e-5), (MEMORY_BUCKETS, 1e4)]),
     st.integers(1, 200),

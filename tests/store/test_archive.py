@@ -88,7 +88,7 @@ async def fill(store: Store) -> None:
     await store.history.append([entry(1), entry(2, before=None), entry(2, before=None)])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(learned=learned, effects=effects, events=events, histories=histories)
 async def test_what_goes_out_comes_in_again(
     store: Store,

@@ -60,7 +60,7 @@ async def test_all_models_of_a_name_are_found_newest_first(store: Store) -> None
     assert await store.effects.find(name="default/intent", limit=3) == models[:1:-1]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     models=st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=8),
     now=st.integers(0, 25),

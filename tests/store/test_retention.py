@@ -86,7 +86,7 @@ async def test_a_state_that_is_saved_again_is_young_again(store: Store) -> None:
     assert await store.prune(all_alike(Keep(age=3)), now=10) == NOTHING
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     times=st.lists(st.integers(0, 9), max_size=12),
     age=st.none() | st.integers(0, 10),

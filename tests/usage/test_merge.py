@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS
@@ -135,7 +135,6 @@ def usages(draw: st.DrawFn) -> Usage:
     return Usage(tuple(containers), 0.0, 60.0, cpu, memory)
 
 
-@settings(deadline=None)
 @given(usages())
 def test_merging_keeps_the_highest_and_keeping_apart_keeps_every_sample(usage: Usage) -> None:
     highest, kept = merged(usage, OWNERS), apart(usage, OWNERS)

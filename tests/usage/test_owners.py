@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.kube.metadata import Metadata, metadata
@@ -191,7 +191,6 @@ def owned(draw: st.DrawFn) -> tuple[WorkloadKey, str]:
     return key(kind, name), made
 
 
-@settings(deadline=None)
 @given(owned())
 def test_the_pods_of_any_one_workload_are_told_by_their_names(case: tuple[WorkloadKey, str]) -> None:
     workload, pod_name = case
@@ -200,7 +199,6 @@ def test_the_pods_of_any_one_workload_are_told_by_their_names(case: tuple[Worklo
     assert names.owner("shop", pod_name) == workload
 
 
-@settings(deadline=None)
 @given(owned(), st.lists(owned(), max_size=8))
 def test_among_many_a_pod_is_its_owners_or_one_that_could_name_it_or_nobodys(
     case: tuple[WorkloadKey, str], others: list[tuple[WorkloadKey, str]]

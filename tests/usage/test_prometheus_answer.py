@@ -6,7 +6,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trimtab.usage.errors import BadAnswer
@@ -20,7 +20,6 @@ def written(value: float) -> str:
     return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(str(value)) or repr(value)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(), max_size=50), st.sampled_from([(",", ":"), (", ", ": ")]))
 @example([0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.30000000000000004, 123456789012345680.0], (",", ":"))
 def test_any_number_is_read_as_it_was_written(values: list[float], blanks: tuple[str, str]) -> None:
@@ -33,7 +32,6 @@ def test_any_number_is_read_as_it_was_written(values: list[float], blanks: tuple
         assert math.isnan(other) or one == other or abs(one - other) <= 2 * math.ulp(other)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=12), st.integers(0, 60), st.integers(0, 12))
 def test_a_damaged_text_is_refused_or_has_samples_that_were_asked_for(
     put: bytes, where: int, instead: int
@@ -48,7 +46,6 @@ def test_a_damaged_text_is_refused_or_has_samples_that_were_asked_for(
     assert all(0 <= row < GRID.steps for row in rows)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(width=32), max_size=4), max_size=6))
 @example([[], [math.inf, 1.0], [2.0]])
 @example([])

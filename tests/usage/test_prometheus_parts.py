@@ -3,7 +3,7 @@
 import itertools
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.usage.prometheus.parts import MOST_NAMESPACES, Part, parts_of
@@ -13,7 +13,6 @@ from trimtab.usage.prometheus.promql import one_of, quoted, span
 SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), max_size=150)
 
 
-@settings(deadline=None)
 @given(
     SERIES,
     st.integers(1, 300),
@@ -40,7 +39,6 @@ def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
         assert samples <= most or (part.steps == 1 and len(part.pods.namespaces) == 1)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True), st.integers(0, 9), st.integers(1, 9)
 )
@@ -59,7 +57,6 @@ def test_a_part_is_its_halves_down_to_the_pods_of_one_ending_at_one_step(
     assert asked == sorted(itertools.product(namespaces, ENDINGS, range(first, first + steps)))
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(min_size=1), min_size=2, unique=True), st.text())
 def test_a_pattern_of_names_matches_these_names_and_no_other(names: list[str], other: str) -> None:
     pattern = one_of("namespace", names).removeprefix("namespace=~")

@@ -157,7 +157,7 @@ async def test_raw_samples_give_the_numbers_that_queries_give(server: Recorded, 
     assert np.nanmax(raw.throttled) > 0.29
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_an_answer_that_was_damaged_on_its_way_is_refused(answer: bytes, data: st.DataObject) -> None:
     damaged = bytearray(answer)
@@ -167,7 +167,6 @@ def test_an_answer_that_was_damaged_on_its_way_is_refused(answer: bytes, data: s
         answered(bytes(damaged))
 
 
-@settings(deadline=None)
 @given(end=st.floats(0.01, 0.99))
 def test_an_answer_that_is_cut_off_within_a_frame_is_refused(answer: bytes, end: float) -> None:
     cut = answer[: int(len(answer) * end)]
@@ -179,7 +178,7 @@ def test_an_answer_that_is_cut_off_within_a_frame_is_refused(answer: bytes, end:
     assert repr(found) == repr(every(answered(answer))[: len(found)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(count=st.integers(0, 2000), body=st.binary(max_size=200))
 def test_a_chunk_of_nonsense_is_read_or_refused_and_never_runs_over(count: int, body: bytes) -> None:
     chunk = struct.pack(">H", count) + body

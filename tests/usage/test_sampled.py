@@ -192,7 +192,7 @@ def test_a_step_that_does_not_divide_an_hour_is_refused() -> None:
         SampledSettings(step=7)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.sampled_from([WEB, DB]), st.floats(0, 3599), st.floats(0, 64), st.floats(1, 1e12)),

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.errors import TrimtabError
@@ -16,7 +16,6 @@ COLUMNS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(COLUMNS, st.floats(0, 1))
 def test_quantiles_count_only_samples_and_none_have_none(columns: list[list[float]], quantile: float) -> None:
     grid = np.array(columns).T

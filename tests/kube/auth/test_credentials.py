@@ -219,7 +219,7 @@ async def test_a_token_beside_it_makes_an_expired_certificate_harmless(authority
 # Secrecy
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=20))
 def test_no_token_shows_when_what_holds_it_is_printed(token: str) -> None:
     material = written(token)

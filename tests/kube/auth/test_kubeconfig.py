@@ -121,7 +121,7 @@ def test_a_relative_path_is_relative_to_the_file_that_it_stands_in(
     assert kept.path("/etc/k.pem") == Path("/etc/k.pem")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.integers()), max_size=5))
 def test_merging_is_looking_a_name_up_in_the_first_file_that_has_it(files: list[dict[str, int]]) -> None:
     merged = _merge(

@@ -100,7 +100,7 @@ def test_damaged_pem_is_said_to_be_so(
     assert message in complaint(certificate or pair.cert.read_bytes(), key or pair.key.read_bytes())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_no_bytes_in_a_certificate_do_more_than_be_refused(junk: bytes) -> None:
     pem = ssl.DER_cert_to_PEM_cert(junk).encode()

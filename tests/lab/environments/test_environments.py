@@ -135,7 +135,7 @@ def test_an_episode_has_at_least_an_hour() -> None:
         Course(hours=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     cpu=st.floats(0.01, 8.0),
     memory=st.floats(2e6, 8e9),

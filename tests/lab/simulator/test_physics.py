@@ -150,7 +150,7 @@ def crowds(draw: st.DrawFn) -> tuple[Containers, Nodes, Floats, Floats]:
 
 
 @given(crowds())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_capacity_and_usage_always_add_up(crowd: tuple[Containers, Nodes, Floats, Floats]) -> None:
     containers, nodes, cpu, memory = crowd
     kills = step(containers, nodes, cpu=cpu, memory=memory, now=0, seconds=300)
@@ -174,7 +174,7 @@ def test_capacity_and_usage_always_add_up(crowd: tuple[Containers, Nodes, Floats
 
 
 @given(crowds())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_who_gets_less_than_it_wants_gets_no_less_than_its_weight_in_the_node(
     crowd: tuple[Containers, Nodes, Floats, Floats],
 ) -> None:

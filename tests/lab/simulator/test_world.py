@@ -238,7 +238,7 @@ DEEDS = st.lists(
 
 
 @given(worlds(), DEEDS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_whatever_is_done_capacity_usage_and_time_add_up(
     world: World, deeds: list[tuple[str, int, int, int]]
 ) -> None:

@@ -38,7 +38,7 @@ def test_all_types_of_the_issue_are_there() -> None:
     steps=st.integers(1, 300),
     step=st.sampled_from([1.0, 15.0, 60.0, 300.0, 3600.0]),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_type_gives_finite_demand_of_the_asked_shape_and_the_same_for_the_same_seed(
     name: str, count: int, seed: int, steps: int, step: float
 ) -> None:

@@ -46,7 +46,7 @@ selectors = st.builds(
 labels = st.dictionaries(KEYS, st.sampled_from(["a", "b", "c", "d"]), max_size=2)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     one=selectors,
     other=selectors,
