@@ -15,11 +15,12 @@ from trimtab.intents.effects.model import Effects
 from trimtab.intents.effects.sample import observed, recorded
 from trimtab.intents.effects.service import Service
 from trimtab.intents.plan import Purpose
-from trimtab.intents.state import State
+from trimtab.intents.state import Size, State
 from trimtab.store.effects import Effect
 from trimtab.store.events import PlannerEvent
 
 WANTED = goal(latency(0.1))
+WEB = Size(container="web", cpu_request=1.0, cpu_limit=2.0)
 
 
 def truth(state: State, *, floor: float = 0.02, work: float = 0.03, demand: float = 0.008) -> float:
@@ -217,6 +218,30 @@ def test_an_event_tells_the_state_it_was_made_of() -> None:
         name="default/shop", timestamp=1.0, desired_objectives={"p99": 0.1}, **recorded(state)
     )
     assert observed(event) == state
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param((WEB, Size(container="agent", cpu_request=0.1)), id="before one whose name comes first"),
+        pytest.param((Size(container="log"), WEB), id="after one that asks for nothing"),
+    ],
+)
+def test_an_event_tells_which_container_does_the_work(sizes: tuple[Size, ...]) -> None:
+    state = replace(service(p99=0.2), sizes=sizes, main=sizes.index(WEB))
+    event = PlannerEvent(
+        name="default/shop", timestamp=1.0, desired_objectives={"p99": 0.1}, **recorded(state)
+    )
+    assert observed(event).size == WEB
+    assert learn(WANTED, [(1.0, observed(event))], now=1.0).learned
+
+
+def test_while_pods_lack_the_container_that_does_the_work_the_rest_is_learned_from() -> None:
+    """As those of before a change of the template do, in which it is called otherwise."""
+    state = service(p99=0.2)
+    before = replace(state, main=len(state.sizes))
+    assert learn(WANTED, [(0.0, before), (60.0, state)], now=60.0).learned
+    assert complete(Effects(), WANTED, before).learned
 
 
 def test_the_availability_of_a_new_pod_is_learned_from_those_before_it() -> None:

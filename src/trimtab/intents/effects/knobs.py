@@ -38,8 +38,7 @@ class Knobs(NamedTuple):
 
 def knobs(state: State) -> Knobs:
     cpu = memory = None
-    if state.sizes:
-        size = state.sizes[state.main]
+    if (size := state.size) is not None:
         cpu = size.cpu_limit or size.cpu_request
         memory = size.memory_limit or size.memory_request
     return Knobs(

@@ -71,6 +71,7 @@ def recorded(state: State) -> dict[str, Any]:
             **state.data,
             STATE: {
                 "replicas": state.replicas,
+                "containers": [size.container for size in state.sizes],
                 "main": state.main,
                 "load": state.load,
                 "cpu_used": state.cpu_used,
@@ -102,11 +103,13 @@ def observed(event: PlannerEvent) -> State:
         for name, pod in event.pods.items()
     )
     data = dict(event.data)
-    more = data.pop(STATE, {})
+    more = dict(data.pop(STATE, {}))
+    # Which does the work is told by its place, so all have to be in theirs, those too that ask for nothing.
+    names = more.pop("containers", sorted(sizes))
     return State(
         objectives=dict(event.current_objectives),
         pods=pods,
-        sizes=tuple(Size(container=name, **size) for name, size in sorted(sizes.items())),
+        sizes=tuple(Size(container=name, **sizes.get(name, {})) for name in names),
         annotations=dict(event.annotations),
         data=data,
         **{"replicas": len(pods), **more},
