@@ -12,6 +12,7 @@ from trimtab.intents.effects.given import given
 from trimtab.intents.effects.learning import complete, learn
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Objective
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.state import PodState, State
 
@@ -169,6 +170,11 @@ def test_what_is_no_amount_is_taken_as_unknown_and_the_rest_is_planned_with(odd:
     plan = planned(odd, goal(latency(0.06)))
     assert "p99 is 0.1, wanted 0.06" in plan.why
     assert plan.alternatives
+
+
+def test_also_below_zero_some_way_is_kept_from_a_miss() -> None:
+    assert Objective(name="level", value=-10.0).tightened(0.25, -20.0).value == -12.5
+    assert Objective(name="level", value=-10.0, less_is_better=False).tightened(0.25, 0.0).value == -7.5
 
 
 def test_the_last_pod_is_not_removed() -> None:

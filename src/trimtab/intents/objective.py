@@ -62,7 +62,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind is KPIType.AVAILABILITY:
             value = 1.0 - (1.0 - self.value) * (1.0 - headroom)
         else:
-            value = self.value * (1.0 - headroom if self.less_is_better else 1.0 + headroom)
+            way = abs(self.value) * headroom
+            value = self.value - way if self.less_is_better else self.value + way
         tight = msgspec.structs.replace(self, value=value)
         return tight if tight.deficit(current) <= 0 else msgspec.structs.replace(self, value=current)
 
