@@ -23,7 +23,7 @@ from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planner import Budget, planner
 from trimtab.intents.plugins import messages
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.plugins.registry import FORGOTTEN, SLOWEST_CHECK, Registry
+from trimtab.intents.plugins.registry import FORGOTTEN, MOST, SLOWEST_CHECK, Registry
 from trimtab.intents.plugins.remote import RemoteActuator, RemotePlanner
 from trimtab.intents.plugins.serving import ActuatorService, PlannerService, serving
 from trimtab.intents.plugins.wire import CANDIDATES, INFO, PLAN, REGISTER, VERSION, Refused, Tls, dial, listen
@@ -188,6 +188,31 @@ def test_one_that_is_not_who_it_says_is_refused(registry: Registry, serve: Calla
     endpoint = serve(says=info("x:1", name="other"))
     with pytest.raises(Refused, match="other"):
         registry.register(info(endpoint))
+
+
+def test_whoever_does_not_answer_takes_nobodys_place_nor_one_of_its_own(
+    registry: Registry, serve: Callable[..., str]
+) -> None:
+    """Such as a copy with a wrong endpoint, or one that registers under ever new names."""
+    there = known(registry, serve())
+    for name in ("lever", "lever-2", "lever-3"):
+        with pytest.raises(Refused, match="does not answer"):
+            registry.register(info("127.0.0.1:1", name=name))
+    assert registry.all() == registry.present(ACTUATOR) == [there]
+    assert there.asked(lambda channel: INFO.of(channel, pb.InfoRequest(), timeout=30.0)).name == "lever"
+
+
+def test_one_that_has_moved_takes_its_own_place(registry: Registry, serve: Callable[..., str]) -> None:
+    known(registry, serve())
+    moved = known(registry, serve())
+    assert registry.all() == registry.present(ACTUATOR) == [moved]
+
+
+def test_no_more_are_taken_in_than_can_be_asked(registry: Registry) -> None:
+    for number in range(MOST):
+        registry.expect(info("127.0.0.1:1", name=f"lever-{number}"))
+    with pytest.raises(Refused, match="64 plugins already"):
+        registry.register(info("127.0.0.1:1"))
 
 
 def test_one_that_stays_away_is_asked_less_and_less_and_then_forgotten(

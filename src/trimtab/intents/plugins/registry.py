@@ -32,6 +32,8 @@ FORGOTTEN = 3
 """Checks that one that registered may fail in a row."""
 AGAIN = 30.0
 """Seconds after which a plugin should register again."""
+MOST = 64
+"""Plugins that are taken in: each has a channel, and is asked for every plan."""
 
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _ENDPOINT = re.compile(r"unix:/?.+|[^\s/]+:\d{1,5}")
@@ -99,17 +101,20 @@ class Registry:
         """Take a plugin in once it has answered; `Refused` says why it is not."""
         if wrong := problem_of(info):
             raise Refused(wrong)
-        known = self._take(info, fixed=False)
+        known = self._at_its_place(info) or Known(info, dial(info.endpoint, self._tls), fixed=False)
         self._look(known, now=0.0)
         if known.trouble:
+            if self.get(info.type, info.name) is not known:
+                known.channel.close()
             raise Refused(f"{info.endpoint} does not answer as {info.name}: {known.trouble}")
+        self._take(known)
         return pb.Registered(version=VERSION, again=AGAIN)
 
     def expect(self, info: pb.PluginInfo) -> None:
         """One that the configuration names: it is there whenever it answers."""
         if wrong := problem_of(info):
             raise Refused(wrong)
-        self._take(info, fixed=True)
+        self._take(Known(info, dial(info.endpoint, self._tls), fixed=True))
 
     def all(self) -> list[Known]:
         with self._lock:
@@ -138,19 +143,25 @@ class Registry:
         with self._lock:
             self._known.clear()
 
-    def _take(self, info: pb.PluginInfo, *, fixed: bool) -> Known:
-        key = (info.type, info.name)
+    def _at_its_place(self, info: pb.PluginInfo) -> Known | None:
+        """The one that is known under this name, where it is at the same endpoint; None where one may come."""
         with self._lock:
-            before = self._known.get(key)
-            if before is not None and before.info.endpoint == info.endpoint:
-                before.info = info
+            before = self._known.get((info.type, info.name))
+            if before is None and len(self._known) >= MOST:
+                raise Refused(f"there are {MOST} plugins already")
+            if before is None or before.info.endpoint == info.endpoint:
                 return before
-            if before is not None and before.fixed and not fixed:
+            if before.fixed:
                 raise Refused(f"the configuration says that {info.name} is at {before.info.endpoint}")
-            known = self._known[key] = Known(info, dial(info.endpoint, self._tls), fixed)
-        if before is not None:
+            return None
+
+    def _take(self, known: Known) -> None:
+        """In the place of one that has moved: only once it has answered, or whoever cannot would push it out."""
+        with self._lock:
+            before = self._known.get((known.info.type, known.info.name))
+            self._known[known.info.type, known.info.name] = known
+        if before is not None and before is not known:
             before.channel.close()
-        return known
 
     def _look(self, known: Known, *, now: float) -> None:
         info = known.info
