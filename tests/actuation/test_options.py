@@ -94,6 +94,8 @@ def test_options_come_only_to_pods_that_a_rollout_replaces() -> None:
     assert can_roll(workload())
     assert not can_roll(workload(update="OnDelete"))
     assert not can_roll(workload(resource=REPLICA_SETS))
+    assert not can_roll(workload(paused=True))
+    assert not can_roll(workload(partition=1))
 
 
 def test_what_most_pods_have_is_what_there_is() -> None:

@@ -137,3 +137,12 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting_until_it_is_where_it_was(
     assert one.take("a", Place("n"), urgency=Urgency.UP, now=86_400.0) == 86_400.0
     assert one.take("b", Place("n"), urgency=Urgency.UP, now=86_400.0) > 86_400.0
     assert one.take("b", Place("n"), urgency=Urgency.UP, now=10.0) == 10.0
+
+
+def test_namespaces_nodes_and_pods_that_are_gone_are_not_remembered() -> None:
+    pace = pacer(node=Limit(at_once=1, per_minute=1))
+    for hour in range(100):
+        place = Place(f"review-{hour}", f"spot-{hour}")
+        pace.take(f"pod-{hour}", place, urgency=Urgency.UP, now=hour * LONGEST)
+        pace.take(f"waits-{hour}", place, urgency=Urgency.DOWN, now=hour * LONGEST)
+    assert pace.remembered < 12

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actuation.builders import (
@@ -78,6 +78,9 @@ def test_property_3_updates_preserve_limits(old: Resources, cpu: int, memory: in
     assert (given_to.cpu_limit, given_to.memory_limit) == (old.cpu_limit, old.memory_limit)
 
 
+@example(old=Resources(10, None, 65 * MIB, None), new=Resources(10, None, 32 * MIB, 64 * MIB), need=None).via(
+    "a limit is added, and the request above it stays"
+)
 @given(old=some_resources(), new=some_resources(), need=st.none() | st.integers(0, 8192 * MIB))
 def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need: int | None) -> None:
     safe = safe_memory(old, new, need=need)
@@ -85,8 +88,11 @@ def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need:
         (old.memory_request, new.memory_request, safe.memory_request),
         (old.memory_limit, new.memory_limit, safe.memory_limit),
     ):
-        if now is None or wanted is None or wanted >= now:
+        if wanted is None or (now is not None and wanted >= now):
             assert given_to == wanted
+        elif now is None:
+            assert given_to is not None
+            assert given_to >= wanted
         elif need is None:
             assert given_to == now
         else:
@@ -94,8 +100,9 @@ def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need:
             assert wanted <= given_to <= now
             assert given_to == now or given_to >= need * (1 + MEMORY_HEADROOM)
     assert (safe.cpu_request, safe.cpu_limit) == (new.cpu_request, new.cpu_limit)
-    if safe.memory_request is not None and safe.memory_limit is not None and old.memory_limit is not None:
-        assert safe.memory_request <= safe.memory_limit
+    if safe.memory_limit is not None:
+        assert (safe.memory_request or 0) <= safe.memory_limit
+        assert old.memory_limit is not None or safe.memory_limit >= (need or 0) * (1 + MEMORY_HEADROOM)
 
 
 @given(old=requests, new=requests, kind=kinds, obstacle=st.sampled_from(["cluster", "policy", "container"]))
@@ -337,6 +344,18 @@ def test_a_cron_job_is_sized_by_its_template_alone(old: Resources, new: Resource
     assert patch == PatchTemplate({"web": new}, take_ownership=False)
     never = wish({"web": new}, need=PLENTY, template=TemplateUpdate.NEVER)
     assert "Never" in why(next_deeds(situation(never, pods=[], on=case.workload)))
+
+
+@pytest.mark.parametrize(
+    ("halted", "said"), [({"paused": True}, "paused"), ({"partition": 2}, "end at partition 2")]
+)
+def test_a_rollout_that_would_not_come_to_all_pods_is_not_begun(halted: Any, said: str) -> None:
+    on = workload(resource=STATEFUL_SETS, **halted)
+    elsewhere = wish(allow_recreate=True, resizes_in_place=False)
+    assert said in why(next_deeds(situation(elsewhere, on=on)))
+    always = wish(allow_recreate=True, template=TemplateUpdate.ALWAYS)
+    begins = begun(situation(always, on=on))
+    assert (begins.way, begins.patches_template) == (Way.IN_PLACE, False)
 
 
 def test_no_pod_is_evicted_where_one_is_missing() -> None:

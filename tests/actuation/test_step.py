@@ -124,6 +124,17 @@ def test_after_an_oom_kill_nothing_is_taken_on_the_way() -> None:
     assert (given.cpu_request, given.cpu_limit) == (SMALL.cpu_request, SMALL.cpu_limit)
 
 
+@pytest.mark.parametrize("may_recreate", [False, True])
+def test_after_an_oom_kill_a_limit_that_is_to_go_stays_above_its_request_and_none_is_added(
+    *, may_recreate: bool
+) -> None:
+    """A policy that removes the limit of memory and sets one of CPU: both come later, with the care of any change."""
+    wanted = wish({"web": Resources(400, 800, 512 * MIB, None)}, urgent=True, allow_recreate=may_recreate)
+    begins = begun(situation(wanted))
+    assert begins.way is Way.IN_PLACE
+    assert begins.after == {"web": Resources(400, None, 512 * MIB, 512 * MIB)}
+
+
 def test_who_was_killed_for_memory_keeps_more_of_it_whatever_still_falls() -> None:
     """Its next start may be minutes away, and the last kill may be seen only now."""
     killed = {"web": Exit("OOMKilled", 137, NOW - 2)}
@@ -430,6 +441,17 @@ def test_a_template_is_put_back_before_the_pods() -> None:
     assert [type(deed) for deed in then] == [EvictPod]
 
 
+def test_pods_that_are_evicted_to_be_as_before_go_one_after_the_other_and_the_unready_first() -> None:
+    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    begins = begun(situation(wanted, pods=FIVE, on=workload(update="OnDelete", replicas=5)))
+    taken = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="harm")
+    on = workload(marks=Marks(change=taken), update="OnDelete", replicas=5)
+    *others, last = sized(AFTER, *range(5))
+    assert "1 of its pods are missing" in why(next_deeds(situation(wanted, pods=others, on=on)))
+    fallen = msgspec.structs.replace(last, ready=False)
+    assert next_deeds(situation(wanted, pods=[*others, fallen], on=on)) == [EvictPod(fallen, Urgency.BACK)]
+
+
 def test_pods_that_the_user_gave_that_size_meanwhile_keep_it() -> None:
     taken = change(Phase.REVERTING, reason="the sizes in its template were changed meanwhile")
     done = marks_of(step(taken, sized(AFTER, *range(5)), template=AFTER))
@@ -475,6 +497,14 @@ def test_a_new_pod_is_brought_to_the_applied_size() -> None:
         situation(pods=sized(AFTER, 0, 1, 2, 3), on=workload(marks=applied_to({"web": SMALL})))
     )
     assert [deed.pod.name for deed in deeds if isinstance(deed, ResizePod)] == ["web-4"]
+
+
+def test_a_new_pod_between_two_starts_is_brought_to_it_when_it_runs() -> None:
+    marks = applied_to({"web": SMALL})
+    falling = pod(created=NOW + 10, ready=False, waiting="CrashLoopBackOff")
+    assert writes(next_deeds(situation(pods=[falling], on=workload(marks=marks)))) == []
+    (resize,) = next_deeds(situation(pods=[pod(created=NOW + 10, ready=False)], on=workload(marks=marks)))
+    assert isinstance(resize, ResizePod)
 
 
 def test_a_pod_that_somebody_else_resized_is_left_to_them() -> None:

@@ -73,8 +73,9 @@ def test_the_next_opening_is_open_and_not_past_and_within_a_week(
     assert next_opening(choice, now=opening) == opening
 
 
-def test_a_window_in_an_unknown_time_zone_never_opens_and_the_reason_says_so() -> None:
-    nowhere = MaintenanceWindow(time_zone="Europe/Atlantis")
+@pytest.mark.parametrize("name", ["Europe/Atlantis", "Europe//Berlin", "Europe/", "Europe"])
+def test_a_window_in_an_unknown_time_zone_never_opens_and_the_reason_says_so(name: str) -> None:
+    nowhere = MaintenanceWindow(time_zone=name)
     assert next_opening([nowhere], now=NOW) is None
     assert "time zones" in why(next_deeds(situation(wish(windows=(nowhere,)))))
 

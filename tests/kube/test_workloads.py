@@ -187,6 +187,19 @@ def test_a_rollout_is_under_way_while_pods_of_an_older_template_will_be_replaced
     assert found.rolling == rolling
 
 
+@pytest.mark.parametrize(("kind", "stays"), [("RollingUpdate", 2), ("OnDelete", 0)])
+def test_a_stateful_set_tells_how_many_pods_its_rollouts_leave_as_they_are(kind: str, stays: int) -> None:
+    update = {"type": kind, "rollingUpdate": {"partition": 2}}
+    assert folded(workloads(STATEFUL_SETS), {"spec": {"updateStrategy": update}}).partition == stays
+
+
+def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
+    resources = {"requests": {"cpu": 0.5, "memory": 1 << 30}, "limits": {"cpu": 1, "memory": "2Gi"}}
+    template = {"spec": {"containers": [{"name": "web", "resources": resources}]}}
+    (container,) = folded(workloads(ROLLOUTS), {"spec": {"template": template}}).containers
+    assert container.resources == Resources(500, 1000, 1 << 30, 2 << 30)
+
+
 def test_a_rollout_of_argo_is_read_with_its_generation_as_text() -> None:
     manifest = {
         "metadata": {"name": "web", "namespace": "shop", "generation": 7},

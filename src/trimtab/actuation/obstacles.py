@@ -78,6 +78,17 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
     return ""
 
 
+def falls(pod: Pod) -> bool:
+    """Whether a container waits to be started again, which a kubelet is slow to say: for most of the pause it tells how
+    it ended. A resize meanwhile would never reach the cgroup of the pod itself (seen with Kubernetes 1.36), and more
+    memory would be of no use; once it runs, it does.
+    """
+    return any(
+        state.waiting == "CrashLoopBackOff" or (state.ended and state.last_exit and state.last_exit.code)
+        for state in pod.states
+    )
+
+
 def verdict(situation: Situation, change: Change) -> Verdict:
     """How the pods that were changed fare, against how they did before."""
     evidence = situation.wish.evidence

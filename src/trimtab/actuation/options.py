@@ -73,8 +73,9 @@ class OptionsMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def can_roll(workload: Workload) -> bool:
-    """Whether its pods are replaced when its template changes."""
-    return workload.kind in _ROLLED and workload.update != "OnDelete"
+    """Whether all its pods are replaced when its template changes."""
+    halted = workload.paused or workload.partition
+    return workload.kind in _ROLLED and workload.update != "OnDelete" and not halted
 
 
 def read_options(workload: Workload) -> OptionsMark | None:

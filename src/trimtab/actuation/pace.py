@@ -56,13 +56,20 @@ class _Scope:
 
     def free_at(self, now: float) -> float:
         """When there is room: now, or a later time to ask again."""
+        self._let_go(now)
+        if len(self.taken) >= self.limit.per_minute:
+            return self.taken[-self.limit.per_minute] + MINUTE
+        return now if len(self.held) < self.limit.at_once else now + 1
+
+    def is_quiet(self, now: float) -> bool:
+        self._let_go(now)
+        return not (self.held or self.taken)
+
+    def _let_go(self, now: float) -> None:
         for holder in [holder for holder, since in self.held.items() if now - since >= LONGEST]:
             del self.held[holder]
         while self.taken and now - self.taken[0] >= MINUTE:
             self.taken.popleft()
-        if len(self.taken) >= self.limit.per_minute:
-            return self.taken[-self.limit.per_minute] + MINUTE
-        return now if len(self.held) < self.limit.at_once else now + 1
 
 
 @dataclass(slots=True)
@@ -93,7 +100,14 @@ class Pacer:
         self._asked = float("-inf")
         self._forget()
 
+    @property
+    def remembered(self) -> int:
+        """How many names there are: of places, and of those who hold a slot or wait for one."""
+        waiting = sum(len(queue.turns) for queue in self._queues.values())
+        return len(self._namespaces) + len(self._nodes) + len(self._held) + waiting
+
     def _forget(self) -> None:
+        self._tidied = float("-inf")
         self._cluster = _Scope(self._pace.cluster)
         self._namespaces: dict[str, _Scope] = {}
         self._nodes: dict[str, _Scope] = {}
@@ -118,6 +132,8 @@ class Pacer:
         if now < self._asked - MINUTE:  # or all would wait for a time that this clock comes to only tomorrow
             self._forget()
         self._asked = now
+        if now - self._tidied >= LONGEST:
+            self._tidy(now)
         free_at = max(scope.free_at(now) for scope in self._scopes(place))
         if urgency is Urgency.DOWN:
             free_at = max(free_at, self._queues[Urgency.UP].last + LATENESS)
@@ -146,6 +162,21 @@ class Pacer:
             for scope in self._held.pop(holder, ()):
                 scope.held.pop(holder, None)
             for queue in self._queues.values():
+                queue.leave(holder)
+
+    def _tidy(self, now: float) -> None:
+        """Let go of places where nothing goes on, and of who never came for a turn: new names come for ever."""
+        self._tidied = now
+        for places in (self._namespaces, self._nodes):
+            for name in [name for name, scope in places.items() if scope.is_quiet(now)]:
+                del places[name]
+        self._held = {
+            holder: scopes
+            for holder, scopes in self._held.items()
+            if any(holder in scope.held for scope in scopes)
+        }
+        for queue in self._queues.values():
+            for holder in [holder for holder, turn in queue.turns.items() if now - turn >= LONGEST]:
                 queue.leave(holder)
 
     def _scopes(self, place: Place) -> Iterable[_Scope]:

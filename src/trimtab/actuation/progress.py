@@ -13,6 +13,7 @@ from trimtab.actuation.begin import LOOK_AGAIN, canaries
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
 from trimtab.actuation.obstacles import (
+    falls,
     overtaken,
     refused,
     refused_template,
@@ -86,23 +87,12 @@ def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[
     urgency = Urgency.UP if grows(change.before, change.after) else Urgency.DOWN
     behind = [pod for pod in pods if not has_size(pod, change.after)]
     if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
-        deeds += [ResizePod(pod, size_of(pod, change), urgency) for pod in behind if not _falls(pod)]
+        deeds += [ResizePod(pod, size_of(pod, change), urgency) for pod in behind if not falls(pod)]
     elif change.way is Way.RECREATE:
         # Only the pods of before: to evict one that has just come, and is of another size, would never end.
         old = [pod for pod in behind if pod.created <= change.since]
-        deeds += [EvictPod(pod, urgency) for pod in old if _falls(pod) or not situation.unwell][:1]
+        deeds += [EvictPod(pod, urgency) for pod in old if falls(pod) or not situation.unwell][:1]
     return deeds
-
-
-def _falls(pod: Pod) -> bool:
-    """Whether a container waits to be started again, which a kubelet is slow to say: for most of the pause it tells how
-    it ended. A resize meanwhile would never reach the cgroup of the pod itself (seen with Kubernetes 1.36), and more
-    memory would be of no use; once it runs, it does.
-    """
-    return any(
-        state.waiting == "CrashLoopBackOff" or (state.ended and state.last_exit and state.last_exit.code)
-        for state in pod.states
-    )
 
 
 def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[Pod]) -> Plan | None:
@@ -111,7 +101,7 @@ def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[P
         return None
     if situation.now - change.since < FALLING_FOR:
         return None
-    if not any(_falls(pod) for pod in pods if not has_size(pod, change.after)):
+    if not any(falls(pod) for pod in pods if not has_size(pod, change.after)):
         return None
     found = by_replacing(situation, "it falls before it can be resized")
     return found if isinstance(found, Plan) else None

@@ -1,10 +1,12 @@
 """Taking a change back: exactly what was, on every pod that has what we gave it, and then peace for a while.
 
-It waits for no window and for no evidence. Pods that never had the new size are left alone, and so is a template
-that somebody else has changed meanwhile.
+It waits for no window and for no evidence; only where pods have to be evicted for it, one goes after the other. Pods
+that never had the new size are left alone, and so is a template that somebody else has changed meanwhile.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Change, Marks, Reverted, Way
@@ -31,8 +33,10 @@ def revert(  # noqa: PLR0911 - one return a step
     if change.way is Way.ROLLOUT and (situation.workload.rolling or not situation.workload.observed):
         return [Wait(situation.now + POLL, "its pods are being replaced by those of before")]
     touched = [pod for pod in situation.live if _is_changed(situation, change, pod)]
+    if touched and change.way is Way.RECREATE:
+        return [_replace_one(situation, touched)]
     if deeds := [deed for pod in touched if (deed := _undo(situation, change, pod))]:
-        return deeds[:1] if change.way is Way.RECREATE else deeds
+        return deeds
     if touched:
         words = situation.refusal(touched[0].uid, _before(touched[0], change))
         return [Wait(situation.now + POLL, f"{touched[0].name} cannot be put back: {words}")]
@@ -55,9 +59,15 @@ def _is_changed(situation: Situation, change: Change, pod: Pod) -> bool:
     return has_size(pod, change.after) and not by_template
 
 
+def _replace_one(situation: Situation, touched: Sequence[Pod]) -> Deed:
+    """Have one made anew: who is not ready serves nobody, and of the others only while few are missing."""
+    first = min(touched, key=lambda pod: pod.ready)
+    if first.ready and situation.unwell:
+        return Wait(situation.now + POLL, f"{situation.unwell} of its pods are missing or not ready")
+    return EvictPod(first, Urgency.BACK)
+
+
 def _undo(situation: Situation, change: Change, pod: Pod) -> Deed | None:
-    if change.way is Way.RECREATE:
-        return EvictPod(pod, Urgency.BACK)
     before = _before(pod, change)
     return None if situation.refusal(pod.uid, before) else ResizePod(pod, before, Urgency.BACK)
 

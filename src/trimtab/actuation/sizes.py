@@ -71,20 +71,23 @@ def grows(before: Sizes, after: Sizes) -> bool:
 
 
 def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
-    """What is wanted, with memory lowered only down to real need and headroom; not at all where need is unknown."""
+    """What is wanted, with memory lowered only down to real need and headroom; not at all where need is unknown.
+
+    To have no limit is to have more than any; and a limit stays above its request.
+    """
+    enough = None if need is None else int(need * (1 + MEMORY_HEADROOM)) + 1
 
     def floored(now: int | None, wish: int | None) -> int | None:
         if now is None or wish is None or wish >= now:
             return wish
-        least = now if need is None else min(now, int(need * (1 + MEMORY_HEADROOM)) + 1)
-        return max(wish, least)
+        return max(wish, now if enough is None else min(now, enough))
 
-    return Resources(
-        wanted.cpu_request,
-        wanted.cpu_limit,
-        floored(current.memory_request, wanted.memory_request),
-        floored(current.memory_limit, wanted.memory_limit),
-    )
+    request = floored(current.memory_request, wanted.memory_request)
+    limit = floored(current.memory_limit, wanted.memory_limit)
+    if limit is not None:
+        first = enough if current.memory_limit is None else None
+        limit = max(limit, request or 0, first or 0)
+    return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
 
 
 def same_fields(current: Resources, wanted: Resources) -> Resources:
@@ -106,12 +109,24 @@ def same_fields(current: Resources, wanted: Resources) -> Resources:
 
 
 def at_least(current: Resources, wanted: Resources) -> Resources:
-    """What is wanted, with nothing less than it is now."""
-    pairs = zip(_fields(current), _fields(wanted), strict=True)
-    cpu, cpu_limit, memory, memory_limit = (
-        now if wish is None else max(now or 0, wish) for now, wish in pairs
+    """What is wanted, with nothing less than it is now: without a limit it stays without, and one that is to go stays
+    above its request until then.
+    """
+
+    def more(now: int | None, wish: int | None) -> int | None:
+        return now if wish is None else max(now or 0, wish)
+
+    def wider(now: int | None, wish: int | None, request: int | None) -> int | None:
+        return None if now is None else max(now, wish or 0, request or 0)
+
+    cpu = more(current.cpu_request, wanted.cpu_request)
+    memory = more(current.memory_request, wanted.memory_request)
+    return Resources(
+        cpu,
+        wider(current.cpu_limit, wanted.cpu_limit, cpu),
+        memory,
+        wider(current.memory_limit, wanted.memory_limit, memory),
     )
-    return Resources(cpu, cpu_limit, memory, memory_limit)
 
 
 def written(resources: Resources) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from trimtab.actuation.boost import boost
 from trimtab.actuation.deeds import Deed, ResizePod, Urgency, Wait
 from trimtab.actuation.marks import Marks
+from trimtab.actuation.obstacles import falls
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, joined, same_fields, sizes_of
 from trimtab.actuation.ways import restarts_nothing
@@ -26,7 +27,7 @@ def tend(situation: Situation, marks: Marks) -> list[Deed]:
         if look_again is not None:
             looks.append(look_again)
         current = sizes_of(pod.containers)
-        if wished is None or has_size(pod, wished) or situation.refusal(pod.uid, wished):
+        if wished is None or has_size(pod, wished) or falls(pod) or situation.refusal(pod.uid, wished):
             continue
         if restarts_nothing(pod.containers, current, wished):
             deeds.append(ResizePod(pod, wished, Urgency.UP if grows(current, wished) else Urgency.DOWN))

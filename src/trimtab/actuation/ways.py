@@ -15,6 +15,7 @@ from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import Sizes, same_fields
 from trimtab.api.optimizationpolicy import TemplateUpdate
 from trimtab.kube.pods import Container
+from trimtab.kube.workloads import Workload
 from trimtab.sizing.qos import qos_class
 
 # Their templates merge by container. Of other kinds a list may be atomic: to apply one container would remove the rest.
@@ -59,7 +60,7 @@ def plan(situation: Situation, *, before: Sizes, after: Sizes) -> Plan | Skip:
 def _in_place(situation: Situation, *, restarts: bool) -> Plan:
     patchable, quiet = _patchable(situation), _replaces_nothing(situation)
     rolls = patchable and not quiet and situation.strategy.template is TemplateUpdate.ALWAYS
-    if rolls and not situation.workload.paused:
+    if rolls and not _halted(situation.workload):
         return Plan(Way.ROLLOUT, patches_template=True, restarts=restarts, tries_in_place=True)
     return Plan(Way.IN_PLACE, patches_template=patchable and quiet, restarts=restarts, tries_in_place=True)
 
@@ -73,8 +74,8 @@ def by_replacing(situation: Situation, obstacle: str) -> Plan | Skip:
         return Skip(f"{obstacle}, and the template of a {kind} is left alone")
     if not _patchable(situation):
         return Skip(f"{obstacle}, and with updateStrategy.template Never a new pod would be of the old size")
-    if situation.workload.paused and not quiet:
-        return Skip(f"{obstacle}, and its rollouts are paused")
+    if (halted := _halted(situation.workload)) and not quiet:
+        return Skip(f"{obstacle}, and {halted}")
     return Plan(Way.RECREATE if quiet else Way.ROLLOUT, patches_template=True)
 
 
@@ -88,6 +89,13 @@ def _patchable(situation: Situation) -> bool:
 def _replaces_nothing(situation: Situation) -> bool:
     """Whether a changed template leaves the pods that run alone."""
     return situation.workload.kind == "ReplicaSet" or situation.workload.update == "OnDelete"
+
+
+def _halted(workload: Workload) -> str:
+    """Why a rollout would not come to all pods; empty when it would."""
+    if workload.paused:
+        return "its rollouts are paused"
+    return f"its rollouts end at partition {workload.partition}" if workload.partition else ""
 
 
 def restarts_nothing(containers: Iterable[Container], before: Sizes, after: Sizes) -> bool:

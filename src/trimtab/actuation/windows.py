@@ -23,7 +23,7 @@ def _spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
     """When the window is open, from yesterday's to that in a week."""
     try:
         zone = ZoneInfo(window.time_zone)
-    except (ZoneInfoNotFoundError, OSError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # unknown, no name of one (Europe//Berlin), a folder
         return
     today = datetime.fromtimestamp(now, zone).date()
     start, end = time.fromisoformat(window.start), time.fromisoformat(window.end)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.api.quantity import Quantity, memory_bytes, millicores
 from trimtab.kube.records import Folding, Labels, MetadataWire, Shape, seconds, version_number
 
 
@@ -86,5 +86,6 @@ def _room(amounts: Mapping[str, str]) -> Room:
     return Room(
         cpu=millicores(amounts.get("cpu", "0")),
         memory=memory_bytes(amounts.get("memory", "0")),
-        pods=int(amounts.get("pods", "0")),
+        # A quantity like the others: a thousand of them is 1k.
+        pods=Quantity.parse(amounts.get("pods", "0")).bytes,
     )

@@ -6,7 +6,6 @@ containers. They would differ from replica to replica and so could not be shared
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -89,9 +88,13 @@ class Pod(msgspec.Struct, frozen=True, gc=False, eq=False):
     resize: Resize | None
 
 
+_Amounts = dict[str, str | int | float]
+"""Numbers, too, in the template of a kind that is not built in: of the others the server makes text."""
+
+
 class _ResourcesWire(msgspec.Struct, frozen=True, gc=False):
-    requests: dict[str, str] = {}
-    limits: dict[str, str] = {}
+    requests: _Amounts = {}
+    limits: _Amounts = {}
 
 
 class _ResizePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -314,8 +317,8 @@ def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, Resize | 
     return ready, resize
 
 
-def _amount(amounts: Mapping[str, str], resource: str) -> int | None:
-    text = amounts.get(resource)
-    if text is None:
+def _amount(amounts: _Amounts, resource: str) -> int | None:
+    found = amounts.get(resource)
+    if found is None:
         return None
-    return millicores(text) if resource == "cpu" else memory_bytes(text)
+    return millicores(str(found)) if resource == "cpu" else memory_bytes(str(found))

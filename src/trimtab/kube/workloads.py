@@ -81,6 +81,8 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     """What its template says of heaps; of most there is nothing."""
     as_a_whole: bool = False
     """Whether its template has CPU or memory for the pod as a whole, at `spec.resources`."""
+    partition: int = 0
+    """How many of a StatefulSet's pods, the first ones, its rollouts leave as they are."""
 
     @property
     def kind(self) -> str:
@@ -194,6 +196,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             otherwise=_Update(),
         )
         pod = _read(_TEMPLATES, template, otherwise=_Template()).spec
+        partition = _partition(resource, update)
         wanted, updated, ready = _pods(resource, wire)
         return Workload(
             resource=resource,
@@ -214,11 +217,12 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             ready=ready,
             update=shared.intern[update.type],
             observed=_observed(wire),
-            rolling=_rolling(resource, wire, update),
+            rolling=_rolling(resource, wire, update, partition),
             paused=spec.paused or bool(spec.suspend),
             finished=resource.kind == "Job" and _has_ended(wire.status.conditions),
             heaps=heap_hints(bytes(template), shared.intern),
             as_a_whole=_is_as_a_whole(pod.resources),
+            partition=partition,
         )
 
     return Shape(wire=_WorkloadWire, fold=fold)
@@ -268,14 +272,19 @@ def _observed(wire: _WorkloadWire) -> bool:
     return observed is None or str(observed) == str(wire.metadata.generation)
 
 
-def _rolling(resource: Resource, wire: _WorkloadWire, update: _Update) -> bool:
+def _partition(resource: Resource, update: _Update) -> int:
+    if resource.kind != "StatefulSet" or update.type == "OnDelete":
+        return 0
+    return _read(_PARTITIONS, update.rolling_update, otherwise=_RollingUpdate()).partition
+
+
+def _rolling(resource: Resource, wire: _WorkloadWire, update: _Update, partition: int) -> bool:
     """A workload that grows has fewer pods than it wants, and yet is not rolled: only older pods tell."""
     status = wire.status
     match resource.kind:
         case "Deployment":
             return status.replicas > status.updated_replicas
         case "StatefulSet" if update.type != "OnDelete" and status.current_revision != status.update_revision:
-            partition = _read(_PARTITIONS, update.rolling_update, otherwise=_RollingUpdate()).partition
             return status.updated_replicas < status.replicas - partition
         case "DaemonSet" if update.type != "OnDelete":
             return status.updated_number_scheduled < status.current_number_scheduled
