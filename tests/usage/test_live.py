@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.store import Store
+from trimtab.usage import kubelet
 from trimtab.usage.errors import BadAnswer, SourceRefused
 from trimtab.usage.metrics_server import samples
 from trimtab.usage.source import Ask, Source, source
@@ -90,3 +92,17 @@ async def test_a_node_that_the_api_server_will_not_ask_is_told_of(client: Client
     assert not health.ok
     assert "address not allowed" in health.detail
     assert "nodes/proxy" in health.advice
+
+
+def test_a_pod_without_containers_hides_none_of_the_others() -> None:
+    """As Go writes an empty list."""
+    empty = {"podRef": {"name": "starting", "namespace": "shop"}, "containers": None}
+    cpu = {"time": "2026-11-15T12:00:00Z", "usageNanoCores": 5e8}
+    web = {
+        "podRef": {"name": "web", "namespace": "shop"},
+        "containers": [{"name": "app", "cpu": cpu, "memory": {"workingSetBytes": 64 * MIB}}],
+    }
+    (found,) = kubelet.samples(msgspec.convert({"pods": [empty, web]}, kubelet._Summary))
+    assert (found.container, found.cpu, found.memory) == (PodContainer("shop", "web", "app"), 0.5, 64 * MIB)
+    assert kubelet.samples(msgspec.convert({"pods": None}, kubelet._Summary)) == []
+    assert samples(b'{"items": null}') == []

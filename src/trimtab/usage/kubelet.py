@@ -55,11 +55,12 @@ class _PodRef(msgspec.Struct, frozen=True, gc=False):
 
 class _Pod(msgspec.Struct, rename="camel", frozen=True, gc=False):
     pod_ref: _PodRef
-    containers: list[_Container] = []
+    containers: list[_Container] | None = None
+    """Null of a pod whose sandbox alone runs: Go writes an empty list so."""
 
 
 class _Summary(msgspec.Struct, frozen=True, gc=False):
-    pods: list[_Pod] = []
+    pods: list[_Pod] | None = None
 
 
 class _Address(msgspec.Struct, frozen=True, gc=False):
@@ -181,8 +182,8 @@ def samples(summary: _Summary) -> list[Sample]:
             cpu=math.nan if container.cpu.usage_nano_cores is None else container.cpu.usage_nano_cores * NANO,
             memory=_known(container.memory),
         )
-        for pod in summary.pods
-        for container in pod.containers
+        for pod in summary.pods or ()
+        for container in pod.containers or ()
         if container.cpu is not None
     ]
 

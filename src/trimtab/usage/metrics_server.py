@@ -31,11 +31,12 @@ class _Container(msgspec.Struct, gc=False):
 class _Pod(msgspec.Struct, gc=False):
     metadata: _Metadata
     timestamp: datetime
-    containers: list[_Container] = []
+    containers: list[_Container] | None = None
+    """Null is how Go writes an empty list."""
 
 
 class _Pods(msgspec.Struct, gc=False):
-    items: list[_Pod] = []
+    items: list[_Pod] | None = None
 
 
 _PODS = msgspec.json.Decoder(_Pods)
@@ -72,8 +73,8 @@ def samples(page: bytes) -> list[Sample]:
             cpu=_number(container.usage.get("cpu")),
             memory=_number(container.usage.get("memory")),
         )
-        for pod in found.items
-        for container in pod.containers
+        for pod in found.items or ()
+        for container in pod.containers or ()
     ]
 
 
