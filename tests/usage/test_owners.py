@@ -163,7 +163,9 @@ def test_init_containers_and_native_sidecars_are_told_apart() -> None:
     assert owners.of("shop", "p") == key("Deployment", "web")
 
 
-NAMES = st.text("abcdkx247-", min_size=1, max_size=62).map(lambda text: f"a{text.rstrip('-')}"[:62])
+NAMES = (
+    st.text("abcdkx247-", min_size=1, max_size=62) | st.text("abcdkx247-", min_size=44, max_size=62)
+).map(lambda text: f"a{text.rstrip('-')}"[:62])
 RANDOM = st.text(LETTERS, min_size=5, max_size=5)
 HASHES = st.text(LETTERS, min_size=1, max_size=10)
 

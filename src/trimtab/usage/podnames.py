@@ -38,6 +38,8 @@ _ANY_RULE = (_HASH + _RANDOM, _RANDOM, _INDEX)
 _COMPILED = {kind: re.compile("|".join(rules)) for kind, rules in _RULES.items()}
 _ANY = re.compile("|".join(_ANY_RULE))
 _CUT_HASH = re.compile(rf"-{_SAFE}{{0,10}}-?")
+_CUT_SCHEDULE = re.compile(r"-\d{5,11}(-\d{0,6})?-?")
+"""A CronJob's own name is no longer than 52 letters, so that this much is left of its schedule."""
 
 
 def pod_pattern(kind: str, name: str) -> str:
@@ -97,4 +99,6 @@ def _could_begin(key: WorkloadKey, base: str) -> bool:
         return False
     if key.kind in {"ReplicaSet", "DaemonSet", "Job"}:
         return rest == "-"
-    return key.kind not in {"StatefulSet", "CronJob"} and _CUT_HASH.fullmatch(rest) is not None
+    if key.kind == "CronJob":
+        return _CUT_SCHEDULE.fullmatch(rest) is not None
+    return key.kind != "StatefulSet" and _CUT_HASH.fullmatch(rest) is not None
