@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from harness import UnavailableError
 from harness.certificates import LOOPBACK, Authority
 from harness.prometheus import Recorded
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.prometheus.way import ways_to
 from trimtab.usage.source import Ask
 from usage.recording import T0, Recording, named
 
@@ -63,3 +65,31 @@ async def test_tls_both_ways_and_a_password_open_a_real_server(tmp_path: Path) -
             async with Prometheus(here.model_copy(update=change)) as prometheus:
                 with pytest.raises(SourceRefused, match=line):
                     await prometheus.read(ASK)
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy"),
+    [
+        ("https://prometheus.example.org/api/prom", "http://proxy.corp:3128"),
+        ("https://prometheus.intern.corp", None),
+        ("https://prometheus.monitoring.svc:9090", None),
+        ("https://prometheus.monitoring.svc.cluster.local:9090", None),
+        ("https://prometheus:9090", None),
+        ("http://prometheus.example.org", None),
+    ],
+)
+async def test_an_address_outside_is_reached_by_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, url: str, proxy: str | None
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.corp:3128")
+    monkeypatch.setenv("NO_PROXY", ".intern.corp")
+    for name in ("https_proxy", "http_proxy", "HTTP_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    ((connection, path),) = await ways_to(PrometheusSettings(url=url), None)
+    assert (connection.proxy, path) == (proxy, "")
+
+
+@pytest.mark.parametrize("settings", [{"tenant": "a\n"}, {"headers": {"X-Team": "a\r\nX-Other: b"}}])
+def test_a_header_is_one_line(settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="must be one line, without a break at its end"):
+        PrometheusSettings.model_validate(settings)

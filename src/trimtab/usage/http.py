@@ -27,6 +27,7 @@ from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
 from trimtab.plugins import Settings
 from trimtab.usage.errors import BadAnswer, UsageError
+from trimtab.usage.prometheus.settings import HeaderLine
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.trace import Floats
@@ -60,7 +61,7 @@ class HttpSettings(Settings):
     ca_file: Path | None = None
     """The authority that vouches for the server, PEM; the system's if not given."""
 
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: dict[HeaderLine, HeaderLine] = Field(default_factory=dict)
     """Headers to send with every question."""
 
     timeout: Annotated[float, Field(gt=0)] = 60.0

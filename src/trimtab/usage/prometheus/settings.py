@@ -11,6 +11,14 @@ from yarl import URL
 from trimtab.plugins import Settings
 from trimtab.usage.prometheus.promql import LABEL, NAME
 
+
+def _one_line(text: str) -> str:
+    if any(sign in text for sign in "\r\n\0"):
+        raise ValueError("must be one line, without a break at its end")
+    return text
+
+
+HeaderLine = Annotated[str, AfterValidator(_one_line)]
 Label = Annotated[str, StringConstraints(pattern=f"^{LABEL.pattern}$")]
 Metric = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 
@@ -57,10 +65,10 @@ class PrometheusSettings(Settings):
     insecure: bool = False
     """Believe any server certificate. For trying out only."""
 
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: dict[HeaderLine, HeaderLine] = Field(default_factory=dict)
     """Headers to send with every query."""
 
-    tenant: str | None = None
+    tenant: HeaderLine | None = None
     """The tenant of Mimir or Cortex, sent as X-Scope-OrgID; several are joined by |."""
 
     labels: dict[Label, str] = Field(default_factory=dict)

@@ -7,10 +7,14 @@ credentials for it; it passes on none for the server behind it.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+
+from yarl import URL
 
 from trimtab.kube.auth import Connection
 from trimtab.kube.auth.credentials import AtHand
 from trimtab.kube.auth.material import Kept
+from trimtab.kube.auth.proxy import proxy_for
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
@@ -26,7 +30,7 @@ async def ways_to(settings: PrometheusSettings, client: Client | None) -> list[W
     """All that there are, and at least one."""
     try:
         if settings.url:
-            return [(_direct(settings.url, settings), "")]
+            return [(_by_proxy(_direct(settings.url, settings)), "")]
         return await _found(settings, client)
     except KubeError as error:
         kind = SourceAway if error.transient else SourceRefused
@@ -47,6 +51,15 @@ async def _found(settings: PrometheusSettings, client: Client | None) -> list[Wa
             f"{found[0].url}: the API server's proxy passes no credentials on; set url to reach it directly"
         )
     return [(client.connection, server.proxied) for server in found]
+
+
+def _by_proxy(connection: Connection) -> Connection:
+    """Through the proxy that the environment names, if any, as to the API server; never to a name inside a cluster."""
+    server = URL(connection.server)
+    host = server.host or ""
+    inside = "." not in host or host.endswith((".svc", ".cluster.local"))
+    proxy = None if inside else proxy_for(server, proxy_url="", where="", environ=os.environ)
+    return replace(connection, proxy=proxy.url, proxy_headers=proxy.headers) if proxy else connection
 
 
 def _direct(url: str, settings: PrometheusSettings) -> Connection:
