@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trimtab.usage.errors import BadAnswer
-from trimtab.usage.prometheus.answer import Grid, Series, samples
+from trimtab.usage.prometheus.answer import Grid, Series, first, samples
 
 GRID = Grid(1_700_000_000.0, 60.0, 50)
 
@@ -85,3 +85,11 @@ def test_many_series_are_read_as_each_would_be(all_values: list[list[float]]) ->
 def test_what_is_no_sample_is_refused(raw: bytes) -> None:
     with pytest.raises(BadAnswer):
         samples([Series(values=msgspec.Raw(raw))], GRID)
+
+
+def test_of_one_number_what_is_none_is_refused_and_nothing_is_nothing() -> None:
+    assert first(Series(values=msgspec.Raw(b'[[1.5,"2.5"],[2.5,"3"]]'))) == 2.5
+    assert first(Series()) is None
+    for damaged in (b'[[1,"much"]]', b"[[1,2]]", b"{}"):
+        with pytest.raises(BadAnswer):
+            first(Series(values=msgspec.Raw(damaged)))

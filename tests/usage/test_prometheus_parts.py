@@ -59,7 +59,7 @@ def test_a_part_is_its_halves_down_to_the_pods_of_one_ending_at_one_step(
 
 @given(st.lists(st.text(min_size=1), min_size=2, unique=True), st.text())
 def test_a_pattern_of_names_matches_these_names_and_no_other(names: list[str], other: str) -> None:
-    pattern = one_of("namespace", names).removeprefix("namespace=~")
+    pattern = str(one_of("namespace", names)).removeprefix("namespace=~")
     unquoted = (
         pattern[1:-1].replace("\\\\", "\0").replace('\\"', '"').replace("\\n", "\n").replace("\0", "\\")
     )

@@ -25,7 +25,7 @@ from trimtab.usage.prometheus import Prometheus
 from trimtab.usage.prometheus.pods import ENDINGS, Pods
 from trimtab.usage.prometheus.remote.chunks import DAMAGED, Packed, Times, counted, unpack
 from trimtab.usage.prometheus.remote.exchange import HEADERS, Answered, answered, request
-from trimtab.usage.prometheus.scheme import SCHEMES
+from trimtab.usage.prometheus.scheme import Labels
 from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.source import Ask
 from trimtab.usage.trace import Floats
@@ -33,7 +33,7 @@ from trimtab.usage.usage import Usage
 from usage.recording import CPU, MEMORY, T0, Recording, named
 
 HOURS = 2
-LABELS = SCHEMES[1]
+LABELS = Labels("namespace", "pod", "container")
 PODS = 60
 LEAST = 9
 """Bytes of a chunk's first sample: a time of one at least, and a value of eight."""
@@ -103,7 +103,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 
 def asked(metric: str, *, endings: str = ENDINGS) -> bytes:
     pods = Pods(("shop",), endings)
-    return request(metric, labels=LABELS, pods=pods, required={}, start=T0, end=T0 + HOURS * 3600)
+    return request(metric, LABELS.matchers(pods), start=T0, end=T0 + HOURS * 3600)
 
 
 def handed_out(server: Recorded, question: bytes) -> bytes:

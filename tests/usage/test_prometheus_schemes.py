@@ -43,6 +43,17 @@ async def read(recording: Recording, folder: Path, **settings: object) -> tuple[
             | {"namespace": "kube-system", "pod": "cadvisor-x", "container": "cadvisor"},
             id="pushed aside by the scrape's own",
         ),
+        pytest.param(
+            {
+                "container_label_io_kubernetes_pod_namespace": "shop",
+                "container_label_io_kubernetes_pod_name": "web",
+                "container_label_io_kubernetes_container_name": "app",
+                "namespace": "kube-system",
+                "pod": "cadvisor-x",
+                "container": "cadvisor",
+            },
+            id="a cAdvisor that is a pod itself",
+        ),
     ],
 )
 async def test_each_way_to_name_a_container_is_recognised(labels: dict[str, str], tmp_path: Path) -> None:
@@ -116,3 +127,41 @@ async def test_throttling_and_kills_are_read_where_they_are_known(tmp_path: Path
     assert without.throttled is None
     assert without.ooms is None
     assert knows == Capabilities(history=True)
+
+
+async def test_a_rule_that_is_made_more_often_than_the_counter_is_scraped_hides_no_cpu(
+    tmp_path: Path,
+) -> None:
+    recording = Recording()
+    for every, metric in ((15, "pod:memory"), (120, "container_cpu_usage_seconds_total")):
+        times = [every * number for number in range(3600 // every + 1)]
+        recording.add(metric, named("web"), [(t, 0.5 * t if metric != "pod:memory" else 1e8) for t in times])
+    usage, _ = await read(recording, tmp_path, memory_rule="pod:memory")
+    assert np.isfinite(usage.cpu[10:50, 0]).all()
+    np.testing.assert_allclose(usage.cpu[10:50, 0], 0.5)
+
+
+async def test_what_another_cluster_has_is_not_known_of_this_one(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container(named("web", cluster="test"), cores=0.5, memory=1e8)
+    recording.add(
+        "container_oom_events_total", named("web", cluster="prod"), [(SCRAPE * i, 0.0) for i in range(120)]
+    )
+    _, knows = await read(recording, tmp_path, labels={"cluster": "test"})
+    assert knows == Capabilities(history=True)
+
+
+async def test_usage_is_looked_for_by_the_rule_and_in_the_cluster_that_is_meant(tmp_path: Path) -> None:
+    recording = Recording()
+    for cluster, scrapes in (("prod", range(240)), ("test", range(120, 240))):
+        samples = [(SCRAPE * i, 1e8) for i in scrapes]
+        recording.add("pod:memory", named("web", cluster=cluster), samples)
+    try:
+        recorded = Recorded(tmp_path, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as server:
+        settings = PrometheusSettings(url=server.url, memory_rule="pod:memory", labels={"cluster": "test"})
+        async with Prometheus(settings) as prometheus:
+            assert await prometheus.has_usage(at=T0 + 200 * SCRAPE)
+            assert not await prometheus.has_usage(at=T0 + 60 * SCRAPE)

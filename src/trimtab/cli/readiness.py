@@ -20,7 +20,6 @@ from trimtab.survey.findings import lacks_requests
 from trimtab.survey.past import plan
 from trimtab.survey.picture import look
 from trimtab.survey.sources import open_source
-from trimtab.usage.prometheus.scheme import MEMORY
 from trimtab.usage.prometheus.source import Prometheus
 
 DAY = 86400.0
@@ -68,17 +67,13 @@ async def _usage(
 
 async def _reach(source: Prometheus, days: float, now: float) -> Finding:
     """How far back there is usage: at the far end of the window, or else narrowed down between two moments."""
-
-    async def is_known(back: float) -> bool:
-        return await source.value(f"count({MEMORY})", at=now - back) is not None
-
     wanted = days * DAY
-    if await is_known(wanted - EDGE):
+    if await source.has_usage(at=now - wanted + EDGE):
         return Finding("retention", "ok", f"usage goes back the {counted(days, 'day')} that a scan looks at")
     known, unknown = 0.0, wanted - EDGE
     for _ in range(NARROWED):
         middle = (known + unknown) / 2
-        known, unknown = (middle, unknown) if await is_known(middle) else (known, middle)
+        known, unknown = (middle, unknown) if await source.has_usage(at=now - middle) else (known, middle)
     return Finding(
         "retention",
         "warning",

@@ -136,6 +136,12 @@ def highest(series: Series) -> float:
     return float(max(values[np.isfinite(values)], default=0.0))
 
 
+def first(series: Series) -> float | None:
+    """The first sample of a series, if it has any."""
+    values = _any_numbers(bytes(series.values))[1:2]
+    return float(values[0]) if len(values) else None
+
+
 def samples(found: Sequence[Series], grid: Grid) -> tuple[Indices, Rows, Floats]:
     """All samples of these series: of which series each is, on which row of a grid, and its value."""
     flat, counts = _all_numbers([bytes(series.values) for series in found])

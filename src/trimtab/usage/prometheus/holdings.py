@@ -100,14 +100,17 @@ class Look:
         memory = scheme.memory_series(pods)
         every = await self._values(scheme.labels.namespace, memory) if namespaces is None else namespaces
         containers = scheme.number_of_containers(pods, over=max(self._grid.step, _STALE))
-        counted, often = await asyncio.gather(
+        counted, *often = await asyncio.gather(
             self._highest(containers, by=scheme.labels.namespace),
-            self._highest(f"max(count_over_time({memory}[{int(_COUNTED_OVER)}s]))"),
+            *(
+                self._highest(f"max(count_over_time({each}[{int(_COUNTED_OVER)}s]))")
+                for each in scheme.sampled(pods)
+            ),
         )
         return Holdings(
             scheme=scheme,
             series={namespace: int(counted.get(namespace, 1)) for namespace in every},
-            interval=_COUNTED_OVER / max(1.0, often[""]) if often else USUAL_INTERVAL,
+            interval=max(_COUNTED_OVER / max(1.0, each[""]) if each else USUAL_INTERVAL for each in often),
             most_cores=await self._most_cores(scheme),
         )
 
@@ -124,7 +127,7 @@ class Look:
         if settings.cluster_label in present:
             await self._one_cluster(memory)
         sought = (settings.cpu_rule or names.CPU, *_OPTIONAL)
-        metrics = await self._values("__name__", f"{{{one_of('__name__', sought)}}}")
+        metrics = await self._values("__name__", selector("", (one_of("__name__", sought), *self._required)))
         restarts = selector(names.RESTARTS, self._required)
         state_labels = recognise(await self._names(restarts)) if names.RESTARTS in metrics else None
         return Scheme(

@@ -1,17 +1,33 @@
 """PromQL text from values, so that nothing a name may hold can change what a query means.
 
-Pure. Left out: which series there are (`scheme`).
+Which series are meant is a value too, for remote read says it in another way (`remote.exchange`). Pure. Left out: which
+series there are (`scheme`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
-Matchers = tuple[str, ...]
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """What a label of a series must be; as text, the way PromQL writes it."""
+
+    label: str
+    sign: Literal["=", "!=", "=~"]
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.label}{self.sign}{quoted(self.value)}"
+
+
+Matchers = tuple[Matcher, ...]
 
 
 def quoted(value: str) -> str:
@@ -20,20 +36,20 @@ def quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def equals(label: str, value: str) -> str:
-    return f"{label}={quoted(value)}"
+def equals(label: str, value: str) -> Matcher:
+    return Matcher(label, "=", value)
 
 
-def differs(label: str, value: str) -> str:
-    return f"{label}!={quoted(value)}"
+def differs(label: str, value: str) -> Matcher:
+    return Matcher(label, "!=", value)
 
 
-def like(label: str, pattern: str) -> str:
-    """A label that is all of a pattern; PromQL anchors its patterns at both ends."""
-    return f"{label}=~{quoted(pattern)}"
+def like(label: str, pattern: str) -> Matcher:
+    """A label that is all of a pattern; servers anchor patterns at both ends."""
+    return Matcher(label, "=~", pattern)
 
 
-def one_of(label: str, values: Iterable[str]) -> str:
+def one_of(label: str, values: Iterable[str]) -> Matcher:
     """A label that has one of these values, each meant to the letter."""
     values = tuple(values)
     if len(values) == 1:
@@ -45,8 +61,8 @@ def all_equal(labels: Mapping[str, str]) -> Matchers:
     return tuple(equals(label, value) for label, value in labels.items())
 
 
-def selector(metric: str, matchers: Iterable[str]) -> str:
-    return f"{metric}{{{','.join(matchers)}}}"
+def selector(metric: str, matchers: Iterable[Matcher]) -> str:
+    return f"{metric}{{{','.join(map(str, matchers))}}}"
 
 
 def span(seconds: float) -> str:

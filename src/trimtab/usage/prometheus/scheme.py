@@ -51,16 +51,17 @@ class Labels:
 
 
 SCHEMES = (
-    # A scrape that puts its own pod and container on every series pushes the kubelet's aside.
+    # A scrape that puts its own pod and container on every series pushes the kubelet's aside,
     Labels("exported_namespace", "exported_pod", "exported_container"),
-    Labels("namespace", "pod", "container"),
-    Labels("namespace", "pod_name", "container_name"),
-    Labels("kubernetes_namespace", "kubernetes_pod_name", "container_name"),
+    # and on the series of a cAdvisor that runs as a pod they are the cAdvisor's.
     Labels(
         "container_label_io_kubernetes_pod_namespace",
         "container_label_io_kubernetes_pod_name",
         "container_label_io_kubernetes_container_name",
     ),
+    Labels("namespace", "pod", "container"),
+    Labels("namespace", "pod_name", "container_name"),
+    Labels("kubernetes_namespace", "kubernetes_pod_name", "container_name"),
 )
 
 
@@ -140,8 +141,18 @@ class Scheme:
         if self.state_labels is not None and self._has_states:
             yield Question("oom", self.state_labels, partial(self._oom_restarts, self.state_labels, window))
 
+    def matchers(self, pods: Pods | None) -> Matchers:
+        """What the kubelet's series of these pods must match, or those of all."""
+        return (*self.labels.matchers(pods), *self.required)
+
     def memory_series(self, pods: Pods | None = None) -> str:
         return self._selected(self.memory_rule or MEMORY, pods)
+
+    def sampled(self, pods: Pods | None) -> Iterator[str]:
+        """The series by which it is told how often samples come: a rule is made at its own pace, whatever it is made of."""
+        yield self.memory_series(pods)
+        if self.cpu_rule or self.memory_rule:
+            yield self._selected(self.cpu_rule or CPU, pods)
 
     def number_of_containers(self, pods: Pods | None, over: float) -> str:
         """How many containers each namespace has."""
@@ -180,7 +191,7 @@ class Scheme:
         return f"max by ({labels.key}) ({restarts}) > 0 and max by ({labels.key}) ({killed}) > 0"
 
     def _selected(self, metric: str, pods: Pods | None) -> str:
-        return selector(metric, (*self.labels.matchers(pods), *self.required))
+        return selector(metric, self.matchers(pods))
 
     def _highest(self, expression: str) -> str:
         return f"max by ({self.labels.key}) ({expression})"

@@ -16,7 +16,6 @@ from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from trimtab.counting import counted
@@ -24,12 +23,13 @@ from trimtab.kube.client import Client
 from trimtab.kube.pace import Backoff
 from trimtab.tasks import side_by_side
 from trimtab.usage.errors import BadAnswer, SourceRefused, UsageError
-from trimtab.usage.prometheus.answer import Grid, Indices, Series, samples
+from trimtab.usage.prometheus.answer import Grid, Indices, Series, first, samples
 from trimtab.usage.prometheus.answer import Rows as RowNumbers
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
 from trimtab.usage.prometheus.holdings import ADVICE, Holdings, Look, Memory
 from trimtab.usage.prometheus.parts import Part, parts_of
+from trimtab.usage.prometheus.promql import all_equal, selector
 from trimtab.usage.prometheus.remote import raw
 from trimtab.usage.prometheus.remote.raw import Raw, Rows
 from trimtab.usage.prometheus.scheme import CPU, MEMORY, Kind, Labels, Question, Window
@@ -135,7 +135,7 @@ class Prometheus(Source[PrometheusSettings]):
         names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
         done, whole = 0, sum(map(held.weight, parts)) * len(questions)
         window = self._window(held, ask)
-        samples_of = Raw(server, held.scheme, window, self.settings.labels, grid)
+        samples_of = Raw(server, held.scheme, window, grid)
 
         async def answer(question: Question, part: Part, *, asked: bool = True) -> None:
             nonlocal done
@@ -172,6 +172,11 @@ class Prometheus(Source[PrometheusSettings]):
             columns["cpu"].without_edges(window.partly(ask.step))
         return _usage(columns, grid, window=window.rate)
 
+    async def has_usage(self, *, at: float) -> bool:
+        """Whether anything was known of containers at a time."""
+        memory = selector(self.settings.memory_rule or MEMORY, all_equal(self.settings.labels))
+        return bool(await self.vector(f"count({memory})", at=at))
+
     async def value(self, promql: str, *, at: float) -> float | None:
         """The one number that a query gives at a time; None when it gives none, or more than one."""
         found = await self.vector(promql, at=at)
@@ -183,11 +188,7 @@ class Prometheus(Source[PrometheusSettings]):
         server = await self._server(grid)
 
         def numbers(answer: list[Series]) -> list[tuple[dict[str, str], float]]:
-            found = [
-                (series.metric, msgspec.json.decode(series.values, type=list[tuple[float, str]]))
-                for series in answer
-            ]
-            return [(labels, float(values[0][1])) for labels, values in found if values]
+            return [(series.metric, value) for series in answer if (value := first(series)) is not None]
 
         return await self._patience.ask(lambda: server.range(promql, grid, numbers))
 

@@ -5,15 +5,13 @@ Pure. Left out: the wire, and what the samples mean.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from trimtab.usage.errors import BadAnswer
-from trimtab.usage.prometheus.pods import Pods
+from trimtab.usage.prometheus.promql import Matchers, equals
 from trimtab.usage.prometheus.remote.chunks import Packed
 from trimtab.usage.prometheus.remote.frames import places
 from trimtab.usage.prometheus.remote.messages.remote_pb2 import (
@@ -22,7 +20,6 @@ from trimtab.usage.prometheus.remote.messages.remote_pb2 import (
     Query,
     ReadRequest,
 )
-from trimtab.usage.prometheus.scheme import Labels
 
 HEADERS = {
     "Content-Type": "application/x-protobuf",
@@ -31,32 +28,19 @@ HEADERS = {
 }
 STREAMED = "application/x-streamed-protobuf"
 
+_TYPES = {"=": LabelMatcher.EQ, "!=": LabelMatcher.NEQ, "=~": LabelMatcher.RE}
 _LITERAL = 60
 
 
-def request(
-    metric: str,
-    *,
-    labels: Labels,
-    pods: Pods,
-    required: Mapping[str, str],
-    start: float,
-    end: float,
-) -> bytes:
-    """All samples of a metric of real containers of these pods, from a time to a time in seconds."""
-    equal, differs, like = LabelMatcher.EQ, LabelMatcher.NEQ, LabelMatcher.RE
-    matchers = [
-        (equal, "__name__", metric),
-        (like, labels.namespace, "|".join(map(re.escape, pods.namespaces))),
-        (differs, labels.pod, "") if pods.all else (like, labels.pod, pods.pattern),
-        (differs, labels.container, ""),
-        (differs, labels.container, "POD"),
-        *((equal, name, value) for name, value in required.items()),
-    ]
+def request(metric: str, matchers: Matchers, *, start: float, end: float) -> bytes:
+    """All samples of the series of a metric that match, from a time to a time in seconds."""
     query = Query(
         start_timestamp_ms=round(start * 1000),
         end_timestamp_ms=round(end * 1000),
-        matchers=[LabelMatcher(type=type_, name=name, value=value) for type_, name, value in matchers],
+        matchers=[
+            LabelMatcher(type=_TYPES[each.sign], name=each.label, value=each.value)
+            for each in (equals("__name__", metric), *matchers)
+        ],
     )
     asked = ReadRequest(queries=[query], accepted_response_types=[ReadRequest.STREAMED_XOR_CHUNKS])
     return _snappy(asked.SerializeToString())

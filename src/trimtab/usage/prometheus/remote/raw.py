@@ -42,7 +42,6 @@ class Raw:
     server: Server
     scheme: Scheme
     window: Window
-    required: Mapping[str, str]
     grid: Grid
 
     def has(self, kind: Kind) -> bool:
@@ -63,14 +62,7 @@ class Raw:
     async def _windows(self, metric: str, part: Part, width: float, *, counter: bool = False) -> Rows:
         start = self.grid.start + part.first * self.grid.step
         end = start + (part.steps - 1) * self.grid.step
-        asked = request(
-            metric,
-            labels=self.scheme.labels,
-            pods=part.pods,
-            required=self.required,
-            start=start - width,
-            end=end,
-        )
+        asked = request(metric, self.scheme.matchers(part.pods), start=start - width, end=end)
 
         def read(body: bytes) -> Rows:
             labels, chunks = answered(body)
