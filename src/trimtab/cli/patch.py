@@ -1,7 +1,6 @@
 """`trimtab patch`: recommendations as commands, patches and edits of users' own files, or applied right away."""
 
 import asyncio
-import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from trimtab.kube.errors import ApiError, Conflict, describe
 from trimtab.survey.patches.apply import apply_change
 from trimtab.survey.patches.change import Change
 from trimtab.survey.patches.owned import in_manifests, in_values
-from trimtab.survey.patches.render import KUSTOMIZATION, command, file_name, kustomization, manifest
+from trimtab.survey.patches.render import KUSTOMIZATIONS, command, edit, file_name, kustomization, manifest
 
 Format = Literal["kubectl", "strategic", "kustomize", "helm", "manifests"]
 
@@ -117,8 +116,10 @@ def _patches(changes: Sequence[Change], form: Format, directory: Path | None) ->
         return
     files = {file_name(change): manifest(change) for change in changes}
     if form == "kustomize":
-        there = directory and directory / KUSTOMIZATION
-        files[KUSTOMIZATION] = kustomization(changes, _read(there) if there and there.exists() else None)
+        there = [directory / name for name in KUSTOMIZATIONS] if directory else []
+        existing = next((path for path in there if path.exists()), None)
+        name = existing.name if existing else KUSTOMIZATIONS[0]
+        files[name] = kustomization(changes, _read(existing) if existing else None)
     if directory is None:
         print("---\n".join(f"# {name}\n{text}" for name, text in files.items()), end="")
     elif changes:
@@ -186,8 +187,7 @@ def _edited(before: Mapping[Path, str], after: Mapping[Path, str], *, write: boo
         print("".join(f"{path}\n" for path in changed), end="")
         return
     for path, text in changed.items():
-        old, new = before[path].splitlines(keepends=True), text.splitlines(keepends=True)
-        print("".join(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")), end="")
+        print(edit(str(path), before[path], text), end="")
 
 
 # The cluster

@@ -4,6 +4,7 @@ import pytest
 
 from survey.patches.changes import change, container
 from trimtab.errors import TrimtabError
+from trimtab.kube.pods import Resources
 from trimtab.kube.resources import CRON_JOBS
 from trimtab.survey.patches.owned import in_manifests, in_values
 
@@ -63,6 +64,36 @@ SIZE = "requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}"
 SMALL = "requests: {cpu: 100m, memory: 64Mi}, limits: {memory: 128Mi}"
 
 
+WITHOUT_NAMESPACE = MANIFESTS.replace(", namespace: shop", "").partition("---")[0]
+
+
+def test_one_manifest_of_two_namespaces_is_sized_once_where_both_want_the_same() -> None:
+    staging, live = change(namespace="staging"), change(namespace="live")
+    once, _ = in_manifests({"web.yaml": WITHOUT_NAMESPACE}, [live])
+    assert in_manifests({"web.yaml": WITHOUT_NAMESPACE}, [staging, live]) == (once, [])
+    other = change(namespace="live", after={"web": Resources(200, None, 2**27, 2**28)})
+    with pytest.raises(
+        TrimtabError, match=r"names no namespace, and Deployment staging/web and Deployment live/web"
+    ):
+        in_manifests({"web.yaml": WITHOUT_NAMESPACE}, [staging, other])
+
+
+def test_of_two_manifests_of_a_workload_none_is_guessed() -> None:
+    files = {"live/web.yaml": WITHOUT_NAMESPACE, "staging/web.yaml": WITHOUT_NAMESPACE}
+    with pytest.raises(
+        TrimtabError, match=r"is in live/web.yaml, line 2 and in staging/web.yaml, line 2; say which"
+    ):
+        in_manifests(files, [change()])
+    certain = {**files, "live/web.yaml": MANIFESTS}
+    assert in_manifests(certain, [change()])[0].keys() == {"live/web.yaml"}
+
+
+def test_an_overlay_that_says_nothing_of_the_container_is_not_meant() -> None:
+    overlay = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 3}\n"
+    files = {"a-overlay.yaml": overlay, "base.yaml": WITHOUT_NAMESPACE}
+    assert in_manifests(files, [change()])[0].keys() == {"base.yaml"}
+
+
 def values(text: str, *, release: str = "prod-web", **paths: str) -> tuple[str, list[str]]:
     return in_values(text, [change(release)], where="values.yaml", paths=paths)
 
@@ -101,3 +132,11 @@ def test_what_has_no_place_is_told() -> None:
     )
     with pytest.raises(TrimtabError, match=r"--helm-path a.b.resources: values.yaml has no a.b"):
         values("a: 1\n", web="a.b.resources")
+
+
+def test_one_place_for_two_namespaces_is_written_once() -> None:
+    text = "resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}}\n"
+    both = [change(namespace="staging"), change(namespace="live")]
+    found, missing = in_values(text, both, where="values.yaml", paths={})
+    assert found == "resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {memory: 128Mi}}\n"
+    assert not missing

@@ -2,13 +2,16 @@
 
 import json
 import shlex
+import subprocess
+from pathlib import Path
 
+import pytest
 import yaml
 
 from survey.patches.changes import MIB, change, container
 from trimtab.kube.pods import Resources
 from trimtab.kube.resources import JOBS, Resource
-from trimtab.survey.patches.render import command, diff, file_name, kustomization, manifest
+from trimtab.survey.patches.render import command, diff, edit, file_name, kustomization, manifest
 
 
 def test_a_diff_shows_what_the_template_says_and_should_say() -> None:
@@ -95,3 +98,14 @@ def test_what_cannot_be_patched_says_why() -> None:
     assert "cannot be changed" in change(resource=JOBS).obstacle
     assert "--format manifests" in change(resource=rollouts).obstacle
     assert not change().obstacle
+
+
+@pytest.mark.parametrize("ends", ["\n", "", "\r\n", "\u2028\n"])
+def test_an_edit_is_a_patch_whatever_the_last_line_ends_with(ends: str, tmp_path: Path) -> None:
+    before, after = (f"# one\x0btwo\nrequests:\n  cpu: {cpu}{ends}" for cpu in ("1", "100m"))
+    file = tmp_path / "values.yaml"
+    file.write_bytes(before.encode())
+    subprocess.run(
+        ["git", "apply", "-"], input=edit("values.yaml", before, after).encode(), cwd=tmp_path, check=True
+    )
+    assert file.read_bytes().decode() == after

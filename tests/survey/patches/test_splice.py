@@ -1,5 +1,6 @@
 """Somebody's YAML is changed where it must be, and nowhere else."""
 
+import json
 from typing import Any
 
 import pytest
@@ -54,6 +55,38 @@ def test_what_others_share_is_refused_with_its_line() -> None:
     text = "base: &base\n  requests: {cpu: 1}\nresources: *base\n"
     with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
         put(text, amounts(requests="2"))
+
+
+def test_nothing_is_put_beside_what_others_share() -> None:
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared by an anchor"):
+        parsed = Text("web: &web\n  image: x\nworker: *web\n", where="values.yaml")
+        (root,) = parsed.roots
+        assert isinstance(root, MappingNode)
+        list(parsed.put(root.value[0][1], "resources", amounts(requests="2")))
+
+
+def test_of_a_key_that_is_there_twice_neither_is_guessed() -> None:
+    text = "resources:\n  requests: {cpu: 1}\nimage: x\nresources:\n  requests: {cpu: 2}\n"
+    with pytest.raises(
+        TrimtabError, match=r"values.yaml, line 4: resources is there already in line 1; remove one"
+    ):
+        put(text, amounts(requests="3"))
+
+
+def test_what_two_anchors_bring_is_no_key_that_is_there_twice() -> None:
+    text = "a: &a {x: 1}\nb: &b {y: 2}\nc:\n  <<: *a\n  <<: *b\nresources: {requests: {cpu: 1}}\n"
+    assert put(text, amounts(requests="2")) == text.replace("cpu: 1", "cpu: 2")
+
+
+@pytest.mark.parametrize(
+    "held", [{}, {"requests": {}}, {"requests": {"cpu": 1}}, {"limits": {"memory": "1Gi"}}, None]
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_stays_json(held: dict[str, Any] | None, indent: int | None) -> None:
+    body = {"name": "web"} if held is None else {"name": "web", "resources": held}
+    after = json.loads(put(json.dumps(body, indent=indent), amounts(requests="100m", limits="2")))
+    assert after["resources"]["requests"] == {"cpu": "100m"}
+    assert after["resources"]["limits"] == {**(held or {}).get("limits", {}), "cpu": "2"}
 
 
 def test_a_template_is_no_plain_yaml() -> None:

@@ -6,6 +6,7 @@ for certain what to change, nothing is guessed: it says what it found and how to
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,18 +27,39 @@ _KEYS = {"requests", "limits"}
 
 def in_manifests(files: Mapping[str, str], changes: Sequence[Change]) -> tuple[dict[str, str], list[Change]]:
     """The files that change, as they should be, by name; and the changes that no file has a workload for."""
-    left = list(changes)
-    found: dict[str, str] = {}
-    for where, content in files.items():
-        text = Text(content, where=where)
-        splices: list[Splice] = []
+    texts = {where: Text(content, where=where) for where, content in files.items()}
+    there: dict[tuple[str, ...], list[_Manifest]] = defaultdict(list)
+    for text in texts.values():
         for document in _objects(text.roots):
-            for change in [each for each in left if _is_of(document, each)]:
-                splices += _in_manifest(text, document, change)
-                left.remove(change)
-        if splices:
-            found[where] = text.with_(splices)
-    return found, left
+            there[_kind_and_name(document)].append(_Manifest(text, document))
+    splices: dict[str, list[Splice]] = defaultdict(list)
+    taken: dict[Node, Change] = {}
+    left = []
+    for change in changes:
+        workload = change.workload
+        found = _meant(there[workload.resource.group, workload.kind, workload.name], change)
+        if found is None:
+            left.append(change)
+            continue
+        other = taken.setdefault(found.document, change)
+        if other.after != change.after:
+            raise TrimtabError(
+                f"{found}: names no namespace, and {other.workload.key} and {workload.key} should differ; say which "
+                "is meant: --namespace"
+            )
+        if other is change:
+            splices[found.text.where] += _in_manifest(found.text, found.document, change)
+    return {where: texts[where].with_(made) for where, made in splices.items()}, left
+
+
+class _Manifest(NamedTuple):
+    """An object in one of the files."""
+
+    text: Text
+    document: Node
+
+    def __str__(self) -> str:
+        return f"{self.text.where}, line {self.document.start_mark.line + 1}"
 
 
 def _objects(roots: Sequence[Node]) -> Iterator[Node]:
@@ -45,23 +67,43 @@ def _objects(roots: Sequence[Node]) -> Iterator[Node]:
         yield from items(child(root, "items")) if plain(child(root, "kind")).endswith("List") else [root]
 
 
-def _is_of(document: Node, change: Change) -> bool:
-    workload = change.workload
-    namespace = plain(child(document, "metadata", "namespace"))
+def _kind_and_name(document: Node) -> tuple[str, str, str]:
+    """The group, the kind and the name."""
     return (
-        plain(child(document, "apiVersion")).partition("/")[0] == workload.resource.group
-        and plain(child(document, "kind")) == workload.kind
-        and plain(child(document, "metadata", "name")) == workload.name
-        and namespace in {"", workload.namespace}
+        plain(child(document, "apiVersion")).partition("/")[0],
+        plain(child(document, "kind")),
+        plain(child(document, "metadata", "name")),
     )
 
 
-def _in_manifest(text: Text, document: Node, change: Change) -> Iterator[Splice]:
+def _meant(named: Sequence[_Manifest], change: Change) -> _Manifest | None:
+    """The manifest of a workload: of those with its name one that names its namespace, or else one that names none."""
+    by_namespace = [
+        [each for each in named if plain(child(each.document, "metadata", "namespace")) == namespace]
+        for namespace in (change.workload.namespace, "")
+    ]
+    found = next(filter(None, by_namespace), [])
+    if len(found) > 1:  # an overlay's patch has only what it changes
+        found = [
+            each for each in found if change.after.keys() <= _containers(each.document, change).keys()
+        ] or found
+    if len(found) > 1:
+        raise TrimtabError(
+            f"{change.workload.key} is in {' and in '.join(map(str, found))}; say which is meant: --file"
+        )
+    return found[0] if found else None
+
+
+def _containers(document: Node, change: Change) -> dict[str, Node]:
     above = ("spec", "jobTemplate") if change.workload.kind == "CronJob" else ()
     spec = child(document, *above, "spec", "template", "spec")
-    containers = [each for name in _LISTS for each in items(child(spec, name))]
+    return {plain(child(each, "name")): each for name in _LISTS for each in items(child(spec, name))}
+
+
+def _in_manifest(text: Text, document: Node, change: Change) -> Iterator[Splice]:
+    containers = _containers(document, change)
     for name, after in change.after.items():
-        owner = next((each for each in containers if plain(child(each, "name")) == name), None)
+        owner = containers.get(name)
         if not isinstance(owner, MappingNode):
             raise TrimtabError(
                 f"{text.where}: {change.workload.key} has no container {name} there; is the file old?"
@@ -100,19 +142,19 @@ def in_values(
     missing = []
     for change in changes:
         for name, after in change.after.items():
-            who = f"{change.workload.name}/{name}"
-            given = paths.get(who) or paths.get(name)
+            given = paths.get(f"{change.workload.name}/{name}") or paths.get(name)
             place = _given(root, given, where) if given else _found(places, change, name, where)
             if place is None:
                 missing.append(f"{change.workload.key} {name}")
                 continue
-            other, size = taken.setdefault(place.path, (who, after))
+            if place.path not in taken:
+                splices += text.put(place.owner, place.path[-1], wanted(change.before[name], after))
+            other, size = taken.setdefault(place.path, (f"{change.workload.key} {name}", after))
             if size != after:
                 raise TrimtabError(
-                    f"{where}: {place} sizes both {other} and {who}, which should differ; see --helm-path"
+                    f"{where}: {place} sizes both {other} and {change.workload.key} {name}, which should differ; "
+                    "see --helm-path and --namespace"
                 )
-            if other == who:
-                splices += text.put(place.owner, place.path[-1], wanted(change.before[name], after))
     return text.with_(splices), missing
 
 

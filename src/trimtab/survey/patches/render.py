@@ -7,6 +7,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from io import StringIO
 from typing import Any
 
 import yaml
@@ -18,7 +19,8 @@ from trimtab.errors import TrimtabError
 from trimtab.survey.patches.change import Change
 from trimtab.survey.patches.splice import Text, child, items, plain
 
-KUSTOMIZATION = "kustomization.yaml"
+KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+"""What such a file may be called; two in a folder are refused by `kustomize`."""
 _COMPONENT = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
 
 
@@ -29,6 +31,17 @@ def diff(change: Change) -> str:
         old, new, fromfile=f"{change.path} now", tofile=f"{change.path} recommended", n=len(old)
     )
     return "".join(lines)
+
+
+def edit(path: str, before: str, after: str) -> str:
+    """How a file changes, for people and for `patch` and `git apply`."""
+    old, new = (
+        StringIO(text, newline="\n").readlines() for text in (before, after)
+    )  # nothing else ends a line
+    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def command(change: Change) -> str:
@@ -71,10 +84,10 @@ def kustomization(changes: Sequence[Change], existing: str | None = None) -> str
     ]
     if existing is None:
         return _COMPONENT + _dumped({"patches": entries})
-    text = Text(existing, where=KUSTOMIZATION)
+    text = Text(existing, where=KUSTOMIZATIONS[0])
     root = text.roots[0] if text.roots else None
     if not isinstance(root, MappingNode):
-        raise TrimtabError(f"{KUSTOMIZATION}: this is no kustomization; name another --directory")
+        raise TrimtabError(f"{KUSTOMIZATIONS[0]}: this is no kustomization; name another --directory")
     patches = child(root, "patches")
     there = {plain(child(entry, "path")) for entry in items(patches)}
     missing = [entry for entry in entries if entry["path"] not in there]

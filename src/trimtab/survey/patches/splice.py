@@ -22,6 +22,8 @@ Wanted = Mapping[str, "Wanted"] | str | None
 
 _BLOCK_SCALARS = {"|", ">"}
 _QUOTES = {"'", '"'}
+_MAY_BE_TWICE = {"", "<<"}
+"""Keys that are no text, and what is taken in from an anchor."""
 
 
 class Splice(NamedTuple):
@@ -65,22 +67,25 @@ class Text:
         """What to change so that a mapping has this under a key; what else stands there stays."""
         name, value = next((entry for entry in entries(owner) if entry[0].value == key), (None, None))
         new = _present(wanted)
-        if name is None or value is None:
-            if new is not None:
-                yield self._added(owner, key, new)
+        if new is None and name is None:
             return
         if value in self._shared or owner in self._shared:
+            line = (name or owner).start_mark.line + 1
             raise TrimtabError(
-                f"{self.where}, line {name.start_mark.line + 1}: {key} is shared by an anchor (&, *); write it out there"
+                f"{self.where}, line {line}: {key} is shared by an anchor (&, *); write it out there"
             )
-        if isinstance(value, MappingNode) and value.value and isinstance(wanted, Mapping):
+        if name is None or value is None:
+            yield self._added(owner, key, new)
+        elif isinstance(value, MappingNode) and value.value and isinstance(wanted, Mapping):
             yield from self._merged(owner, name, value, wanted)
         elif new is None:
             yield self._removed(owner, name)
         elif isinstance(new, Mapping):
             yield from self._below(owner, name, value, new)
         elif not _same(plain(value), str(new)):
-            quote = value.style if isinstance(value, ScalarNode) and value.style in _QUOTES else ""
+            quote = _quote(owner) if owner.flow_style else ""
+            if isinstance(value, ScalarNode) and value.style in _QUOTES:
+                quote = value.style
             gap = "" if value.end_mark.index > value.start_mark.index else " "
             yield Splice(value.start_mark.index, value.end_mark.index, f"{gap}{quote}{new}{quote}")
 
@@ -115,20 +120,32 @@ class Text:
                 yield from self.put(value, inner, each)
 
     def _look(self, node: Node, seen: set[Node], *, shared: bool = False) -> None:
-        """Note which nodes can be come by in more than one way."""
+        """Note which nodes can be come by in more than one way; of a key that is there twice only one would be changed."""
         shared = shared or node in seen
         if shared and node in self._shared:
             return
         if shared:
             self._shared.add(node)
+        else:
+            self._refuse_twins(node)
         seen.add(node)
         for below in _children(node):
             self._look(below, seen, shared=shared)
 
+    def _refuse_twins(self, mapping: Node) -> None:
+        first: dict[str, Node] = {}
+        for name, _ in entries(mapping):
+            before = first.setdefault(plain(name), name)
+            if before is not name and plain(name) not in _MAY_BE_TWICE:
+                raise TrimtabError(
+                    f"{self.where}, line {name.start_mark.line + 1}: {plain(name)} is there already in line "
+                    f"{before.start_mark.line + 1}; remove one of them"
+                )
+
     def _added(self, owner: MappingNode, key: str, new: Wanted) -> Splice:
         if owner.flow_style:
             at = self._end(owner.value[-1][1]) if owner.value else owner.end_mark.index - 1
-            return Splice(at, at, f"{', ' if owner.value else ''}{key}: {_flow(new)}")
+            return Splice(at, at, f"{', ' if owner.value else ''}{_flow({key: new}, _quote(owner))[1:-1]}")
         at = self._line_end(self._end(owner.value[-1][1]))
         return Splice(at, at, self._lines({key: new}, owner.value[0][0].start_mark.column))
 
@@ -136,7 +153,7 @@ class Text:
         """A mapping in place of an empty value: in lines of its own where its key has one."""
         start, end = value.start_mark.index, value.end_mark.index
         if owner.flow_style:
-            yield Splice(start, end, f"{'' if end > start else ' '}{_flow(new)}")
+            yield Splice(start, end, f"{'' if end > start else ' '}{_flow(new, _quote(owner))}")
             return
         yield Splice(len(self.text[:start].rstrip(" ")), end, "")
         at = self._line_end(end)
@@ -159,16 +176,17 @@ class Text:
     def _rewritten(self, mapping: MappingNode, wanted: Mapping[str, Wanted]) -> str:
         """A mapping in braces that gets or loses keys: commas make it one piece."""
         there = dict.fromkeys(plain(name) for name, _ in entries(mapping))
+        quote = _quote(mapping)
         parts = []
         for key in there | dict.fromkeys(wanted):
-            value, each = child(mapping, key), wanted.get(key, "")
+            value, each, name = child(mapping, key), wanted.get(key, ""), f"{quote}{key}{quote}"
             if isinstance(value, MappingNode) and value.value and isinstance(each, Mapping):
                 if _is_left(value, each):
-                    parts.append(f"{key}: {self._rewritten(value, each)}")
+                    parts.append(f"{name}: {self._rewritten(value, each)}")
             elif key not in wanted and value is not None:
-                parts.append(f"{key}: {self.text[value.start_mark.index : self._end(value)]}")
+                parts.append(f"{name}: {self.text[value.start_mark.index : self._end(value)]}")
             elif (new := _present(each)) is not None:
-                parts.append(f"{key}: {_flow(new)}")
+                parts.append(f"{name}: {_flow(new, quote)}")
         return "{" + ", ".join(parts) + "}"
 
     def _lines(self, new: Wanted, indent: int) -> str:
@@ -276,7 +294,14 @@ def _block(new: Wanted, indent: int, step: int) -> Iterator[str]:
             yield f"{' ' * indent}{key}: {each}"
 
 
-def _flow(new: Wanted) -> str:
+def _flow(new: Wanted, quote: str) -> str:
     if isinstance(new, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in new.items()) + "}"
-    return str(new)
+        return (
+            "{" + ", ".join(f"{quote}{key}{quote}: {_flow(each, quote)}" for key, each in new.items()) + "}"
+        )
+    return f"{quote}{new}{quote}"
+
+
+def _quote(mapping: MappingNode) -> str:
+    """What stands around the keys of a mapping in braces, if anything: JSON knows no other keys."""
+    return '"' if any(isinstance(name, ScalarNode) and name.style == '"' for name, _ in mapping.value) else ""
