@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.containers import DAY, FREE, GIB, HAS, HOUR, NOW, WELL_KNOWN, cases, names, rules, sized
+from sizing.containers import (
+    DAY,
+    FREE,
+    GIB,
+    HAS,
+    HOUR,
+    NOW,
+    WELL_KNOWN,
+    cases,
+    names,
+    proposing,
+    rules,
+    sized,
+)
 from trimtab.api.optimizationpolicy import BesideHpa, LimitMode
 from trimtab.kube.nodes import Room
 from trimtab.kube.pods import Container, Resources
@@ -26,7 +40,7 @@ from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.recommendation import MIB, Factor, Recommendation
 from trimtab.sizing.rules import ResourceRules, Rules
 from trimtab.sizing.size import DEADBAND, FINAL, FLOORS, LIMITS, WORTH
-from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget
+from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget, beside
 
 with_ = msgspec.structs.replace
 
@@ -236,6 +250,28 @@ def test_one_step_goes_so_far_and_shrinking_is_slower() -> None:
     shrunk = change.largest_step(1, memory)
     assert shrunk is not None
     assert shrunk.amount == math.ceil(GIB * 0.7)
+
+
+@pytest.mark.parametrize(
+    ("has", "changes"),
+    [
+        (Resources(10), {"cpu": {"increase": 0.25}}),  # a step of 2m, where 5m are worth a change
+        (Resources(1000), {"cpu": {"increase": 0.05}}),  # one of a twentieth, where a tenth is
+        (Resources(1), {"cpu": {"increase": 0.5}}),  # half of 1m
+        (Resources(None, None, 32 * MIB), {"memory": {"increase": 0.1}}),
+    ],
+)
+def test_who_may_take_only_small_steps_gets_there_all_the_same(
+    has: Resources, changes: dict[str, Any]
+) -> None:
+    asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
+    for _ in range(200):
+        found = sized(5000, GIB, has=has, asked=asked, around=Surroundings(qos="Burstable")).resources
+        if found == has:
+            break
+        has = found
+    assert (has.cpu_request or 0) >= 5000 * 0.9
+    assert (has.memory_request or 0) >= GIB * 0.9
 
 
 @given(amount=st.integers(1, 10**6))
@@ -453,6 +489,23 @@ def test_the_containers_of_a_pod_share_what_is_left() -> None:
         now=NOW,
     )
     assert [one.resources.cpu_request for one in found] == [2000, 1500]
+
+
+def test_a_request_that_was_left_to_its_limit_has_cost_its_quota_already() -> None:
+    first, second = recommend_pod(
+        [Container("a", "main", Resources(None, 1000)), Container("b", "main", Resources(200))],
+        proposals={"a": proposing(500), "b": proposing(400)},
+        evidence={"a": WELL_KNOWN, "b": WELL_KNOWN},
+        rules=FREE,
+        around=Surroundings(quota=Resources(cpu_request=300)),
+        now=NOW,
+    )
+    assert (first.resources.cpu_request, second.resources.cpu_request) == (500, 400)
+
+
+def test_a_limit_alone_takes_up_room_beside_a_container() -> None:
+    pod = [Container("a", "main", Resources(None, 1000)), Container("b", "main", Resources(200))]
+    assert beside(pod, "b") == Resources(1000, 1000, 0, 0)
 
 
 def test_a_container_of_which_nothing_is_known_is_held() -> None:

@@ -19,7 +19,7 @@ from trimtab.sizing.qos import is_guaranteed, qos_class
 from trimtab.sizing.recommendation import MIB, Recommendation
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.size import size
-from trimtab.sizing.surroundings import Surroundings, beside
+from trimtab.sizing.surroundings import Surroundings, as_counted, beside
 from trimtab.sizing.trail import Trail
 
 _NOTHING_PROPOSED = Proposal(strategy="none")
@@ -94,12 +94,13 @@ def both(
 ) -> tuple[Case, Case]:
     """The cases of CPU and memory."""
     has, others, staying, ranges = container.resources, around.others, around.staying, around.ranges
+    asks = as_counted(has)
     return (
         Case(
             resource="cpu",
             container=container.name,
             role=container.role,
-            request=(has.cpu_limit if has.cpu_request is None else has.cpu_request) or None,
+            request=asks.cpu_request or None,
             limit=has.cpu_limit,
             ask=proposal.cpu,
             rule=rules.cpu,
@@ -117,7 +118,7 @@ def both(
             resource="memory",
             container=container.name,
             role=container.role,
-            request=(has.memory_limit if has.memory_request is None else has.memory_request) or None,
+            request=asks.memory_request or None,
             limit=has.memory_limit,
             ask=proposal.memory,
             rule=rules.memory,
@@ -140,6 +141,7 @@ def spent(quota: Resources, before: Resources, after: Resources, replicas: int) 
     def rest(left: int | None, had: int | None, has: int | None) -> int | None:
         return None if left is None else left - max((has or 0) - (had or 0), 0) * replicas
 
+    before, after = as_counted(before), as_counted(after)
     return Resources(
         rest(quota.cpu_request, before.cpu_request, after.cpu_request),
         rest(quota.cpu_limit, before.cpu_limit, after.cpu_limit),

@@ -25,7 +25,7 @@ def largest_step(amount: int, case: Case) -> Step | None:
     request, rule = case.request, case.rule
     if request is None:
         return None
-    highest = int(request * (1 + rule.increase))
+    highest = max(int(request * (1 + rule.increase)), request + 1)  # a share of very little is nothing at all
     if amount > highest:
         return Step(highest, f"at most {rule.increase:.0%} more at once", f"policy changes.{case.resource}")
     lowest = ceil(request * (1 - rule.decrease))
@@ -35,7 +35,10 @@ def largest_step(amount: int, case: Case) -> Step | None:
 
 
 def smallest_change(amount: int, case: Case) -> Step | None:
-    """A change has a price of its own: both a share of the request and an amount must be exceeded."""
+    """A change has a price of its own: both a share of the request and an amount must be exceeded.
+
+    What counts is how far there is to go: were it the next step alone, whoever may take only small ones would take none.
+    """
     request = case.request
     if request is None or amount == request:
         return None

@@ -3,7 +3,7 @@
 1. **gate**: enough data, fresh and possible; else nothing is done
 2. **strategy**, and its **deadband**
 3. **floors**: what a decrease must not go below
-4. **largest step** and **smallest change**: how far, and whether at all
+4. **smallest change** and **largest step**: whether at all, and how far
 5. **after kills**: a raise that waits for none of this
 6. **rounding**
 7. **caps**: the pod's floor, bounds, LimitRange, a kept limit, nodes, quota
@@ -40,7 +40,7 @@ FLOORS: dict[ResourceName, tuple[tuple[str, FloorGuard], ...]] = {
     "memory": _named(*floors.MEMORY),
 }
 DEADBAND: tuple[tuple[str, Guard], ...] = _named(change.deadband)
-WORTH: tuple[tuple[str, Guard], ...] = _named(change.largest_step, change.smallest_change)
+WORTH: tuple[tuple[str, Guard], ...] = _named(change.smallest_change, change.largest_step)
 CAPS: tuple[tuple[str, Guard], ...] = _named(
     change.rounding,
     caps.pod_floor,

@@ -168,9 +168,19 @@ def beside(containers: Iterable[Container], name: str) -> Resources:
     for one in everyone:
         if one.name == name or one.role == "init" or (is_init and one.role == "main"):
             continue
-        has = one.resources
+        has = as_counted(one.resources)
         for place, amount in enumerate(
             (has.cpu_request, has.cpu_limit, has.memory_request, has.memory_limit)
         ):
             sums[place] += amount or 0
     return Resources(*sums)
+
+
+def as_counted(has: Resources) -> Resources:
+    """As schedulers and quotas count it: a limit without a request is a request as well."""
+    return Resources(
+        has.cpu_limit if has.cpu_request is None else has.cpu_request,
+        has.cpu_limit,
+        has.memory_limit if has.memory_request is None else has.memory_request,
+        has.memory_limit,
+    )
