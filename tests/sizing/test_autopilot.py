@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trimtab.errors import TrimtabError
 from trimtab.sizing import Sizes, Strategy, strategy
 
 HOUR = 3600.0
@@ -75,3 +76,18 @@ def test_after_an_oom_no_less_is_asked_for_than_what_was_too_little() -> None:
     sizer = shown("autopilot-ml", [0.5] * 100, [1e9] * 100)
     sizer.observe_oom(100 * 300.0, np.array([0]), np.array([3e9]))
     assert sizer.recommend(100 * 300.0).memory.target == pytest.approx(3.3e9)
+
+
+def test_a_kill_that_is_heard_of_late_does_no_model_good() -> None:
+    sizer = shown("autopilot-ml", [0.5] * 100, [1e9] * 100)
+    before = sizer.arrays()["memory.cost"].copy()
+    sizer.observe_oom(50 * 300.0, np.array([0]), np.array([3e9]))
+    assert (sizer.arrays()["memory.cost"] >= before).all()
+
+
+@pytest.mark.parametrize(
+    "given", [{"half_lives": [0.0]}, {"half_lives": [3600.0, -1.0]}, {"margins": [-0.5]}]
+)
+def test_models_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(TrimtabError, match="must be"):
+        strategy("autopilot-ml", containers=1, **given)

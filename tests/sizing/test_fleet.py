@@ -105,3 +105,18 @@ def test_what_was_learned_before_proposals_were_remembered_is_taken_over() -> No
     again.restore(msgspec.msgpack.encode(older))
     assert targets(again, [name], 1.7e9) == targets(some, [name], 1.7e9)
     assert max(again.lately(1.7e9, row).cpu) == 0
+
+
+def test_a_kill_of_long_ago_takes_nothing_from_what_was_learned_of_others() -> None:
+    """A pod remembers its last kill for as long as it lives; the operator hears of it when it starts."""
+    some: Fleet[Name] = Fleet("percentile", {"quantile": 1.0}, key=Name)
+    killed, other = Name("pod-1", "main"), Name("pod-2", "main")
+    some.include([killed, other])
+    rows, now = some.rows([killed, other]), 1.7e9
+    for hours in range(24, 0, -1):
+        peak = 4e9 if hours in {5, 6} else 1e9
+        some.observe(now - hours * HOUR, rows, cpu=np.ones(2), memory=np.full(2, peak))
+    before = targets(some, [other], now)
+    days_ago = np.array([now - (17 * 24 + 5) * HOUR])
+    assert some.observe_oom(days_ago, some.rows([killed]), np.array([1e9])).all()
+    assert targets(some, [other], now) == before

@@ -44,6 +44,16 @@ def test_what_is_older_than_the_window_is_forgotten() -> None:
     assert np.isnan(window.quantiles(1000.0, 0.5)).all()
 
 
+def test_what_is_heard_of_after_the_window_has_passed_it_takes_nothing_away() -> None:
+    window = Window(1, CPU_BUCKETS, seconds=100.0, slices=10)
+    for t in range(200, 300, 10):
+        window.add(float(t), np.array([1.0]))
+    for t in range(0, 200, 10):
+        window.add(float(t), np.array([9.0]))
+    assert window.count(290.0) == 10
+    assert window.peak(290.0) == 1.0
+
+
 def test_the_pool_grows_as_buckets_are_touched() -> None:
     window = Window(1, CPU_BUCKETS, seconds=1e6, slices=2)
     values = np.geomspace(1e-4, 900, 400)

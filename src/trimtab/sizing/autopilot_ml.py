@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,13 @@ OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 48 * HOUR, 8, 1.1
 class AutopilotMlSettings(Settings):
     """The models, and what their mistakes cost."""
 
-    half_lives: tuple[float, ...] = Field(
+    half_lives: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         default=(3 * HOUR, 12 * HOUR, 48 * HOUR), min_length=1, max_length=8
     )
     """Seconds in which a sample loses half its weight, of each model."""
-    margins: tuple[float, ...] = Field(default=(0.0, 0.1, 0.25), min_length=1, max_length=8)
+    margins: tuple[Annotated[float, Field(ge=0)], ...] = Field(
+        default=(0.0, 0.1, 0.25), min_length=1, max_length=8
+    )
     """What each model adds to the limit that would have cost least, as a fraction."""
     cpu_over_cost: float = Field(default=5.0, ge=0)
     """What it costs to exceed CPU all the time, where all slack and no use costs 1."""
@@ -94,10 +96,11 @@ def charge(models: Models, costs: Costs, t: float, multiples: Floats) -> None:
         if np.isnan(used):
             continue
         samples[row] += 1
-        if t - last[row] != span:
-            span = t - last[row]
+        # A kill may be heard of after samples that came later: it is no time then, and not a time before.
+        if max(t - last[row], 0.0) != span:
+            span = max(t - last[row], 0.0)
             share = 1.0 - 2.0 ** (-span / costs.half_life)
-        last[row] = t
+        last[row] = max(t, last[row])
         for model in range(limit.shape[1]):
             allowed = limit[row, model]
             if allowed > 0.0:

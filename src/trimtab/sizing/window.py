@@ -97,12 +97,17 @@ class Maxima:
         """The number of each slice since the beginning of time."""
         self.peaks = np.full((slices, rows), -np.inf)
 
-    def turn(self, t: float) -> tuple[int, bool]:
-        """The place of the slice of `t`, and whether it is new there: then it holds nothing."""
+    def turn(self, t: float) -> tuple[int, bool] | None:
+        """The place of the slice of `t`, and whether it is new there: then it holds nothing.
+
+        None where a later slice has taken that place already: a kill may be heard of days after it happened.
+        """
         now = math.floor(t / self.slice_seconds)
         at = now % self.epoch.size
         if self.epoch[at] == now:
             return at, False
+        if self.epoch[at] > now:
+            return None
         self.epoch[at] = now
         self.peaks[at] = -np.inf
         return at, True
@@ -120,7 +125,10 @@ class Maxima:
 
     def add(self, t: float, values: Floats, most: float) -> None:
         """Take in one sample a row; values that are not believed are passed over."""
-        at, _ = self.turn(t)
+        turned = self.turn(t)
+        if turned is None:
+            return
+        at, _ = turned
         believed = (values >= 0.0) & (values <= most)
         np.maximum(self.peaks[at], values, out=self.peaks[at], where=believed)
 
@@ -164,7 +172,10 @@ class Window:
 
     def add(self, t: float, values: Floats) -> None:
         """Take in one sample a row; values that are not believed are passed over."""
-        at, new = self.maxima.turn(t)
+        turned = self.maxima.turn(t)
+        if turned is None:
+            return
+        at, new = turned
         if new:
             self.slices.samples[at] = 0
             self.slices.pool[: int(self.slices.used[0]), at] = 0
