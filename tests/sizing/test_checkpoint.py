@@ -106,8 +106,26 @@ def good() -> dict[str, Any]:
         ({"version": "v2"}, "status.version is 'v2'; only 'v3' can be read"),
         ({"firstSampleStart": "yesterday"}, "firstSampleStart is 'yesterday'"),
         ({"cpuHistogram": {"bucketWeights": {"176": 1}, "totalWeight": 1}}, "has bucket 176; there are 176"),
-        ({"cpuHistogram": {"bucketWeights": {"1": -1}, "totalWeight": 1}}, "has weight -1 in bucket 1"),
+        (
+            {"cpuHistogram": {"bucketWeights": {"1": -1}, "totalWeight": 1}},
+            "bucketWeights.1 is -1; it must be",
+        ),
+        ({"cpuHistogram": {"bucketWeights": {"-1": 1}, "totalWeight": 1}}, "has bucket -1; there are 176"),
+        ({"cpuHistogram": {"bucketWeights": {"1": "few"}, "totalWeight": 1}}, "bucketWeights.1 is 'few'"),
+        (
+            {"cpuHistogram": {"bucketWeights": {"1": [1]}, "totalWeight": 1}},
+            "bucketWeights.1 is .1.; it must",
+        ),
+        (
+            {"cpuHistogram": {"bucketWeights": [1, 2], "totalWeight": 1}},
+            "bucketWeights is .1, 2., which is no",
+        ),
+        ({"cpuHistogram": "empty"}, "status.cpuHistogram is 'empty', which is no object"),
         ({"memoryHistogram": {"totalWeight": -1.0}}, "totalWeight is -1.0"),
+        ({"memoryHistogram": {"totalWeight": "heavy"}}, "totalWeight is 'heavy'"),
+        ({"totalSamplesCount": -5}, "status.totalSamplesCount is -5"),
+        ({"totalSamplesCount": 10**30}, "status.totalSamplesCount is 10000"),
+        ({"lastSampleStart": None}, "firstSampleStart or lastSampleStart is missing"),
     ],
 )
 def test_a_checkpoint_that_cannot_be_is_refused_and_changes_nothing(change: dict[str, Any], why: str) -> None:

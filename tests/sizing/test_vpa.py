@@ -135,6 +135,16 @@ def test_bounds_open_wide_while_history_is_short() -> None:
     assert hour.lower < days.lower <= days.target
 
 
+def test_a_container_that_shows_only_memory_is_known_for_no_time(go_vpa: GoVpa) -> None:
+    """Confidence comes from CPU alone, there as here: without it the bounds are as wide as can be."""
+    events = [{"t": 1_700_000_000 + 600 * step, "memory": 3e8 + 1e6 * step} for step in range(300)]
+    (answer,) = go_vpa.ask([Series(pod=1, events=[*events[:-1], {**events[-1], "ask": True}])])
+    sizer = strategy("vpa", containers=1)
+    for event in events:
+        sizer.observe(event["t"], np.array([np.nan]), np.array([event["memory"]]))
+    np.testing.assert_array_equal(units(sizer.recommend(0.0))[0][1], answer["memory"])
+
+
 def test_percentiles_that_do_not_ascend_are_refused() -> None:
     with pytest.raises(Exception, match="must ascend"):
         strategy("vpa", containers=1, lower_percentile=0.95)

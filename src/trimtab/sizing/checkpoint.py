@@ -21,6 +21,8 @@ from trimtab.sizing.vpa import MEMORY_BUCKETS, Vpa
 
 VERSION = "v3"
 LARGEST = 10000
+MOST_SAMPLES = 2.0**53
+"""More than anybody has counted, and as far as a float counts exactly."""
 API_VERSION, KIND = "autoscaling.k8s.io/v1", "VerticalPodAutoscalerCheckpoint"
 
 
@@ -71,15 +73,19 @@ def import_checkpoint(sizer: Vpa, container: int, checkpoint: Mapping[str, Any])
     version = status.get("version")
     if version != VERSION:
         raise ValueError(f"checkpoint: status.version is {version!r}; only {VERSION!r} can be read")
-    samples = int(status.get("totalSamplesCount") or 0)
+    samples = _number(status, "totalSamplesCount", "status", most=MOST_SAMPLES)
     loads = [
-        (usage, *_weights(status.get(field) or {}, f"status.{field}", usage.buckets.ends.size))
+        (usage, *_weights(_map(status, field, "status"), f"status.{field}", usage.buckets.ends.size))
         for usage, field in ((sizer.cpu, "cpuHistogram"), (sizer.memory, "memoryHistogram"))
     ]
     first, last = (_seconds(status, field) for field in ("firstSampleStart", "lastSampleStart"))
+    if samples and not math.isfinite(last - first):
+        raise ValueError(
+            "checkpoint: firstSampleStart or lastSampleStart is missing, though there are samples"
+        )
     for usage, weights, total, reference in loads:
         usage.load(container, weights, total=total, reference=reference)
-    sizer.history.samples[container] = samples
+    sizer.history.samples[container] = int(samples)
     sizer.history.first[container] = first if samples else 0.0
     sizer.history.last[container] = last
     sizer.peaks.last[container] = sizer.peaks.end[container] = -math.inf
@@ -105,20 +111,34 @@ def _histogram(weights: Floats, total: float, reference: float) -> dict[str, Any
 
 def _weights(held: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:
     """The weights of all buckets, their sum as told, and their reference."""
-    total, weights = float(held.get("totalWeight") or 0.0), np.zeros(buckets)
-    if not 0.0 <= total < math.inf:
-        raise ValueError(f"checkpoint: {field}.totalWeight is {total}; it must not be negative")
-    for bucket, weight in (held.get("bucketWeights") or {}).items():
-        if not 0 <= int(bucket) < buckets:
+    total, weights = _number(held, "totalWeight", field), np.zeros(buckets)
+    told = _map(held, "bucketWeights", field)
+    for bucket in told:
+        if not (bucket.isdecimal() and int(bucket) < buckets):
             raise ValueError(f"checkpoint: {field}.bucketWeights has bucket {bucket}; there are {buckets}")
-        if int(weight) < 0:
-            raise ValueError(f"checkpoint: {field}.bucketWeights has weight {weight} in bucket {bucket}")
-        weights[int(bucket)] = int(weight)
+        weights[int(bucket)] = _number(told, bucket, f"{field}.bucketWeights")
     summed = weights.sum()
     reference = _seconds(held, "referenceTimestamp")
     if not summed or math.isinf(reference):
         return np.zeros(buckets), 0.0, -math.inf
     return weights * (total / summed), total, reference
+
+
+def _map(held: Mapping[str, Any], field: str, where: str) -> Mapping[str, Any]:
+    found = held.get(field) or {}
+    if not isinstance(found, Mapping):
+        raise ValueError(f"checkpoint: {where}.{field} is {found!r}, which is no object")  # noqa: TRY004 - as above
+    return found
+
+
+def _number(held: Mapping[str, Any], field: str, where: str, *, most: float = 1e300) -> float:
+    """A number that is not negative; 0 where none is told."""
+    found = held.get(field) or 0
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < most:
+        raise ValueError(
+            f"checkpoint: {where}.{field} is {found!r}; it must be a number that is not negative"
+        )
+    return float(found)
 
 
 def _seconds(held: Mapping[str, Any], field: str) -> float:

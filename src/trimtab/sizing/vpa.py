@@ -202,7 +202,9 @@ def recommend_all(
     for row in range(history.samples.size):
         if is_empty(rows, row):
             continue
-        span = (history.last[row] - history.first[row]) / confidence_interval
+        # Confidence comes from CPU alone: who has shown only memory is known for no time at all.
+        lived = history.last[row] - history.first[row] if history.samples[row] else 0.0
+        span = lived / confidence_interval
         confidence = min(span, history.samples[row] / (confidence_interval / 60.0))
         wide = 1.0 + 0.001 / confidence
         factors = (1.0 / (wide * wide), 1.0, 1.0 + 1.0 / confidence)
