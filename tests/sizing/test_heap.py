@@ -55,6 +55,21 @@ def test_whatever_is_written_there_is_read_without_harm(args: list[str], env: di
     assert found is None or found.most >= 0
 
 
+@pytest.mark.parametrize(
+    ("args", "env"),
+    [
+        (["java", f"-Xmx{'9' * 400}g"], {}),
+        (["java", f"-Xmx{'9' * 5000}"], {}),
+        (["java", f"-XX:MaxRAMPercentage={'9' * 400}"], {}),
+        (["node", f"--max-old-space-size={'9' * 5000}"], {}),
+        ([], {"GOMEMLIMIT": "9" * 5000}),
+        ([], {"DOTNET_GCHeapHardLimit": "f" * 5000}),
+    ],
+)
+def test_a_number_that_no_memory_has_is_no_bound(args: list[str], env: dict[str, str]) -> None:
+    assert heap(args, env, memory_limit=GIB) is None
+
+
 @given(climb=st.integers(5, 20), teeth=st.integers(3, 8), drop=st.floats(0.2, 0.9))
 def test_a_collectors_sawtooth_is_seen(climb: int, teeth: int, drop: float) -> None:
     tooth = [1.0 - drop + drop * step / climb for step in range(climb + 1)]

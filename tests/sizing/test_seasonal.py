@@ -84,3 +84,16 @@ def test_without_a_period_the_last_day_counts() -> None:
     sizes = sizer.recommend(72 * 3600.0)
     assert sizes.cpu.target == pytest.approx(1.1)
     assert sizes.cpu.upper == pytest.approx(4.4)
+
+
+@pytest.mark.parametrize("memory", [7 * 24, 7 * 24 + 5])
+def test_what_was_used_of_late_is_not_taken_for_what_is_usual(memory: int) -> None:
+    """Also where a whole number of turns is remembered, so that the last hour lies where the first would."""
+    sizer = strategy("seasonal", containers=1, memory=memory)
+    for hour in range(3 * 24 + 3):
+        grown = 2.0 if hour >= 3 * 24 else 1.0
+        sizer.observe(hour * 3600.0, grown * daily(np.array([hour])), np.array([1e9]))
+    sizer.observe((3 * 24 + 3) * 3600.0, np.array([np.nan]), np.array([np.nan]))
+    asked = sizer.recommend((3 * 24 + 3) * 3600.0).cpu.target
+    coming = daily(np.arange(3 * 24 + 2, 3 * 24 + 6)).max()
+    assert asked == pytest.approx(2.0 * 1.1 * coming, rel=0.1)

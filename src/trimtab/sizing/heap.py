@@ -13,10 +13,12 @@ from itertools import pairwise
 from trimtab.sizing.evidence import Heap
 from trimtab.sizing.recommendation import MIB
 
-_JAVA_SIZE = re.compile(r"(?:^|\s)(-Xmx|-XX:MaxHeapSize=)(\d+)([kKmMgGtT]?)(?=\s|$)")
-_JAVA_SHARE = re.compile(r"(?:^|\s)-XX:MaxRAMPercentage=(\d+(?:\.\d+)?)(?=\s|$)")
-_NODE_SIZE = re.compile(r"(?:^|\s)--max[-_]old[-_]space[-_]size[= ](\d+)(?=\s|$)")
-_GO_SIZE = re.compile(r"(\d+)(B|KiB|MiB|GiB|TiB)?")
+# As many digits as memory can have: what a pod says must not become a number that cannot be reckoned with.
+_JAVA_SIZE = re.compile(r"(?:^|\s)(-Xmx|-XX:MaxHeapSize=)(\d{1,18})([kKmMgGtT]?)(?=\s|$)")
+_JAVA_SHARE = re.compile(r"(?:^|\s)-XX:MaxRAMPercentage=(\d{1,3}(?:\.\d+)?)(?=\s|$)")
+_NODE_SIZE = re.compile(r"(?:^|\s)--max[-_]old[-_]space[-_]size[= ](\d{1,18})(?=\s|$)")
+_GO_SIZE = re.compile(r"(\d{1,18})(B|KiB|MiB|GiB|TiB)?")
+_HEXADECIMAL = re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}")
 
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "JAVA_OPTS", "CATALINA_OPTS")
 _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -48,7 +50,7 @@ def _in_variables(env: Mapping[str, str]) -> list[Heap]:
     found = [
         Heap(int(env[name], 16), name)
         for name in ("DOTNET_GCHeapHardLimit", "COMPlus_GCHeapHardLimit")
-        if re.fullmatch(r"(0x)?[0-9a-fA-F]+", env.get(name, ""))
+        if _HEXADECIMAL.fullmatch(env.get(name, ""))
     ]
     if size := _GO_SIZE.fullmatch(env.get("GOMEMLIMIT", "")):
         found.append(Heap(int(size[1]) << _GO_POWER[size[2]], "GOMEMLIMIT"))

@@ -93,7 +93,7 @@ def forecast(
         if periods[row] > 0:
             raised = raise_of(history[row], asked.now, periods[row], values)
             for bin_ in range(asked.first, asked.first + asked.bins):
-                size = same_phase(history[row], asked.now, bin_, periods[row], values)
+                size = same_phase(history[row], asked.now, asked.now, bin_, periods[row], values)
                 if size:
                     middle = max(middle, ranked(values, size, 0.5) * raised)
                     target = max(target, ranked(values, size, asked.quantile) * raised)
@@ -127,13 +127,15 @@ def last_bins(history: npt.NDArray[np.float32], now: int, count: int, values: Fl
 
 
 @njit(cache=True, error_model="numpy")
-def same_phase(history: npt.NDArray[np.float32], now: int, bin_: int, period: int, values: Floats) -> int:
-    """Gather what was used in the same bins of earlier turns, and beside them: how many they are."""
+def same_phase(
+    history: npt.NDArray[np.float32], now: int, before: int, bin_: int, period: int, values: Floats
+) -> int:
+    """Gather what was used in the same bins of earlier turns, and beside them, up to some bin: how many they are."""
     kept, size = history.size, 0
     for turn in range(1, kept // period + 2):
         for beside in range(-1, 2):
             at = bin_ - turn * period + beside
-            if now - kept <= at < now and not np.isnan(history[at % kept]):
+            if now - kept <= at < before and not np.isnan(history[at % kept]):
                 values[size] = history[at % kept]
                 size += 1
     return size
@@ -146,7 +148,7 @@ def raise_of(history: npt.NDArray[np.float32], now: int, period: int, values: Fl
     used, expected = 0.0, 0.0
     for back in range(1, RECENT + 1):
         value = history[(now - back) % kept]
-        size = same_phase(history, now - back, now - back, period, values)
+        size = same_phase(history, now, now - back, now - back, period, values)
         if size and not np.isnan(value):
             used += value
             expected += values[:size].mean()
