@@ -22,7 +22,7 @@ from trimtab.errors import TrimtabError
 class Settings(Described):
     """The settings of a plugin. Each field has a doc-string: it becomes the help of the command line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Plugin(Protocol):

@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -139,18 +139,8 @@ def backtest(
         raise TrimtabError(
             "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them"
         )
-    if not minimum_change >= 0:
-        raise TrimtabError(f"--minimum-change {minimum_change:g}: must be 0 or more")
-    schedule = Schedule(
-        update=_seconds("--update", update),
-        warm_up=_seconds("--warm-up", warm_up),
-        minimum_change=minimum_change,
-    )
-    names = STRATEGIES.names() if strategy == "all" else tuple(strategy.split(","))
-    choices = [(name, settings) for name in names for settings in _choices(name, setting, schedule)]
-    _refuse_unused(setting, names)
-    for name, settings in choices:
-        STRATEGIES.settings_of(name, settings)  # refused before anything long is begun
+    schedule = _schedule(update, warm_up, minimum_change)
+    choices = _compared(strategy, setting, schedule)
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         if asked.anything:
@@ -163,12 +153,7 @@ def backtest(
         scores = _scores(
             OnRay(ray_address) if engine == "ray" else on_cores, traces, runs, schedule, progress
         )
-    results: dict[str, list[Outcome]] = {source: [] for source in traces}
-    for run, one in zip(runs, scores, strict=True):
-        if run.strategy == ORACLE and not one.containers:
-            raise TrimtabError(_too_short(run.source, traces[run.source], schedule))
-        results[run.source].append(Outcome(run.strategy, _told(run.settings, schedule), one))
-    _print(results, output)
+    _print(_results(traces, zip(runs, scores, strict=True), schedule), output)
     return 0
 
 
@@ -228,6 +213,26 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
+def _schedule(update: str, warm_up: str, minimum_change: float) -> Schedule:
+    if not minimum_change >= 0:
+        raise TrimtabError(f"--minimum-change {minimum_change:g}: must be 0 or more")
+    return Schedule(
+        update=_seconds("--update", update),
+        warm_up=_seconds("--warm-up", warm_up),
+        minimum_change=minimum_change,
+    )
+
+
+def _compared(strategy: str, settings: Sequence[str], schedule: Schedule) -> list[tuple[str, dict[str, str]]]:
+    """The strategies with each choice of their settings; what is wrong is refused before anything long is begun."""
+    names = STRATEGIES.names() if strategy == "all" else tuple(strategy.split(","))
+    choices = [(name, choice) for name in names for choice in _choices(name, settings, schedule)]
+    _refuse_unused(settings, names)
+    for name, choice in choices:
+        STRATEGIES.settings_of(name, choice)
+    return choices
+
+
 def _choices(name: str, settings: Sequence[str], schedule: Schedule) -> Iterator[dict[str, str]]:
     """Each combination of the values given for a strategy; the update interval where it has such a setting."""
     swept: dict[str, list[str]] = {}
@@ -250,6 +255,18 @@ def _refuse_unused(settings: Sequence[str], names: Sequence[str]) -> None:
             raise TrimtabError(
                 f"--setting {text}: this strategy is not among those compared: {', '.join(names)}"
             )
+
+
+def _results(
+    traces: Mapping[str, Trace], scored: Iterable[tuple[Run, Scores]], schedule: Schedule
+) -> dict[str, list[Outcome]]:
+    """How each strategy fared, by recording; a recording that not even the oracle could be scored on is refused."""
+    results: dict[str, list[Outcome]] = {source: [] for source in traces}
+    for run, scores in scored:
+        if run.strategy == ORACLE and not scores.containers:
+            raise TrimtabError(_too_short(run.source, traces[run.source], schedule))
+        results[run.source].append(Outcome(run.strategy, _told(run.settings, schedule), scores))
+    return results
 
 
 def _too_short(source: str, trace: Trace, schedule: Schedule) -> str:
