@@ -29,7 +29,11 @@ def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixt
     assert strategy("forecaster", 1, weights=told["weights"]).containers == 1
     card = json.loads((folder / "weights.json").read_text())
     assert card["data"] == ["usage.csv"]
+    made_by = "trimtab train usage.csv --learner forecaster --updates 1 --seed 0 --containers 256 --hours 72"
+    assert card["command"] == f"{made_by} --only-recorded"
     assert card["curve"] == [[1, pytest.approx(told["last"], abs=1e-5)]]
+    assert run(["train", str(usage), *asked, "--seed", "1"]) == 2
+    assert "it began with seed 0, not 1; name another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -110,42 +112,80 @@ def train(
     asked = Asked(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
     if only_recorded and not (paths or asked.anything):
         raise TrimtabError("--only-recorded: name recordings to learn from, or --prometheus or --found")
-    total = UPDATES[learner] if updates is None else updates
-    if total < 1 or containers < 1 or hours < 1 or every < 1:
+    lesson = Lesson(
+        learner=learner,
+        updates=UPDATES[learner] if updates is None else updates,
+        seed=seed,
+        containers=containers,
+        hours=hours,
+        generated=not only_recorded,
+        recordings=tuple(path.name for path in paths),
+    )
+    if min(lesson.updates, containers, hours, every) < 1:
         raise TrimtabError("--updates, --containers, --hours and --every: must each be at least 1")
     _refuse_without_jax()
     console = Console(file=sys.stderr)
     with _shown(console) as progress, _workers(engine, ray_address) as workers:
-        from trimtab.lab.learners import card, training  # after Ray: see `workers`
-
         traces = {str(path): read(path, form=form) for path in paths}
         if asked.anything:
             traces |= asyncio.run(asked.read(progress))
         _make(folder)  # before anything is learned that could not be kept
-        task = progress.add_task(f"{learner}: gathering", total=total)
-        made = _learner(
-            learner,
-            list(traces.values()),
-            seed=seed,
-            updates=total,
-            containers=containers,
-            hours=hours,
-            generated=not only_recorded,
-            workers=workers,
-        )
-
-        def told(done: int, figures: dict[str, float]) -> None:
-            worth = f"{learner}: {made.objective} {figures[made.objective]:.4f}"
-            progress.update(task, completed=done, description=worth)
-
-        figures = training.train(made, folder, updates=total, every=every, told=told)
-    training.ship(made, folder / WEIGHTS)
-    families = [] if only_recorded else ["generators: " + ", ".join(_trained())]
-    data = [*families, *(Path(name).name for name in traces)]
-    command = f"trimtab train --learner {learner} --updates {total} --seed {seed} --containers {containers}"
-    card.write(folder / CARD, made, command=command, data=data, figures=figures)
+        made, figures = _learned(lesson, list(traces.values()), folder, every, workers, progress)
+    _keep(lesson, made, folder, list(traces), figures)
     _tell(learner, folder, made, figures, output)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What is learned, from what and for how long."""
+
+    learner: str
+    updates: int
+    seed: int
+    containers: int
+    hours: int
+    generated: bool
+    """Whether from generated workloads too."""
+    recordings: tuple[str, ...]
+    """The names of files."""
+
+    @property
+    def command(self) -> str:
+        """What one would type to have it anew."""
+        numbers = ("updates", "seed", "containers", "hours")
+        words = ["trimtab", "train", *self.recordings, "--learner", self.learner]
+        words += [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
+        return shlex.join(words if self.generated else [*words, "--only-recorded"])
+
+
+def _learned(
+    lesson: Lesson, traces: list[Trace], folder: Path, every: int, workers: Any, progress: Progress
+) -> tuple[Any, list[dict[str, float]]]:
+    """The learner when it is done, and the figures of all its updates."""
+    from trimtab.lab.learners import training  # after Ray: see `workers`
+
+    task = progress.add_task(f"{lesson.learner}: gathering", total=lesson.updates)
+    made = _learner(lesson, traces, workers)
+
+    def told(done: int, figures: dict[str, float]) -> None:
+        worth = f"{lesson.learner}: {made.objective} {figures[made.objective]:.4f}"
+        progress.update(task, completed=done, description=worth)
+
+    return made, training.train(made, folder, updates=lesson.updates, every=every, told=told)
+
+
+def _keep(
+    lesson: Lesson, made: Any, folder: Path, traces: Sequence[str], figures: Sequence[dict[str, float]]
+) -> None:
+    """Write the weights, and the card beside them."""
+    from trimtab.lab.learners import card, training
+    from trimtab.lab.learners.sources import TRAINED
+
+    training.ship(made, folder / WEIGHTS)
+    generators = ["generators: " + ", ".join(TRAINED)] if lesson.generated else []
+    data = [*generators, *(Path(name).name for name in traces)]
+    card.write(folder / CARD, made, command=lesson.command, data=data, figures=figures)
 
 
 def _make(folder: Path) -> None:
@@ -153,12 +193,6 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrimtabError(f"--folder {folder}: cannot be made: {error.strerror}") from None
-
-
-def _trained() -> Sequence[str]:
-    from trimtab.lab.learners.sources import TRAINED
-
-    return TRAINED
 
 
 def _refuse_without_jax() -> None:
@@ -184,30 +218,21 @@ def _workers(engine: str, address: str) -> Iterator[Any]:
         yield workers
 
 
-def _learner(
-    name: str,
-    traces: list[Trace],
-    *,
-    seed: int,
-    updates: int,
-    containers: int,
-    hours: int,
-    generated: bool,
-    workers: Any,
-) -> Any:
+def _learner(lesson: Lesson, traces: list[Trace], workers: Any) -> Any:
     from trimtab.lab.environments import Course
     from trimtab.lab.learners import sources
     from trimtab.lab.learners.agent import Stage
 
-    if name == "forecaster":
+    seed, updates, generated = lesson.seed, lesson.updates, lesson.generated
+    if lesson.learner == "forecaster":
         from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan
 
-        made = sources.recordings(traces, seed=seed, containers=containers, generated=generated)
+        made = sources.recordings(traces, seed=seed, containers=lesson.containers, generated=generated)
         return ForecasterLearner(made, seed=seed, plan=ForecasterPlan(updates=updates), workers=workers)
-    longest = hours + max(Stage().warm_ups)
+    longest = lesson.hours + max(Stage().warm_ups)
     demand = sources.demand(traces, hours=longest, generated=generated)
-    stage = Stage(course=Course(demand=demand, hours=hours), containers=containers)
-    if name == "ppo":
+    stage = Stage(course=Course(demand=demand, hours=lesson.hours), containers=lesson.containers)
+    if lesson.learner == "ppo":
         from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
 
         return PpoLearner(seed=seed, plan=PpoPlan(stage=stage, updates=updates), workers=workers)

@@ -97,7 +97,7 @@ def read(weights: str) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise TrimtabError(
             f"weights: {weights}: cannot be read: {error}; name a file that `trimtab train` has written"
         ) from None

@@ -102,9 +102,13 @@ def test_a_checkpoint_of_another_learner_is_refused(tmp_path: Path) -> None:
     training.train(forecaster(), tmp_path, updates=1)
     with pytest.raises(TrimtabError, match=r"checkpoint\.npz: cannot be gone on from"):
         training.train(ppo(), tmp_path, updates=1)
-    (tmp_path / training.CHECKPOINT).write_bytes(b"no")
-    with pytest.raises(TrimtabError, match="name another folder"):
+    (tmp_path / training.FIGURES).unlink()
+    with pytest.raises(TrimtabError, match=r"figures\.csv.*name another folder"):
         training.train(forecaster(), tmp_path, updates=1)
+    for nonsense in (b"no", b""):
+        (tmp_path / training.CHECKPOINT).write_bytes(nonsense)
+        with pytest.raises(TrimtabError, match="name another folder"):
+            training.train(forecaster(), tmp_path, updates=1)
 
 
 def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
@@ -120,6 +124,12 @@ def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
         strategy("learned", 2, weights=str(tmp_path / "weights.npz"))
     with pytest.raises(TrimtabError, match="weights: none: cannot be read"):
         strategy("learned", 2, weights="none")
+    (tmp_path / "empty.npz").touch()
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    for name in ("empty.npz", "array.npz"):
+        with pytest.raises(TrimtabError, match=f"{name}: cannot be read"):
+            strategy("learned", 2, weights=str(tmp_path / name))
 
 
 def test_quantiles_are_always_in_order() -> None:

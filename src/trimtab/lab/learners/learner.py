@@ -56,15 +56,19 @@ class Learner(ABC):
         return {
             "learner": np.array(self.name),
             "done": np.array(self.done),
+            "seed": np.array(self.seed),
             **{f"tree.{at}": np.asarray(leaf) for at, leaf in enumerate(leaves)},
         }
 
     def take_over(self, arrays: Mapping[str, Array]) -> None:
-        """Go on from what `arrays` gave; a `ValueError` where it was another learner's."""
+        """Go on from what `arrays` gave; a `ValueError` where it was another learner's, or began with another seed."""
         leaves, structure = jax.tree_util.tree_flatten(self.tree)
         kept = [arrays[f"tree.{at}"] for at in range(len(leaves)) if f"tree.{at}" in arrays]
         same = [new.shape == np.shape(old) for new, old in zip(kept, leaves, strict=False)]
         if str(arrays["learner"]) != self.name or len(kept) != len(leaves) or not all(same):
             raise ValueError("it is of another learner or of other settings")
+        began = int(arrays.get("seed", np.array(self.seed)))  # the first checkpoints did not say
+        if began != self.seed:
+            raise ValueError(f"it began with seed {began}, not {self.seed}")
         self.tree = jax.tree_util.tree_unflatten(structure, kept)
         self.done = int(arrays["done"])

@@ -59,12 +59,12 @@ def _take_up(learner: Learner, folder: Path) -> list[dict[str, float]]:
     try:
         with np.load(checkpoint, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
+        with (folder / FIGURES).open(newline="") as rows:
+            kept = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(rows)]
         learner.take_over(arrays)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        return [row for row in kept if row["update"] <= learner.done]
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise TrimtabError(f"{checkpoint}: cannot be gone on from: {error}; name another folder") from None
-    with (folder / FIGURES).open(newline="") as rows:
-        kept = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(rows)]
-    return [row for row in kept if row["update"] <= learner.done]
 
 
 def _write_arrays(path: Path, arrays: dict[str, Array]) -> None:
