@@ -8,10 +8,13 @@ from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
 
-
-def _not_negative(_: type, seed: int) -> None:
-    if seed < 0:
-        raise TrimtabError(f"--seed {seed}: must not be negative")
+MOST = 2**63
+"""Compiled code counts no further."""
 
 
-Seed = Annotated[int, Parameter(validator=_not_negative)]
+def _counted(_: type, seed: int) -> None:
+    if not 0 <= seed < MOST:
+        raise TrimtabError(f"--seed {seed}: must not be negative, and less than {MOST}")
+
+
+Seed = Annotated[int, Parameter(validator=_counted)]

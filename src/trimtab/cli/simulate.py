@@ -16,12 +16,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from trimtab.cli.seed import Seed
-from trimtab.counting import counted
+from trimtab.counting import counted, lasting
 from trimtab.errors import TrimtabError
-from trimtab.lab.simulator.contest import NONE, Course, play, policies_of
+from trimtab.lab.simulator.contest import NONE, Course, play, policies_of, refuse_idle
 from trimtab.lab.simulator.page import page
 from trimtab.lab.simulator.scene import Scene
-from trimtab.lab.simulator.town import settled, town
+from trimtab.lab.simulator.town import STEP, settled, town
 from trimtab.usage.files import read
 
 HEAD = (
@@ -90,7 +90,9 @@ def simulate(
         policies_of(name)  # refused before anything long is begun
     # What the operator tells of every deed is for its log; here the numbers tell.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    scene = _scene(recording, workloads=workloads, days=days, seed=seed)
+    scene = _scene(recording, workloads=workloads, days=days, warm_up=warm_up, seed=seed)
+    for name in names:
+        refuse_idle(name, scene)
     console = Console(file=sys.stderr)
     courses = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -107,10 +109,20 @@ def simulate(
     return 0
 
 
-def _scene(recording: Path | None, *, workloads: int, days: float, seed: int) -> Scene:
+def _scene(recording: Path | None, *, workloads: int, days: float, warm_up: float, seed: int) -> Scene:
     if recording is None:
+        _refuse_nothing_to_count(days, warm_up, STEP)
         return town(workloads=workloads, days=days, seed=seed)
-    return settled(read(recording), seed=seed)
+    scene = settled(read(recording), seed=seed)
+    _refuse_nothing_to_count(days, warm_up, scene.demand.step)
+    return scene
+
+
+def _refuse_nothing_to_count(days: float, warm_up: float, step: float) -> None:
+    if round(days * 86400 / step) * step <= warm_up * 86400:
+        raise TrimtabError(
+            f"--days {days:g}: must be at least a step of {lasting(step)} more than --warm-up, {warm_up:g}"
+        )
 
 
 def _print(courses: Sequence[Course], scene: Scene, *, days: float, output: str) -> None:

@@ -21,8 +21,10 @@ from trimtab.errors import TrimtabError
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
 from trimtab.lab.simulator.moment import Moment
 from trimtab.lab.simulator.physics import Floats
-from trimtab.lab.simulator.scene import NodePool, Scene
+from trimtab.lab.simulator.picture import namespace_labels
+from trimtab.lab.simulator.scene import NodePool, Scene, WorkloadSpec
 from trimtab.lab.simulator.stage import Stage
+from trimtab.operator.assessment import sizing_of
 from trimtab.sizing.registry import STRATEGIES
 
 NONE = "none"
@@ -51,10 +53,42 @@ def _read(path: Path) -> Policies:
         documents = [found for found in yaml.safe_load_all(path.read_text()) if found]
     except OSError as error:
         raise TrimtabError(f"{path}: cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TrimtabError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
-    read = [OptimizationPolicy.read(document) for document in documents]
-    return {f"{path.stem}-{place}": policy.spec for place, policy in enumerate(read)}
+    if not documents:
+        raise TrimtabError(f"{path}: there is no OptimizationPolicy in it")
+    read = [OptimizationPolicy.read(document, origin=str(path)) for document in documents]
+    return {f"{path.stem}-{place}": _here(policy.spec, path) for place, policy in enumerate(read)}
+
+
+def _here(spec: OptimizationPolicySpec, path: Path) -> OptimizationPolicySpec:
+    """As it is meant in a simulated cluster, which has one source of usage, whatever the policy calls its own."""
+    sizing = sizing_of(spec)
+    try:
+        STRATEGIES.settings_of(sizing.strategy, sizing.given())
+    except TrimtabError as error:
+        raise TrimtabError(f"{path}: spec.strategy: {error}") from None
+    config = spec.metrics_config.model_copy(update={"provider": None})
+    return spec.model_copy(update={"metrics_config": config})
+
+
+def refuse_idle(contender: str, scene: Scene) -> None:
+    """Complain of policies that are about no workload of the cluster: they would be nobody by another name."""
+    policies = policies_of(contender).values()
+    if policies and not any(_selects(spec, workload) for spec in policies for workload in scene.workloads):
+        there = ", ".join(sorted({workload.namespace for workload in scene.workloads}))
+        raise TrimtabError(
+            f"{contender}: it selects none of the workloads; their namespaces are {there}, without labels of their own"
+        )
+
+
+def _selects(spec: OptimizationPolicySpec, workload: WorkloadSpec) -> bool:
+    return spec.selector.selects(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        labels=workload.labels,
+        namespace_labels=namespace_labels(workload.namespace),
+    )
 
 
 @dataclass(slots=True)

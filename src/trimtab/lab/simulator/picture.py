@@ -170,6 +170,11 @@ def _namespace(name: str) -> Metadata:
         created=0,
         deleting=False,
         owner=None,
-        labels=(("kubernetes.io/metadata.name", name),),
+        labels=tuple(namespace_labels(name).items()),
         annotations=(),
     )
+
+
+def namespace_labels(name: str) -> dict[str, str]:
+    """Those that every namespace has; there are no others here."""
+    return {"kubernetes.io/metadata.name": name}

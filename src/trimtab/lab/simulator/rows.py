@@ -50,6 +50,8 @@ class Rows:
         containers.resumes[row] = -np.inf
         containers.crashes[row] = containers.restarts[row] = 0
         containers.cpu[row] = containers.throttled[row] = containers.memory[row] = 0.0
+        # Or whoever comes next, in the same step, would seem to have wanted it, and not had it.
+        self.cpu[row] = self.memory[row] = 0.0
         self.column[row] = -1
         self._free.append(row)
 

@@ -8,10 +8,12 @@ these requests need, and a few more. For a recording the same is done: each of i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from trimtab.errors import TrimtabError
 from trimtab.kube.pods import Resources
 from trimtab.lab.simulator.placing import nodes_needed
 from trimtab.lab.simulator.scene import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
@@ -34,13 +36,17 @@ _MILLICORES = (10, 25, 50, 100, 200, 250, 500, 1000, 1500, 2000, 3000, 4000, 600
 _MEBIBYTES = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768)
 _SPARE = 1.15
 """Times the nodes that are needed."""
+STEP = 300.0
+"""Seconds of a step, where nobody says otherwise."""
+_UNRECORDED = 64 * MIB
+"""What a container holds of whose memory nothing was recorded."""
 
 
 def town(
     *,
     workloads: int = 40,
     days: float = 7.0,
-    step: float = 300.0,
+    step: float = STEP,
     seed: int = 0,
     node_cpu: float = 8.0,
     node_memory: float = 32 * GIB,
@@ -79,16 +85,25 @@ def settled(
     node_cpu: float = 8.0,
     node_memory: float = 32 * GIB,
 ) -> Scene:
-    """A cluster whose workloads want this, one a series; each has `replicas`, or some number that fits its kind."""
+    """A cluster whose workloads want this, one a series; each has `replicas`, or some number that fits its kind.
+
+    A series without any CPU is left out; one without any memory holds a little, for no process runs in none.
+    """
     chance = np.random.default_rng([seed, 20])
-    found = []
+    demand = _with_memory(demand)
+    found: list[WorkloadSpec] = []
+    taken: set[str] = set()
     for series, name in enumerate(demand.names):
+        if np.isnan(demand.cpu[:, series]).all():
+            continue
+        called = _name(name, series, taken=taken)
+        taken.add(called)
         service = serves[series] if serves else False
         many = replicas or int(chance.integers(2, 9) if service else chance.choice([1, 1, 2, 3]))
         resources = _guess(demand.cpu[:, series], demand.memory[:, series], chance, node_cpu, node_memory)
         found.append(
             WorkloadSpec(
-                name=_name(name, series),
+                name=called,
                 namespace=namespaces[series] if namespaces else "default",
                 kind="StatefulSet" if not service and chance.random() < 0.3 else "Deployment",
                 replicas=many,
@@ -96,6 +111,8 @@ def settled(
                 service=_service(demand.cpu[:, series]) if service else None,
             )
         )
+    if not found:
+        raise TrimtabError("the recording has no series with CPU usage; there is nothing to simulate")
     # The largest were there first, or they would never have found a place.
     found.sort(key=lambda each: -(each.containers[0].resources.cpu_request or 0))
     sizes = np.array(
@@ -116,6 +133,11 @@ def settled(
     )
     pool = NodePool(count=math.ceil(needed * _SPARE), cpu=node_cpu, memory=node_memory)
     return Scene(pools=(pool,), workloads=tuple(found), demand=demand)
+
+
+def _with_memory(demand: Trace) -> Trace:
+    unknown = np.isnan(demand.memory).all(axis=0) & ~np.isnan(demand.cpu)
+    return replace(demand, memory=np.where(unknown, _UNRECORDED, demand.memory)) if unknown.any() else demand
 
 
 def _guess(
@@ -145,11 +167,8 @@ def _service(cpu: Floats) -> Service:
     return Service(cpu_seconds=float(np.clip(np.nanmean(cpu) / 20, 0.002, 0.05)), objective=0.5)
 
 
-def _name(name: str, series: int) -> str:
-    """As Kubernetes allows it."""
-    kept = "".join(letter if letter.isalnum() else "-" for letter in name.lower()).strip("-")[:40]
-    return (
-        f"{kept.rstrip('-')}"
-        if kept and kept.rsplit("-", 1)[-1].isdigit()
-        else f"{kept or 'series'}-{series}"
-    )
+def _name(name: str, series: int, *, taken: Collection[str]) -> str:
+    """As Kubernetes allows it, and as nobody else is called."""
+    kept = "".join(letter if letter.isalnum() else "-" for letter in name.lower()).strip("-")[:40].rstrip("-")
+    is_numbered = kept.rsplit("-", 1)[-1].isdigit()
+    return kept if is_numbered and kept not in taken else f"{kept or 'series'}-{series}"
