@@ -1,5 +1,9 @@
 """The page of a back-test is whole in itself."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from trimtab.lab.backtest import Schedule, backtest
 from trimtab.lab.report import Outcome, page
 from trimtab.lab.sample import sample
@@ -20,3 +24,11 @@ def test_the_page_shows_each_strategy_and_the_worst_containers_and_fetches_nothi
     assert "spiky-0" in text
     assert "<script" not in text
     assert "src=" not in text
+
+
+def test_what_was_not_recorded_has_no_score_on_the_page() -> None:
+    fleet = sample(4)
+    bare = replace(fleet, memory=np.full_like(fleet.memory, np.nan))
+    text = page("CPU", [Outcome("vpa", "", backtest(bare, strategy("vpa", 4), Schedule()))], [("STRATEGY",)])
+    assert "nan" not in text
+    assert "<td>-</td>" in text

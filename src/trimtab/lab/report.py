@@ -121,13 +121,18 @@ def _worst(outcome: Outcome) -> str:
     rows += [
         (
             scores.containers[index],
-            f"{scores.cpu_slack[index]:.1%}",
-            f"{scores.cpu_under[index]:.2%}",
-            f"{scores.cpu_deficit[index]:.2%}",
-            f"{scores.memory_slack[index]:.1%}",
-            f"{scores.ooms[index]:.2f}",
-            f"{scores.dollars[index]:.2f}",
+            _written(scores.cpu_slack[index], ".1%"),
+            _written(scores.cpu_under[index], ".2%"),
+            _written(scores.cpu_deficit[index], ".2%"),
+            _written(scores.memory_slack[index], ".1%"),
+            _written(scores.ooms[index], ".2f"),
+            _written(scores.dollars[index], ".2f"),
         )
         for index in order
     ]
     return f"<details><summary>The worst of {escape(outcome.label)}</summary>{table(rows)}</details>"
+
+
+def _written(value: float, form: str) -> str:
+    """A resource that nobody has recorded has no score."""
+    return "-" if np.isnan(value) else format(value, form)

@@ -104,7 +104,9 @@ def test_an_ending_that_says_nothing_is_refused(
     assert run(["workload", "plot", "rush", folder, "--series", "3"]) == 2
     assert run(["workload", "export", "rush", folder, "--output-file", "rush.xls"]) == 2
     assert run(["workload", "export", "rush", folder, "--output-file", str(tmp_path / "no" / "a.csv")]) == 2
+    assert run(["workload", "plot", "rush", folder, "--output-file", str(tmp_path / "no" / "a.png")]) == 2
     told = capsys.readouterr().err
+    assert "a.png: cannot be written" in told
     assert "must end in .png or .html" in told
     assert "rush has 3, from 0" in told
     assert "must end in .csv or .parquet" in told

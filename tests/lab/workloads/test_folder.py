@@ -37,8 +37,10 @@ def test_without_an_id_it_is_called_by_what_it_is_made_of(tmp_path: Path) -> Non
 def test_an_id_is_never_taken_from_another_workload(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.save(generate("step", seed=1, **BRIEF), id="mine")
-    with pytest.raises(TrimtabError, match=r"workload mine: .* holds another one already"):
-        folder.save(generate("step", seed=2, **BRIEF), id="mine")
+    (tmp_path / "theirs").mkdir()
+    for taken in ("mine", "theirs"):
+        with pytest.raises(TrimtabError, match=rf"workload {taken}: .* holds another one already"):
+            folder.save(generate("step", seed=2, **BRIEF), id=taken)
 
 
 def test_what_was_cut_off_while_it_was_written_is_not_there(

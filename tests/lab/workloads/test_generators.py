@@ -1,5 +1,6 @@
 """What holds of every workload type, and what makes each of them what it is."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +164,8 @@ def test_a_recording_becomes_a_workload_with_its_gaps_bridged(tmp_path: Path) ->
         ("step", {"colour": 1}, "workload type step: colour"),
         ("step", {"duration": 100.0}, "duration is shorter than a step"),
         ("step", {"step": 1.0, "duration": 1e9}, "do not fit into memory"),
+        ("step", {"duration": math.inf}, "workload type step: duration: input should be a finite number"),
+        ("step", {"hold": 1e-9, "regular": True}, "workload type step: Unable to allocate .*; ask for less"),
         ("diurnal_web", {"rate": 1e308}, "more than a number can tell"),
         ("borg", {"mean_cores": "1,2"}, "workload type borg: mean_cores"),
     ],

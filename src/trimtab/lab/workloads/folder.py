@@ -13,6 +13,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,9 @@ class Folder:
         name = checked(id) if id is not None else _id_of(about)
         place = self.path / name
         if place.exists():
-            if self._told(name) == about:
-                return name
+            with suppress(OSError, ValueError):  # a folder that holds no workload is taken all the same
+                if self._told(name) == about:
+                    return name
             raise TrimtabError(f"workload {name}: {place} holds another one already; choose another --id")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -105,7 +107,7 @@ class Folder:
                 about = json.loads(place.read_text())
                 keys = ("type", "series", "steps", "step", "seed")
                 found.append(Saved(place.parent.name, *(about[key] for key in keys)))
-            except (OSError, ValueError, KeyError):
+            except (OSError, ValueError, KeyError, TypeError):
                 continue
         return found
 

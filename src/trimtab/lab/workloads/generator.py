@@ -79,8 +79,13 @@ class Drawn(Generator[D]):
         steps = round(self.settings.duration / self.settings.step)
         check(self.name, count=count, steps=steps)
         draw = Draw(series=count, steps=steps, step=self.settings.step, seed=seed)
-        with np.errstate(over="ignore"):
-            curves = self.drawn(draw)
+        try:
+            with np.errstate(over="ignore"):
+                curves = self.drawn(draw)
+        except MemoryError as error:
+            raise TrimtabError(
+                f"workload type {self.name}: {error}; ask for less often, or for less"
+            ) from None
         if np.isinf(curves.cpu).any() or np.isinf(curves.memory).any():
             raise TrimtabError(
                 f"workload type {self.name}: it would use more than a number can tell; ask for less"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.errors import TrimtabError
+from trimtab.files import beside
 from trimtab.lab.workloads.workload import Workload
 from trimtab.usage.trace import Floats
 
@@ -65,7 +66,11 @@ def png(workload: Workload, title: str, path: Path) -> None:
         axis.grid(alpha=0.3)
     figure.axes[0].set_title(title)
     figure.axes[-1].set_xlabel("hours")
-    figure.savefig(path, dpi=110, format="png")
+    try:
+        with beside(path) as place:
+            figure.savefig(place, dpi=110, format="png")
+    except OSError as error:
+        raise TrimtabError(f"--output-file {path}: cannot be written: {error.strerror}") from None
 
 
 def _svg(rows: Floats, step: float) -> str:
