@@ -108,33 +108,22 @@ def stress(
         raise TrimtabError(
             f"--pods {pods}: workload {workload} has {found.series} series; ask for 1 to that many"
         )
-    if not scale > 0:
-        raise TrimtabError(f"--scale {scale:g}: must be more than 0")
-    for option, limit in (("--cpu-limit", cpu_limit), ("--memory-limit", memory_limit)):
-        if limit != 0 and limit < 1:
-            raise TrimtabError(
-                f"{option} {limit:g}: must be at least 1, a limit not below its request; or 0 for none"
-            )
-    chosen = None if strategy == "none" else strategy
-    settings = pairs("--setting", setting)
-    if chosen is not None:
-        STRATEGIES.settings_of(chosen, settings)  # refused before any pod is made
-    seconds = _seconds("--period", period)
+    if not 0 < scale < math.inf:
+        raise TrimtabError(f"--scale {scale:g}: must be more than 0, and no more than a number can tell")
     name = f"stress-{secrets.token_hex(3)}"
-    courses = {f"{name}-{number}": Course.of(found, series=number, scale=scale) for number in range(pods)}
-    updated = _seconds("--update", update)
-    recommender = None if chosen is None else Recommender(name=chosen, settings=settings, update=updated)
-    periods = None if duration is None else max(1, round(_seconds("--duration", duration) / seconds))
     place = Place(
         namespace=namespace,
         run=name,
-        period=seconds,
-        cpu_limit=cpu_limit or None,
-        memory_limit=memory_limit or None,
+        period=_seconds("--period", period),
+        cpu_limit=_limit("--cpu-limit", cpu_limit),
+        memory_limit=_limit("--memory-limit", memory_limit),
         source=source,
         source_settings=pairs("--source-setting", source_setting),
         image=image,
     )
+    courses = {f"{name}-{number}": Course.of(found, series=number, scale=scale) for number in range(pods)}
+    recommender = _recommender(strategy, setting, update)
+    periods = None if duration is None else max(1, round(_seconds("--duration", duration) / place.period))
 
     async def whole() -> Journal:
         connection = load_connection(kubeconfig=kubeconfig, context=context)
@@ -148,6 +137,24 @@ def stress(
         journal = asyncio.run(_interruptible(whole()))
     _print(journal, output)
     return int(journal.summary()["ooms"] > 0)
+
+
+def _limit(option: str, times: float) -> float | None:
+    """The limit beside the request; None for none."""
+    if times != 0 and not 1 <= times < math.inf:
+        raise TrimtabError(
+            f"{option} {times:g}: must be at least 1, a limit not below its request; or 0 for none"
+        )
+    return times or None
+
+
+def _recommender(strategy: str, setting: tuple[str, ...], update: str) -> Recommender | None:
+    """Who sizes the pods; what it cannot be told is refused before any pod is made."""
+    settings, every = pairs("--setting", setting), _seconds("--update", update)
+    if strategy == "none":
+        return None
+    STRATEGIES.settings_of(strategy, settings)
+    return Recommender(name=strategy, settings=settings, update=every)
 
 
 @contextmanager
