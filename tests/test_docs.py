@@ -55,7 +55,8 @@ def test_settings_are_those_of_their_strategy(page: Path) -> None:
 
 
 def _commands(page: Path) -> Iterator[str]:
-    for text in blocks(page, "sh", "console", "bash"):
+    shown = "\n".join(re.findall(r"^    (trimtab .*)$", page.read_text(), re.MULTILINE))
+    for text in (*blocks(page, "sh", "console", "bash"), shown):
         for line in text.replace("\\\n", " ").splitlines():
             plain = line.removeprefix("$ ").split(" | ")[0].split(" > ")[0]
             for part in plain.split("; "):
