@@ -97,6 +97,10 @@ def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[st
             "strategy vpa: half_life: input should be a finite number",
         ),
         (["none.csv"], "none.csv: there is no such file"),
+        (
+            ["none.csv", "--namespace", "shop"],
+            "--namespace: is about usage of a cluster; add --prometheus or",
+        ),
         (["none.csv", "--format", "gwa"], "format 'gwa' is not known; there are: trimtab, bitbrains,"),
     ],
 )

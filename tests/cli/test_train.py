@@ -40,6 +40,7 @@ def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixt
     ("asked", "line"),
     [
         (["--only-recorded"], "--only-recorded: name recordings to learn from, or --prometheus or --found"),
+        (["--step", "5m"], "--step: is about usage of a cluster; add --prometheus or --found"),
         (["--updates", "0"], "--updates, --containers, --hours and --every: must each be at least 1"),
         (["--learner", "dqn"], "Invalid value"),
         (["--folder", "/proc/nobody"], "--folder /proc/nobody: cannot be made"),

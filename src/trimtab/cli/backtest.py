@@ -139,6 +139,7 @@ def backtest(
         raise TrimtabError(
             "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them"
         )
+    asked.refuse_idle()
     schedule = _schedule(update, warm_up, minimum_change)
     choices = _compared(strategy, setting, schedule)
     console = Console(file=sys.stderr)
@@ -173,6 +174,13 @@ class Asked:
     @property
     def anything(self) -> bool:
         return self.found or self.prometheus is not None
+
+    def refuse_idle(self) -> None:
+        """Complain of what is said of a cluster's usage where none is read: it would be passed over."""
+        told = {"--namespace": self.namespaces, "--source-setting": self.source_setting, "--step": self.step}
+        for option, given in told.items():
+            if given and not self.anything:
+                raise TrimtabError(f"{option}: is about usage of a cluster; add --prometheus or --found")
 
     async def read(self, progress: Progress) -> dict[str, Trace]:
         if not self.days > 0:

@@ -66,12 +66,12 @@ def simulate(
     days
         How many days pass.
     warm_up
-        Days at the beginning that do not count, in which the operator only learns.
+        Days at the beginning that do not count: the operator learns, and begins to act.
     workloads
         How many workloads the made-up cluster has: services, batch and the rest, with requests as people write them.
     recording
         A file of recorded usage, in the formats that backtest reads, to take the demand from; each series is a
-        workload.
+        workload, and begins anew where it is shorter than the days.
     seed
         Another number makes another cluster and other chance; the same number the same run, bit for bit.
     output

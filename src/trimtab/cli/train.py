@@ -110,6 +110,7 @@ def train(
         A line for people, json for programs.
     """
     asked = Asked(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
+    asked.refuse_idle()
     if only_recorded and not (paths or asked.anything):
         raise TrimtabError("--only-recorded: name recordings to learn from, or --prometheus or --found")
     lesson = Lesson(
