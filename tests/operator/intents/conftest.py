@@ -88,15 +88,15 @@ class Shop:
         objective = {"name": "p99", "value": value, "measuredBy": "p99"}
         return await self.write(INTENTS, name, targetRef={"name": "web"}, objectives=[objective], **spec)
 
-    async def deploy(self, *, replicas: int = 1, cpu: str = "500m") -> None:
+    async def deploy(self, name: str = "web", *, replicas: int = 1, cpu: str = "500m") -> None:
         size = {"requests": {"cpu": cpu, "memory": "64Mi"}, "limits": {"cpu": cpu}}
-        container = {"name": "web", "image": "web", "resources": size}
+        container = {"name": name, "image": name, "resources": size}
         await self.write(
             DEPLOYMENTS,
-            "web",
+            name,
             replicas=replicas,
-            selector={"matchLabels": {"app": "web"}},
-            template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}},
+            selector={"matchLabels": {"app": name}},
+            template={"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}},
         )
         await self.write(KPI_PROFILES, "p99", type="latency", query=f"max(max_over_time({LATENCY}))")
 

@@ -69,6 +69,36 @@ async def test_without_a_store_it_is_learned_for_as_long_as_the_process_lives() 
     assert "away" in lessons.trouble
 
 
+class Late:
+    """A store that is away until it is there."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.there = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store if self.there else Away(), name)
+
+
+async def test_a_store_that_is_away_at_first_is_asked_again_and_nothing_is_saved_over_what_it_has(
+    tmp_path: Path,
+) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        await taught(Lessons(store, settings=lambda: SETTINGS))
+        kept = await store.effects.find(name=GOAL.intent)
+        late = Late(store)
+        lessons = Lessons(late, settings=lambda: SETTINGS)  # type: ignore[arg-type]
+        assert await lessons.recall(GOAL, now=10_000.0) is None
+        late.there = True
+        await lessons.record(GOAL, state(0.5, 0.4), None, now=10_001.0)
+        assert await lessons.refit(GOAL, now=10_001.0)
+        assert await store.effects.find(name=GOAL.intent) == kept
+        assert await lessons.recall(GOAL, now=10_100.0) is not None
+        assert lessons.effects(GOAL, state(0.5, 0.4)).learned["p99"].data() == kept[0].data
+        assert await lessons.refit(GOAL, now=20_000.0)
+        assert lessons.effects(GOAL, state(0.5, 0.4)).learned["p99"].data()["samples"] == 25
+
+
 async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         lessons = Lessons(store, settings=lambda: SETTINGS)
@@ -83,11 +113,3 @@ async def test_after_a_clock_was_ahead_states_are_written_again(tmp_path: Path) 
         for now in (86_400.0, 60.0):
             await lessons.record(GOAL, state(0.5, 0.4), None, now=now)
         assert len(await store.events.find(name=GOAL.intent)) == 2
-
-
-async def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
-    async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, settings=lambda: SETTINGS)
-        await lessons.record(GOAL, state(0.5, 0.4), None, now=0.0)
-        await lessons.tidy(now=365 * 86400.0)
-        assert await store.events.find(name=GOAL.intent) == []

@@ -11,6 +11,7 @@ from harness.watching import eventually
 from trimtab.api.fields import time_text
 from trimtab.intents.plugins.registry import Registry
 from trimtab.kube.client import Object
+from trimtab.kube.errors import Unreachable
 from trimtab.kube.resources import HPAS, INTENTS, KPI_PROFILES
 from trimtab.operator.intents.status import met_since, performed_at
 from trimtab.store import Store
@@ -217,6 +218,30 @@ async def test_one_that_may_not_write_changes_nothing(shop: Shop) -> None:
         await shop.pods_run()
         assert await shop.take(loop, 2) == {}
     assert await shop.replicas() == 1
+
+
+async def test_a_server_that_takes_no_status_neither_stops_the_turn_nor_has_anything_done_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        with monkeypatch.context() as patched:
+
+            async def refused(*_: object, **__: object) -> None:
+                raise Unreachable("it is away for those who write", sent=True)
+
+            patched.setattr(shop.client, "apply", refused)
+            await shop.take(loop)
+            more = await shop.replicas()
+            assert more > 1
+            await shop.pods_run()
+            assert await shop.take(loop) == {}
+            assert await shop.replicas() == more
+        status = await shop.take(loop)
+        assert "performedAt" in status["plan"]
+    assert await shop.replicas() == more
 
 
 async def test_a_turn_that_fails_is_followed_by_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.wire import CANDIDATES, INFO, OBSERVE, PERFORM, VERSION, listen
+from trimtab.kube.resources import INTENTS
 
 Shop = Any
 """See conftest."""
@@ -22,6 +23,9 @@ class Dial:
         self.stuck = False
         self.performed: list[pb.PerformRequest] = []
         self.observed: list[pb.ObserveRequest] = []
+        self.together: threading.Barrier | None = None
+        """How many of a shop's intents it wants to see before it answers for any."""
+        self.shop = ""
         self._free = threading.Event()
         self._info = pb.PluginInfo(
             type=pb.PLUGIN_TYPE_ACTUATOR, name="dial", versions=[VERSION], group="dial"
@@ -50,6 +54,8 @@ class Dial:
         return pb.Performed()
 
     def _observe(self, asked: pb.ObserveRequest) -> pb.Observed:
+        if self.together and asked.target.namespace == self.shop:
+            self.together.wait(60)
         self.observed.append(asked)
         return pb.Observed()
 
@@ -79,6 +85,21 @@ async def test_a_plugins_deed_is_planned_and_the_plugin_does_it(shop: Shop, dial
         (ours,) = [each.target for each in asked if each.target.namespace == shop.namespace]
         assert (ours.kind, ours.name) == ("Deployment", "web")
     assert await shop.replicas() == 1
+
+
+async def test_a_plugin_that_takes_its_time_is_shown_all_intents_side_by_side(shop: Shop, dial: Dial) -> None:
+    shop.registry.register(dial.info)
+    dial.shop, dial.together = shop.namespace, threading.Barrier(2)
+    shop.settings["plugins"] = {"timeout": "60s"}
+    objective = {"name": "p99", "value": 0.15, "measuredBy": "p99"}
+    await shop.deploy(name="api")
+    await shop.write_intent()
+    await shop.write(INTENTS, "api", targetRef={"name": "api"}, objectives=[objective])
+    async with shop.looked_after() as loop:
+        await shop.intents_known(2)
+        await shop.take(loop)
+    ours = [each.target.name for each in dial.observed if each.target.namespace == shop.namespace]
+    assert sorted(ours) == ["api", "web"]
 
 
 async def test_a_plugin_that_hangs_does_not_stop_the_loop(shop: Shop, dial: Dial) -> None:

@@ -20,15 +20,16 @@ from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
 from trimtab.intents.state import State
 from trimtab.operator.intents.settings import IntentSettings
-from trimtab.store import PlannerEvent, Retention, Store, StoreError
+from trimtab.store import PlannerEvent, Store, StoreError
 
 log = structlog.get_logger(__name__)
 
 MOST_EVENTS = 500
 """Events that one intent is learned from, the newest."""
-TIDY_EVERY = 6 * 3600.0
 RECORD_EVERY = 60.0
 """Seconds after which a state is recorded though nothing has changed."""
+ASK_AGAIN = 60.0
+"""Seconds after which a store that was away is asked again what it knows."""
 
 
 @dataclass(slots=True)
@@ -36,6 +37,8 @@ class _Pupil:
     """What is known of one intent."""
 
     effects: Effects = field(default_factory=Effects)
+    recalled: bool = False
+    """Whether the store has told what it knows of it. Until then nothing is saved over that."""
     learned_at: float = 0.0
     recorded_at: float = 0.0
     recorded: object = None
@@ -51,7 +54,7 @@ class Lessons:
         self._store = store
         self._settings = settings
         self._pupils: dict[str, _Pupil] = {}
-        self._tidied_at = 0.0
+        self._away_at = float("-inf")
         self.trouble = ""
         """Why the store did not take or give the last time; empty when it did."""
 
@@ -63,22 +66,24 @@ class Lessons:
         return complete(self._pupil(goal).effects, goal, state)
 
     async def recall(self, goal: Goal, *, now: float) -> Uptime | None:
-        """Take up what the store knows of an intent that is new here; how its pods fared before."""
-        if goal.intent in self._pupils:
-            return None
+        """Take up what the store knows of an intent that is new here, as soon as it tells; how its pods fared before."""
         pupil = self._pupil(goal)
+        if pupil.recalled or 0 <= now - self._away_at < ASK_AGAIN:
+            return None
         try:
             kept = await self._store.effects.find(name=goal.intent)
             since = now - self._settings().look_back.seconds
             events = await self._store.events.find(name=goal.intent, since=since, limit=MOST_EVENTS)
         except StoreError as error:
+            self._away_at = now
             self._noted(error)
             return None
+        pupil.recalled = True
         effects, troubles = recalled(goal, kept)
         for trouble in troubles:
             log.warning("intent.effect_unread", trouble=trouble)
         pupil.effects = effects
-        pupil.recent = _states(events)
+        pupil.recent = sorted({**dict(_states(events)), **dict(pupil.recent)}.items())[-MOST_EVENTS:]
         past = events[0].data.get("history", {}) if events else {}
         return Uptime(up=float(past.get("up", 0.0)), down=float(past.get("down", 0.0)))
 
@@ -121,21 +126,13 @@ class Lessons:
             log.warning("intent.not_learned", intent=goal.intent, error=str(error))
             return False
         pupil.effects = Effects(learned=learned.learned, given=pupil.effects.given)
+        if not pupil.recalled:
+            return True
         try:
             await self._store.effects.append(remembered(goal, learned, now=now))
         except StoreError as error:
             self._noted(error)
         return True
-
-    async def tidy(self, *, now: float) -> None:
-        """Let the store forget what is older or more than is kept, every now and then."""
-        if 0 <= now - self._tidied_at < TIDY_EVERY:
-            return
-        self._tidied_at = now
-        try:
-            await self._store.prune(Retention(), now=now)
-        except StoreError as error:
-            self._noted(error)
 
     def _pupil(self, goal: Goal) -> _Pupil:
         return self._pupils.setdefault(goal.intent, _Pupil())

@@ -18,9 +18,9 @@ import structlog
 
 from trimtab.api.intent import Verdict
 from trimtab.intents.arbitration import Claim, Ruling
-from trimtab.intents.kpi.availability import Uptime
 from trimtab.intents.limits import Limits
 from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import State
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.intents import Intent
@@ -37,8 +37,12 @@ from trimtab.operator.intents.room import room_of
 from trimtab.operator.intents.status import Document, Outcome, met_since, performed_at
 from trimtab.operator.intents.telling import Telling
 from trimtab.operator.metrics import Metrics
+from trimtab.tasks import side_by_side
 
 log = structlog.get_logger(__name__)
+
+SHOWN_AT_ONCE = 8
+"""To how many questions plugins may owe an answer while they are shown what is so: each of them keeps a thread."""
 
 
 class IntentLoop:
@@ -87,19 +91,23 @@ class IntentLoop:
         """Look at every intent once."""
         intents = list(self._roll.intents)
         for intent in intents:
-            await self._recall(intent, now)
-        await self._lessons.tidy(now=now)
+            with self._gone_on(intent=str(intent)):
+                await self._recall(intent, now)
         self._lessons.forget_all_but({str(intent) for intent in intents})
         self._telling.forget_all_but({intent.key for intent in intents})
-        await self._telling.profiles(self._roll.profiles, self._config().intents.usual_queries)
+        for profile in list(self._roll.profiles):
+            with self._gone_on(profile=f"{profile.namespace}/{profile.name}"):
+                await self._telling.profile(profile, self._config().intents.usual_queries)
         for intent in intents:
-            if intent.spec is None:
-                await self._telling.invalid(intent, now=now)
+            with self._gone_on(intent=str(intent)):
+                if intent.spec is None:
+                    await self._telling.invalid(intent, now=now)
         for workload in list(self._catalog.workloads()):
             with self._gone_on(workload=str(workload.key)):
                 await self._performer.follow_up(workload, now)
         observations = await self._observer.look(intents, now=now)
         self._count(observations, now)
+        await self._show(observations)
         claims = {}
         for observation in observations:
             with self._gone_on(intent=str(observation.intent)):
@@ -127,18 +135,37 @@ class IntentLoop:
             self._metrics.intent_errors.labels(type(error).__name__).inc()
             log.exception("intent.failed", **about)
 
+    async def _show(self, observations: Iterable[Observation]) -> None:
+        """Let plugins learn from what is so: one that takes its time is not waited for once an intent."""
+        free = asyncio.Semaphore(SHOWN_AT_ONCE)
+
+        async def show(plugin: RemoteActuator, observation: Observation) -> None:
+            state, workload, goal = observation.state, observation.workload, observation.goal
+            if state is None or workload is None:
+                return
+            with self._gone_on(intent=str(observation.intent), plugin=plugin.name):
+                async with free:
+                    await asyncio.to_thread(plugin.observe, state, goal=goal, target=workload.key)
+
+        async with side_by_side() as group:
+            for plugin in self._planning.plugins().values():
+                for observation in filter(self._has_the_say, observations):
+                    group.create_task(show(plugin, observation))
+
+    def _has_the_say(self, observation: Observation) -> bool:
+        workload = observation.workload
+        owner = self._roll.owner(workload.key) if workload else None
+        return owner is not None and owner.key == observation.intent.key
+
     async def _claim(self, observation: Observation, now: float) -> Claim | None:
         """What is to be planned for an intent; None where nothing is."""
         state, workload, goal = observation.state, observation.workload, observation.goal
         if state is None or workload is None:
             return None
-        owner = self._roll.owner(workload.key)
-        if owner is None or owner.key != observation.intent.key:
+        if not self._has_the_say(observation):
             await self._lessons.record(goal, state, None, now=now)
             return None
         await self._performer.tend(observation, now)
-        for plugin in self._planning.plugins().values():
-            await asyncio.to_thread(plugin.observe, state, goal=goal, target=workload.key)
         await self._lessons.refit(goal, now=now)
         limits = limits_of(
             observation,
@@ -238,10 +265,11 @@ class IntentLoop:
 
     async def _recall(self, intent: Intent, now: float) -> None:
         """Of an intent that is new here: what the store knows of it."""
-        if intent.spec is None or intent.target is None or self._observer.knows(intent.target):
+        if intent.spec is None or intent.target is None:
             return
         past = await self._lessons.recall(self._observer.goal(intent, intent.spec), now=now)
-        self._observer.inherit(intent.target, past or Uptime())
+        if past is not None:
+            self._observer.inherit(intent.target, past)
 
     def _count(self, observations: Sequence[Observation], now: float) -> None:
         counts: dict[tuple[str, str], int] = {}

@@ -7,7 +7,7 @@ history of pods is kept; it is rebuilt by looking, and what is lost of it speaks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
@@ -89,11 +89,10 @@ class Observer:
         self._history: dict[WorkloadKey, PodHistory] = {}
 
     def inherit(self, target: WorkloadKey, past: Uptime) -> None:
-        """What the store knows of a target's pods, for a start."""
-        self._history.setdefault(target, PodHistory({}, past))
-
-    def knows(self, target: WorkloadKey) -> bool:
-        return target in self._history
+        """What the store knows of a target's pods of the past, where none of them was seen to go since."""
+        known = self._history.get(target, PodHistory({}))
+        if known.gone == Uptime():
+            self._history[target] = replace(known, gone=past)
 
     async def look(self, intents: Sequence[Intent], *, now: float) -> list[Observation]:
         """Each intent that says what it wants, as it is now."""

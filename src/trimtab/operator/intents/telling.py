@@ -5,7 +5,7 @@ A status is written when what it says has changed; numbers that only move are wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import msgspec
@@ -34,11 +34,14 @@ class Telling:
         self._client = client
         self._events = events
         self._may_write = may_write
-        self._said: dict[IntentKey, tuple[str, Document, float]] = {}
-        """The uid, the status that it has, and when that was written."""
+        self._said: dict[IntentKey, tuple[str, Document, float | None]] = {}
+        """The uid, the status that it is to have, and when that was written; None while it could not be."""
 
     def before(self, intent: Intent) -> Document:
-        """The status that an intent has: the one that we wrote, else the server's."""
+        """The status that an intent has: ours, whether it could be written or not, else the server's.
+
+        What was done is in it: a server that does not take it must not have it done again and again.
+        """
         said = self._said.get(intent.key)
         if said is not None and said[0] == intent.uid:
             return said[1]
@@ -60,22 +63,24 @@ class Telling:
         before = self.before(intent)
         await self._write(intent, before, invalid_status(intent, before=before, now=now), now)
 
-    async def profiles(self, profiles: Iterable[KPIProfile], queries: Mapping[KPIType, str]) -> None:
-        """Say of each profile whether it can be measured by."""
-        for profile in profiles:
-            problem = problem_of_profile(profile.spec, queries) if profile.spec else profile.problem
-            status: Document = {"observedGeneration": profile.generation, "resolved": not problem}
-            if problem:
-                status["reason"] = problem[:4096]
-            if status != msgspec.json.decode(profile.status) and self._may_write():
-                await self._apply(KPI_PROFILES, profile, status)
+    async def profile(self, profile: KPIProfile, queries: Mapping[KPIType, str]) -> None:
+        """Say of a profile whether it can be measured by."""
+        problem = problem_of_profile(profile.spec, queries) if profile.spec else profile.problem
+        status: Document = {"observedGeneration": profile.generation, "resolved": not problem}
+        if problem:
+            status["reason"] = problem[:4096]
+        if status != msgspec.json.decode(profile.status) and self._may_write():
+            await self._apply(KPI_PROFILES, profile, status)
 
     async def _write(self, intent: Intent, before: Document, status: Document, now: float) -> None:
         written_at = self._said[intent.key][2] if intent.key in self._said else 0.0
-        if gist(status) == gist(before) and (status == before or 0 <= now - written_at < REFRESH):
+        is_there = written_at is not None and (status == before or 0 <= now - written_at < REFRESH)
+        if is_there and gist(status) == gist(before):
             return
-        if self._may_write() and await self._apply(INTENTS, intent, status):
-            self._said[intent.key] = intent.uid, status, now
+        if self._may_write():
+            self._said[intent.key] = intent.uid, status, None
+            if await self._apply(INTENTS, intent, status):
+                self._said[intent.key] = intent.uid, status, now
 
     async def _apply(self, resource: Resource, found: Intent | KPIProfile, status: Document) -> bool:
         metadata: dict[str, Any] = {"name": found.name, "namespace": found.namespace, "uid": found.uid}
