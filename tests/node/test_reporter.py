@@ -6,11 +6,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from harness.cluster import Cluster
+from harness.objects import node
 from harness.pictured import pod_view
 from trimtab.api.nodemetric import AggregatePolicy, MetricCollectPolicy, NodeMetricStatus
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, PatchType
-from trimtab.kube.resources import NODE_METRICS
+from trimtab.kube.resources import NODE_METRICS, NODES
 from trimtab.node.arbiter import Spot, Wish
 from trimtab.node.cgroups.knobs import CPU_SHARES
 from trimtab.node.picture import (
@@ -122,9 +123,14 @@ async def test_the_api_server_takes_a_report_and_it_is_a_source_of_usage(client:
         asked.append(policy)
         return status_of(VIEW, series, policy, Spare(1500, MIB), now=NOW)
 
-    reporter = Reporter(client, "node-1", status, registry=CollectorRegistry())
-    await reporter.report()
+    uids: list[str] = []
+    reporter = Reporter(client, "node-1", status, uid=lambda: "".join(uids), registry=CollectorRegistry())
+    assert not await reporter.report()  # of a node that is none nothing is told
+    uids.append((await client.create(NODES, node("node-1")))["metadata"]["uid"])
+    assert await reporter.report()
     found = await client.get(NODE_METRICS, "node-1")
+    [owner] = found["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Node", uids[0])
     assert found["status"]["nodeMetric"]["nodeUsage"] == {"cpu": "1495m", "memory": "64Mi"}
     assert found["status"]["updateTime"] == "2027-01-15T08:00:00Z"
     # Others' agents may report to the same server.
@@ -154,6 +160,7 @@ async def test_the_api_server_takes_a_report_and_it_is_a_source_of_usage(client:
         read = await usage.read(Ask.last(300, now=NOW, step=60, namespaces=["shop"]))
         assert read.containers == ()
     await client.delete(NODE_METRICS, "node-1")
+    await client.delete(NODES, "node-1")
 
 
 async def _page(client: Client) -> bytes:

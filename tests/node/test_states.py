@@ -120,7 +120,39 @@ def test_the_mirror_of_a_static_pod_is_found_under_the_uid_of_the_static_one(
     static = "0123456789abcdef0123456789abcdef"
     pod_folder(tree, uid=static)
     states.told_by_kubelet(answer(told(OTHER, annotations={"kubernetes.io/config.hash": static})), 100.0)
-    assert states.view(100.0).pods[0].name == "web"
+    [pod] = states.view(100.0).pods
+    assert (pod.name, pod.static, pod.can_go) == ("web", True, False)
+
+
+def test_of_a_container_that_is_being_resized_both_sizes_are_known(states: States, tree: Path) -> None:
+    pod_folder(tree)
+    pod = told()
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "500m"}}
+    pod["status"]["containerStatuses"][0]["resources"] = {"limits": {"cpu": "2"}}
+    states.told_by_kubelet(answer(pod), 100.0)
+    [container] = states.view(100.0).pods[0].containers
+    assert (container.resources.cpu_limit, container.wanted.cpu_limit) == (2000, 500)
+
+
+def test_cpus_and_memory_that_come_and_go_are_seen(tree: Path) -> None:
+    """As where hyper-threads are switched off, huge pages set aside, or a virtual machine gets more."""
+    online, meminfo = tree / "sys/devices/system/cpu/online", tree / "proc/meminfo"
+    online.parent.mkdir(parents=True)
+    meminfo.parent.mkdir()
+
+    def becomes(cpus: str, huge: int) -> None:
+        online.write_text(f"{cpus}\n")
+        meminfo.write_text(f"MemTotal: 1024 kB\nMemFree: 9 kB\nHugetlb: {huge} kB\n")
+
+    becomes("0-3", huge=0)
+    states = States("node", hierarchy=Hierarchy.detect(tree), proc=tree / "proc", sys=tree / "sys")
+    seen = []
+    for now, cpus, huge in ((0.0, "0-3", 0), (10.0, "0,2", 0), (20.0, "0-3", 256)):
+        becomes(cpus, huge)
+        view = states.view(now)
+        seen.append(([cpu.id for cpu in view.cpus], view.memory))
+    states.close()
+    assert seen == [([0, 1, 2, 3], 1 << 20), ([0, 2], 1 << 20), ([0, 1, 2, 3], 768 << 10)]
 
 
 def test_watching_holds_one_descriptor_however_many_pods_come_and_go(states: States, tree: Path) -> None:
@@ -181,11 +213,13 @@ def test_the_topology_tells_hyper_threads_sockets_numa_nodes_and_caches_apart(tm
             (here / path).parent.mkdir(parents=True, exist_ok=True)
             (here / path).write_text(text + "\n")
     (folder / "cpu" / "online").write_text("0-6\n")
+    (folder / "cpu" / "isolated").write_text("2,6\n")
     for numa, listed in enumerate(["0-1,4-5", "2-3,6-7"]):
         (folder / "node" / f"node{numa}").mkdir(parents=True)
         (folder / "node" / f"node{numa}" / "cpulist").write_text(listed)
     cpus = topology(tmp_path)
     assert [cpu.id for cpu in cpus] == [0, 1, 2, 3, 4, 5, 6]
+    assert [cpu.id for cpu in cpus if cpu.isolated] == [2, 6]
     assert (cpus[4].core, cpus[4].socket, cpus[4].numa, cpus[4].cache) == (0, 0, 0, 0)
     assert (cpus[6].core, cpus[6].socket, cpus[6].numa, cpus[6].cache) == (2, 1, 1, 2)
 

@@ -144,7 +144,9 @@ class Agent:
     def _join(self, client: Client, group: asyncio.TaskGroup) -> None:
         """Follow the API server, and report to it."""
         following = self._states.follow_api(client)
-        reporter = Reporter(client, self._settings.node, self._status, registry=self._registry)
+        reporter = Reporter(
+            client, self._settings.node, self._status, uid=lambda: self._states.uid, registry=self._registry
+        )
         for task in (following.run(), self._know_policy(), reporter.run()):
             group.create_task(task)
 

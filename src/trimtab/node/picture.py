@@ -7,7 +7,7 @@ reads a file nor a clock. Records tell what is wanted and where it lies; what is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Final, Protocol
@@ -17,6 +17,8 @@ from trimtab.kube.pods import Resources
 from trimtab.node.cgroups import QosClass
 
 TIER_LABEL: Final = "trimtab.io/qos"
+CRITICAL: Final = 2_000_000_000
+"""The priority from which on Kubernetes cannot do without a pod, as of kube-proxy."""
 
 
 class Tier(StrEnum):
@@ -55,6 +57,8 @@ class ContainerView:
     """In millicores and bytes; None where it asks for nothing."""
     cgroup: str
     """Its path below the root of the hierarchy; `Hierarchy.cgroup` makes a handle of it."""
+    wanted: Resources = field(default_factory=Resources)
+    """What its pod's spec asks for: other than what it has while it is being resized."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,13 @@ class PodView:
     started: float = 0.0
     """Seconds since 1970; 0 when it has not."""
     deleting: bool = False
+    static: bool = False
+    """Whether the kubelet has it from a file: nobody can send it away."""
+
+    @property
+    def can_go(self) -> bool:
+        """Whether it may be sent away: no pod that nobody has told of yet, and none that the kubelet would keep, either."""
+        return bool(self.name) and not self.static and self.priority < CRITICAL
 
     @cached_property
     def resources(self) -> Resources:
@@ -108,6 +119,8 @@ class Cpu:
     numa: int
     cache: int = 0
     """Its last-level cache; those with the same number share one."""
+    isolated: bool = False
+    """Whether the kernel was told to keep it for whoever asks for it by number (isolcpus)."""
 
 
 @dataclass(frozen=True, kw_only=True)

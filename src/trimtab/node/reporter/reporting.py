@@ -1,7 +1,8 @@
 """Tells the API server what the node uses: its own NodeMetric, made where there is none, about once a minute.
 
 The wait has jitter, so that a thousand agents that were started together do not report together. How to collect is
-read from the object's spec each time, so that a change holds from the next report on.
+read from the object's spec each time, so that a change holds from the next report on. The object belongs to its Node and
+goes with it: where nodes come and go, those of the past would fill the cluster's memory.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Never
 
 import structlog
@@ -24,7 +26,8 @@ from trimtab.kube.resources import NODE_METRICS
 log = structlog.get_logger(__name__)
 
 FIRST = 5.0
-"""Seconds within which the first report is made, which tells little but reads how to collect."""
+"""Seconds within which the first report is made, which tells little but reads how to collect; and tried again, while
+there is no Node to report of."""
 JITTER = 0.1
 """Of the interval, to either side."""
 
@@ -38,12 +41,15 @@ class Reporter:
         node: str,
         status: Callable[[MetricCollectPolicy], NodeMetricStatus],
         *,
+        uid: Callable[[], str],
         registry: CollectorRegistry,
         rng: random.Random | None = None,
     ) -> None:
         self._client = client
         self._node = node
         self._status = status
+        self._uid = uid
+        """That of the Node; empty while there is none."""
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self.policy = MetricCollectPolicy()
         """How to collect, as it was last read."""
@@ -57,29 +63,36 @@ class Reporter:
     async def run(self) -> Never:
         await asyncio.sleep(self._rng.uniform(0, FIRST))
         while True:
+            interval = float(self.policy.report_interval_seconds)
             try:
-                await self.report()
-                self._reports.labels("sent").inc()
+                if await self.report():
+                    self._reports.labels("sent").inc()
+                    interval = float(self.policy.report_interval_seconds)
+                else:
+                    interval = FIRST
             except KubeError as error:
                 self._reports.labels("failed").inc()
                 log.warning("report.failed", error=describe(error))
-            interval = self.policy.report_interval_seconds
             await asyncio.sleep(interval * self._rng.uniform(1 - JITTER, 1 + JITTER))
 
-    async def report(self) -> None:
-        """Once, now."""
-        self.policy = await self._read()
+    async def report(self) -> bool:
+        """Once, now; whether there is a Node to report of."""
+        found = await self._read()
+        if found is None:
+            return False
+        self.policy = found
         status = self._status(self.policy).model_dump(mode="json", by_alias=True)
         # The whole of it: what is no longer known must not stay from the last time.
         change = [{"op": "add", "path": "/status", "value": status}]
         await self._client.patch(NODE_METRICS, self._node, change, type=PatchType.JSON, subresource="status")
+        return True
 
-    async def _read(self) -> MetricCollectPolicy:
+    async def _read(self) -> MetricCollectPolicy | None:
+        """How to collect; None where nothing is to be told yet."""
         try:
             found = await self._client.get(NODE_METRICS, self._node)
         except NotFound:
-            await self._make()
-            return MetricCollectPolicy()
+            return MetricCollectPolicy() if await self._make() else None
         spec: dict[str, Any] = {"kind": "NodeMetric", "spec": found.get("spec", {})}
         try:
             return NodeMetric.read(spec).spec.metric_collect_policy
@@ -87,9 +100,14 @@ class Reporter:
             log.warning("report.policy_ignored", reason=str(error))
             return self.policy
 
-    async def _make(self) -> None:
-        body = {"apiVersion": API_VERSION, "kind": "NodeMetric", "metadata": {"name": self._node}}
-        try:
-            await self._client.create(NODE_METRICS, body)
-        except Conflict:
-            return  # somebody else was first
+    async def _make(self) -> bool:
+        uid = self._uid()
+        if not uid:
+            return False
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+        metadata = {"name": self._node, "ownerReferences": [owner]}
+        with suppress(Conflict):  # somebody else was first
+            await self._client.create(
+                NODE_METRICS, {"apiVersion": API_VERSION, "kind": "NodeMetric", "metadata": metadata}
+            )
+        return True

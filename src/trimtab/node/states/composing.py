@@ -45,6 +45,7 @@ def _named(there: Found, told: KnownPod, layout: Layout) -> PodView:
                 id=one.id.rpartition("://")[2],
                 resources=one.resources,
                 cgroup=layout.container(there.path, one.id),
+                wanted=one.wanted,
             )
             for one in told.containers
         ),
@@ -52,6 +53,7 @@ def _named(there: Found, told: KnownPod, layout: Layout) -> PodView:
         annotations=told.annotations,
         started=float(told.started),
         deleting=told.deleting,
+        static=told.static,
     )
 
 

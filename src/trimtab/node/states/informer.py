@@ -26,10 +26,10 @@ from trimtab.kube.nodes import Node, nodes
 from trimtab.kube.resources import NODE_QOS_POLICIES, NODES, PODS
 from trimtab.node.cgroups import Hierarchy, Layout, QosClass
 from trimtab.node.cgroups.layout import Found
-from trimtab.node.picture import NodeView
+from trimtab.node.picture import Cpu, NodeView
 from trimtab.node.states.composing import compose
 from trimtab.node.states.pods import KnownPod, PodFolding
-from trimtab.node.states.topology import memory_total, topology
+from trimtab.node.states.topology import memory_total, online, topology
 from trimtab.node.states.watching import FolderWatch
 
 log = structlog.get_logger(__name__)
@@ -57,8 +57,8 @@ class States:
         self._node = node
         self.hierarchy = hierarchy
         self._parent = parent
-        self._base = NodeView(name=node, cpus=topology(sys), memory=memory_total(proc))
-        self._view = self._base
+        self._proc, self._sys = proc, sys
+        self._view = NodeView(name=node, cpus=topology(sys), memory=memory_total(proc))
         self._stale = True
         self._looked = 0.0
         self._watch = FolderWatch()
@@ -78,6 +78,12 @@ class States:
         """What holds on this node now."""
         node = self._nodes.get(self._node)
         return policy_for(dict(node.labels) if node else {}, self._policies)
+
+    @property
+    def uid(self) -> str:
+        """That of the Node; empty while the API server has told of none."""
+        node = self._nodes.get(self._node)
+        return node.uid if node else ""
 
     def troubles(self) -> dict[str, str]:
         """Which witnesses are away, and why."""
@@ -166,7 +172,9 @@ class States:
             known |= self._by_kubelet
         node = self._nodes.get(self._node)
         return replace(
-            self._base,
+            self._view,
+            cpus=self._cpus(),
+            memory=memory_total(self._proc),
             pods=compose(found, known, hierarchy=self.hierarchy, layout=layout),
             labels=node.labels if node else (),
             pods_cgroup=layout.pods,
@@ -174,6 +182,11 @@ class States:
             allocatable_cpu=node.allocatable.cpu if node else None,
             allocatable_memory=node.allocatable.memory if node else None,
         )
+
+    def _cpus(self) -> tuple[Cpu, ...]:
+        """They come and go, as where hyper-threads are switched off or a virtual machine gets more."""
+        known = self._view.cpus
+        return known if {cpu.id for cpu in known} == online(self._sys) else topology(self._sys)
 
     def _find(self, layout: Layout) -> list[Found]:
         """The pods that have cgroups, all of them watched: what came between the look and the watch is looked for again."""

@@ -25,6 +25,8 @@ class KnownContainer(msgspec.Struct, frozen=True, gc=False):
     name: str
     id: str
     resources: Resources
+    wanted: Resources
+    """What the spec asks for."""
 
 
 class KnownPod(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +42,7 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
     priority: int
     started: int
     deleting: bool
+    static: bool
     labels: Labels
     annotations: Labels
     containers: tuple[KnownContainer, ...]
@@ -108,16 +111,18 @@ class PodFolding:
     def fold(self, wire: _PodWire) -> KnownPod:
         metadata, status, folding = wire.metadata, wire.status, self._folding
         wanted = {container.name: container.resources for container in self._containers.fold(wire.spec)}
+        static = _static(metadata)
         return KnownPod(
             namespace=folding.intern[metadata.namespace],
             name=metadata.name,
             uid=metadata.uid,
             version=version_number(metadata.resource_version),
-            cgroup_uid=_static(metadata) or metadata.uid,
+            cgroup_uid=static or metadata.uid,
             qos=status.qos_class,
             priority=wire.spec.priority,
             started=seconds(status.start_time),
             deleting=metadata.deletion_timestamp is not None,
+            static=bool(static),
             labels=folding.labels(metadata.labels),
             annotations=folding.our_annotations(metadata.annotations),
             containers=tuple(
@@ -127,6 +132,7 @@ class PodFolding:
                     wanted.get(one.name, _NOTHING)
                     if bytes(one.resources) == b"null"
                     else self._containers.resources[bytes(one.resources)],
+                    wanted.get(one.name, _NOTHING),
                 )
                 for one in status.running
             ),

@@ -16,17 +16,25 @@ def topology(sys: Path) -> tuple[Cpu, ...]:
         for node in (folder / "node").glob("node[0-9]*")
         for cpu in cpus_in((node / "cpulist").read_text())
     }
-    online = cpus_in((folder / "cpu" / "online").read_text())
-    return tuple(_cpu(folder / "cpu" / f"cpu{cpu}", cpu, numa.get(cpu, 0)) for cpu in sorted(online))
+    isolated = cpus_in(_text(folder / "cpu" / "isolated"))
+    return tuple(
+        _cpu(folder / "cpu" / f"cpu{cpu}", cpu, numa.get(cpu, 0), isolated=cpu in isolated)
+        for cpu in sorted(online(sys))
+    )
+
+
+def online(sys: Path) -> frozenset[int]:
+    return cpus_in((sys / "devices" / "system" / "cpu" / "online").read_text())
 
 
 def memory_total(proc: Path) -> int:
-    """All memory that the kernel has, in bytes."""
-    first = (proc / "meminfo").read_text().splitlines()[0]
-    return int(first.split()[1]) << 10
+    """All memory that the kernel has, in bytes, without huge pages."""
+    lines = map(str.split, (proc / "meminfo").read_text().splitlines())
+    kib = {line[0]: int(line[1]) for line in lines if len(line) > 1}
+    return (kib["MemTotal:"] - kib.get("Hugetlb:", 0)) << 10
 
 
-def _cpu(folder: Path, cpu: int, numa: int) -> Cpu:
+def _cpu(folder: Path, cpu: int, numa: int, *, isolated: bool) -> Cpu:
     # Cores are numbered anew in each socket; the first of its hyper-threads is a name that no other core has.
     siblings = _text(folder / "topology" / "thread_siblings_list")
     caches = sorted((folder / "cache").glob("index[0-9]*"), key=lambda cache: _number(cache / "level"))
@@ -37,6 +45,7 @@ def _cpu(folder: Path, cpu: int, numa: int) -> Cpu:
         socket=max(0, _number(folder / "topology" / "physical_package_id")),
         numa=numa,
         cache=min(cpus_in(shared), default=0),
+        isolated=isolated,
     )
 
 
