@@ -118,6 +118,8 @@ def test_a_container_is_known_by_its_id_whatever_stands_around_it() -> None:
     assert container_id("system.slice") is None
     assert Layout(Driver.SYSTEMD).container("p", f"containerd://{plain}") == f"p/cri-containerd-{plain}.scope"
     assert Layout(Driver.CGROUPFS).container("p", f"containerd://{plain}") == f"p/{plain}"
+    assert Layout(Driver.SYSTEMD).container("p", f"cri-o://{plain}") == f"p/crio-{plain}.scope"
+    assert Layout(Driver.CGROUPFS).container("p", f"cri-o://{plain}") == f"p/crio-{plain}"
 
 
 def test_a_cgroup_that_vanished_says_so(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ SUBJECT = Subject(
     annotations={"long": "x" * 300_000},
     quota=50_000,
 )
-WANTED = Adjustment(cpus="0-1", quota=30_000, unified={"cpu.max.burst": "5"}, env={"OURS": "ü"})
+WANTED = Adjustment(cpus="0-1", quota=30_000, env={"OURS": "ü"})
 SOMEBODY = """
 import asyncio, pathlib, sys
 from trimtab.node.hooks.adjustments import NOTHING

@@ -91,21 +91,17 @@ async def test_a_class_that_an_annotation_names_comes_before_that_of_the_tier() 
     assert (await _entitled(_subject(annotations=unknown), policy)).cache_class == "BE"
 
 
-async def test_in_v2_a_latency_sensitive_container_may_burst_from_the_start() -> None:
+async def test_a_burst_is_none_of_a_runtimes_affairs_which_could_not_be_taken_back() -> None:
     policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO))
     found = await _entitled(_subject("/kubepods/pod1", quota=30_000), policy, Version.V2)
-    assert found.unified == {
-        "cpu.max.burst": "30000"
-    }  # a thousand percent, of which the kernel takes a hundred
+    assert found == Adjustment(env={"TRIMTAB_QOS": "LS"})
 
 
 async def test_without_a_policy_nothing_is_touched() -> None:
     assert await _entitled(_subject(), None) == NOTHING
 
 
-WANTED = Adjustment(
-    cpus="1", quota=5000, cache_class="BE", unified={"memory.high": "max"}, env={"TRIMTAB_QOS": "BE"}
-)
+WANTED = Adjustment(cpus="1", quota=5000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
 
 
 def test_nri_is_told_only_what_changes() -> None:
@@ -113,7 +109,6 @@ def test_nri_is_told_only_what_changes() -> None:
     assert [(each.key, each.value) for each in told.env] == [("TRIMTAB_QOS", "BE")]
     resources = told.linux.resources
     assert (resources.cpu.cpus, resources.cpu.quota.value, resources.rdt_class.value) == ("1", 5000, "BE")
-    assert dict(resources.unified) == {"memory.high": "max"}
     assert not resources.cpu.HasField("shares")
     assert nri_terms.update("id", Adjustment(cpus="0")).linux.resources == nri_pb2.LinuxResources(
         cpu=nri_pb2.LinuxCPU(cpus="0")

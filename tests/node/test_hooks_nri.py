@@ -110,6 +110,17 @@ async def test_what_comes_in_pieces_is_answered_when_it_is_whole(socket: Path) -
         assert plugin.synchronized.is_set()
 
 
+async def test_of_containers_that_run_none_is_written_anew_of_which_nothing_changes(socket: Path) -> None:
+    """An environment is only for those that are made."""
+    async with _runtime(_plugin(socket, Adjustment(env={"TRIMTAB_QOS": "LS"})), socket) as runtime:
+        everything = pb.SynchronizeRequest(pods=[POD], containers=[CONTAINER])
+        answer = pb.SynchronizeResponse.FromString(await runtime.ask("Synchronize", everything))
+        assert not answer.update
+        change = pb.UpdateContainerRequest(pod=POD, container=CONTAINER)
+        changed = pb.UpdateContainerResponse.FromString(await runtime.ask("UpdateContainer", change))
+        assert not changed.update
+
+
 async def test_a_decision_that_fails_is_no_change_and_no_error(socket: Path) -> None:
     plugin = _plugin(socket, ValueError("no idea"))
     async with _runtime(plugin, socket) as runtime:

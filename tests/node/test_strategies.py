@@ -38,7 +38,7 @@ from trimtab.node.cgroups.knobs import (
     MEMORY_HIGH,
     MEMORY_LOW,
     MEMORY_MIN,
-    PROCESSES,
+    THREADS,
 )
 from trimtab.node.picture import (
     BEST_EFFORT,
@@ -208,6 +208,16 @@ def test_cpus_that_a_reserved_pod_has_for_itself_are_not_given() -> None:
     assert plan.wishes[0].value == frozenset({0, 1})
 
 
+def test_cpus_that_the_kernel_keeps_apart_are_not_given() -> None:
+    """On these it does not share tasks out: all would be on the first."""
+    node = _node(LS, cpus=4)
+    node = replace(node, cpus=tuple(replace(cpu, isolated=cpu.id > 1) for cpu in node.cpus))
+    samples = {(SYSTEM, Metric.CPU): 0.0, (pod_subject("ls"), Metric.CPU): 0.0}
+    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppress(enable=True, threshold_percent=100))
+    plan = _new("cpusuppress").plan(_scene(node, policy, samples))
+    assert plan.wishes[0].value == frozenset({0, 1})
+
+
 @given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2, 64)))
 def test_there_are_always_two_cpus_and_never_too_many_more(cores: float, last: int | None) -> None:
     count = next_count(cores, capacity=64, last=last)
@@ -219,6 +229,18 @@ def test_what_is_unknown_changes_nothing() -> None:
     strategy, policy = _new("cpusuppress"), NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
     assert _suppressed(strategy, BY_QUOTA, used=2.0) == 350_000
     assert _of(strategy.plan(_scene(_node(LS, BE), policy))) == {(BE_CGROUP, "cpu.quota"): 350_000}
+
+
+@pytest.mark.parametrize(("used", "quota"), [(4.0, 150_000), (1.0, 350_000)])
+def test_a_pod_of_which_nothing_is_known_yet_is_a_reason_to_give_no_more_and_not_to_keep_giving(
+    used: float, quota: int
+) -> None:
+    """Where pods come every second there always is one."""
+    strategy, policy = _new("cpusuppress"), NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
+    assert _suppressed(strategy, BY_QUOTA, used=2.0) == 350_000
+    samples = {(pod_subject("ls"), Metric.CPU): used, (SYSTEM, Metric.CPU): 1.0}
+    plan = strategy.plan(_scene(_node(LS, _pod("new", Tier.LS), BE), policy, samples))
+    assert _of(plan) == {(BE_CGROUP, "cpu.quota"): quota}
 
 
 def test_a_best_effort_pod_that_lies_elsewhere_is_held_to_the_same() -> None:
@@ -252,12 +274,28 @@ def _burst(
     return _of(strategy.plan(scene))
 
 
-def test_unused_quota_is_saved_up_to_a_multiple_of_the_limit() -> None:
-    settings = CPUBurst(policy=CPUBurstPolicy.CPU_BURST_ONLY)
-    assert _burst(_new("cpuburst"), settings) == {
-        ("kubepods/burstable/podp/c", "cpu.burst"): 1_000_000,
-        ("kubepods/burstable/podp", "cpu.burst"): 1_000_000,
+@pytest.mark.parametrize(("percent", "saved"), [(50, 50_000), (1000, 100_000)])
+def test_unused_quota_is_saved_up_to_a_share_of_the_limit_and_no_more_than_the_limit(
+    percent: int, saved: int
+) -> None:
+    """Though the quota is raised: the kubelet may write that of the limit at any time, which no kernel takes below a burst."""
+    settings = CPUBurst(policy=CPUBurstPolicy.AUTO, cpu_burst_percent=percent)
+    found = _burst(_new("cpuburst"), settings, throttled=0.5)
+    assert found == {
+        ("kubepods/burstable/podp/c", "cpu.burst"): saved,
+        ("kubepods/burstable/podp", "cpu.burst"): saved,
+        ("kubepods/burstable/podp/c", "cpu.quota"): 120_000,
+        ("kubepods/burstable/podp", "cpu.quota"): 120_000,
     }
+
+
+def test_a_container_that_is_to_shrink_saves_up_no_more_than_what_it_is_to_have() -> None:
+    """Or the kernel refuses the kubelet the smaller quota."""
+    [container] = BURSTING.containers
+    shrinking = replace(BURSTING, containers=(replace(container, wanted=Resources(cpu_limit=400)),))
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.CPU_BURST_ONLY))
+    plan = _new("cpuburst").plan(_scene(_node(shrinking), policy))
+    assert {*_of(plan).values()} == {40_000}
 
 
 def test_a_throttled_container_is_raised_to_the_ceiling_and_lowered_when_the_pool_is_busy() -> None:
@@ -288,6 +326,14 @@ def test_the_bucket_ends_a_burst_that_lasts_too_long() -> None:
     assert [bool(each) for each in burst] == [True, True, True, True, True, False, False]
 
 
+def test_a_burst_that_may_last_so_long_by_now_does_so_for_containers_from_before() -> None:
+    strategy, without_end = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
+    assert _burst(strategy, without_end, now=0.0, throttled=0.5)
+    bounded = without_end.model_copy(update={"cfs_quota_burst_period_seconds": 10})
+    burst = [_burst(strategy, bounded, now=float(now), throttled=0.5, cpu=2.0) for now in range(1, 26, 4)]
+    assert [bool(each) for each in burst] == [True, True, True, True, True, False, False]
+
+
 # Evictions
 
 
@@ -311,6 +357,20 @@ def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> N
     assert evicted(strategy, used=3.9) == ["a", "b"]
     assert evicted(strategy, used=3.9, now=19.0) == []
     assert evicted(strategy, used=3.9, now=20.0) == ["a", "b"]
+
+
+def test_whom_nobody_can_send_away_or_do_without_is_neither_chosen_nor_counted_on() -> None:
+    pods = [
+        replace(_pod("nameless", Tier.BE), name=""),
+        replace(_pod("static", Tier.BE), static=True),
+        _pod("kube-proxy", Tier.BE, priority=2_000_001_000),
+        _pod("batch", Tier.BE, priority=9),
+    ]
+    samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
+    samples[NODE, Metric.MEMORY] = 990.0 * MIB
+    policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True))
+    plan = _new("memoryevict").plan(_scene(_node(*pods), policy, samples))
+    assert [eviction.pod.name for eviction in plan.evictions] == ["batch"]
 
 
 def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> None:
@@ -367,11 +427,11 @@ def test_a_mask_is_one_run_within_the_cache(ways: int, start: int, length: int) 
     assert "0" not in f"{mask:b}".rstrip("0")
 
 
-def test_each_tier_has_a_class_and_its_processes_are_gathered_every_ten_seconds() -> None:
+def test_each_tier_has_a_class_and_its_threads_are_gathered_every_ten_seconds() -> None:
     strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
     held: dict[tuple[str, Knob[Any]], Any] = {
         ("", CACHE_SHARES): {"L3:0": 0x7FF, "MB:0": 100},
-        (f"{BE_CGROUP}/podbe/c", PROCESSES): (7, 8),
+        (f"{BE_CGROUP}/podbe/c", THREADS): (7, 8),
     }
     plans = [strategy.plan(_scene(_node(LS, BE), policy, held=held, now=now)) for now in (0.0, 5.0, 10.0)]
     assert _of(plans[0])["BE", CACHE_SHARES.name] == {"L3:0": 0xF, "MB:0": 100}
@@ -383,15 +443,17 @@ def test_a_pod_whose_annotation_names_a_class_is_gathered_into_that_one() -> Non
     strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
     held: dict[tuple[str, Knob[Any]], Any] = {
         ("", CACHE_SHARES): {"L3:0": 0x7FF},
-        (f"{BE_CGROUP}/podbe/c", PROCESSES): (7, 8),
+        (f"{BE_CGROUP}/podbe/c", THREADS): (7, 8),
     }
     chosen = replace(BE, annotations=((CACHE_CLASS, "guaranteed"),))
     members = strategy.plan(_scene(_node(LS, chosen), policy, held=held, now=0.0)).members
     assert (members["LSR"], members["BE"]) == (frozenset({7, 8}), frozenset())
 
 
-def test_bandwidth_comes_in_steps_of_ten() -> None:
-    assert [bandwidth(percent) for percent in (1, 10, 11, 95, 100)] == [10, 10, 20, 100, 100]
+def test_bandwidth_comes_in_steps_of_ten_of_what_the_machine_has() -> None:
+    """In percent on Intel's processors; on AMD's in a unit of which the root class has 2048."""
+    assert [bandwidth(100, percent) for percent in (1, 10, 11, 95, 100)] == [10, 10, 20, 100, 100]
+    assert [bandwidth(2048, percent) for percent in (1, 50, 100)] == [30, 1030, 2048]
 
 
 def test_disks_are_throttled_for_the_tier_and_for_each_pod_of_the_others() -> None:

@@ -7,7 +7,7 @@ parent has to shrink along. Such values are added here. From the top down, so th
 - `cpuset.cpus` lies within the parent's, and is not empty. cgroup v1 refuses anything else, also for the children of a
   shrinking parent; v2 clips by itself;
 - `cpu.quota` a period is no more than the parent's (v1 refuses more; v2 makes nothing of it);
-- `cpu.burst` is no more than the quota: both versions refuse more, and v2 also a quota below the burst;
+- `cpu.burst` is no more than the quota: both versions refuse more, and also a quota below the burst;
 - `memory.min` and `memory.low` are no more than the parent's, which would take the excess away again, and no more than
   `memory.max`.
 """

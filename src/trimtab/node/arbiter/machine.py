@@ -32,11 +32,14 @@ def _sysctl(name: str) -> Knob[int]:
 
 
 def _shares(text: str) -> Mapping[str, int]:
-    """`L3:0=fff;1=fff` and `MB:0=100` as amounts by `L3:0` and so on: masks are hexadecimal, bandwidth is not."""
+    """`L3:0=fff;1=fff` and `MB:0=100` as amounts by `L3:0` and so on: masks are hexadecimal, bandwidth is not.
+
+    What else a processor shares out, such as its second-level cache, is left as it is.
+    """
     found = {}
     for line in text.splitlines():
         resource, _, domains = line.strip().partition(":")
-        for domain in filter(None, domains.split(";")):
+        for domain in filter(None, domains.split(";") if resource in {"L3", "MB"} else ()):
             number, _, amount = domain.partition("=")
             found[f"{resource}:{number}"] = int(amount, 10 if resource == "MB" else 16)
     return found
@@ -54,7 +57,7 @@ WATERMARK_SCALE_FACTOR: Final = _sysctl("vm.watermark_scale_factor")
 CACHE_SHARES: Final = _machine(
     "resctrl.schemata", where=RESCTRL, file="schemata", decode=_shares, encode=_schemata
 )
-"""What a class may use: masks of ways by `L3:<cache>`, percent of bandwidth by `MB:<cache>`."""
+"""What a class may use: masks of ways by `L3:<cache>`, bandwidth by `MB:<cache>`, in percent or a processor's own unit."""
 
 ALL: Final[Mapping[str, Knob[Any]]] = {
     **KNOBS,

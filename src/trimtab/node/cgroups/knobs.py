@@ -202,7 +202,13 @@ IO_WEIGHT: Final = Knob[Amounts](
     v1=File(
         "blkio.bfq.weight", "blkio", lambda text: {"default": number(text)}, lambda w: _said(w["default"])
     ),
-    v2=File("io.weight", "io", devices, lambda w: tuple(f"{device} {value}" for device, value in w.items())),
+    # Of single devices others may have said something else, which is left as it is.
+    v2=File(
+        "io.weight",
+        "io",
+        lambda text: {"default": devices(text)["default"]},
+        lambda w: (f"default {w['default']}",),
+    ),
     problem=lambda wanted: next(filter(None, map(_between(1, 10000), wanted.values())), ""),
 )
 
@@ -227,10 +233,10 @@ MEMORY_STAT: Final = Knob[dict[str, int]](
 CPU_PRESSURE: Final = Knob[str](name="cpu.pressure", v1=None, v2=File("cpu.pressure", "", str))
 MEMORY_PRESSURE: Final = Knob[str](name="memory.pressure", v1=None, v2=File("memory.pressure", "", str))
 IO_PRESSURE: Final = Knob[str](name="io.pressure", v1=None, v2=File("io.pressure", "", str))
-PROCESSES: Final = Knob[tuple[int, ...]](
-    name="cgroup.procs",
-    v1=File("cgroup.procs", "cpu", lambda text: tuple(map(int, text.split()))),
-    v2=File("cgroup.procs", "", lambda text: tuple(map(int, text.split()))),
+THREADS: Final = Knob[tuple[int, ...]](
+    name="cgroup.threads",
+    v1=File("tasks", "cpu", lambda text: tuple(map(int, text.split()))),
+    v2=File("cgroup.threads", "", lambda text: tuple(map(int, text.split()))),
 )
 
 KNOBS: Final[Mapping[str, Knob[Any]]] = {

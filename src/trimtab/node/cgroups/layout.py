@@ -1,6 +1,6 @@
 """Where the kubelet puts pods and containers among the cgroups, with either of its cgroup drivers.
 
-    cgroupfs  kubepods/burstable/pod<uid>/<container>
+    cgroupfs  kubepods/burstable/pod<uid>/<container>, of CRI-O crio-<container>
     systemd   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<container>.scope
 
 Pods of class Guaranteed lie right below kubepods.
@@ -77,7 +77,7 @@ class Layout:
         """The cgroup of a container in its pod's, by the id that the kubelet reports: `containerd://…`."""
         runtime, _, plain = container_id.rpartition("://")
         if self.driver is Driver.CGROUPFS:
-            return f"{pod}/{plain}"
+            return f"{pod}/crio-{plain}" if runtime == "cri-o" else f"{pod}/{plain}"
         return f"{pod}/{_SCOPES.get(runtime, runtime)}-{plain}.scope"
 
     def find_pods(self, hierarchy: Hierarchy) -> list[Found]:

@@ -41,8 +41,6 @@ class Adjustment:
     period: int | None = None
     cache_class: str | None = None
     """The resctrl class that shares out the last-level cache."""
-    unified: Mapping[str, str] = field(default_factory=dict)
-    """Files of cgroup v2 by name."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Only at creation."""
 

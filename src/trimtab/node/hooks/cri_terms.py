@@ -64,4 +64,3 @@ def adjust_resources(resources: pb.LinuxContainerResources, wanted: Adjustment) 
         resources.cpu_quota = wanted.quota
     if wanted.period is not None:
         resources.cpu_period = wanted.period
-    resources.unified.update(wanted.unified)

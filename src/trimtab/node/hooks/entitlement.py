@@ -4,10 +4,11 @@
   refuses a container that asks for more than its parent has.
 - With resctrl, each starts in the class of its tier, or in the one that its annotation names, so that it never fills
   the cache of another.
-- A latency-sensitive one may save quota up from the start (cgroup v2; v1's runtimes cannot set it).
 - Each can read its tier in TRIMTAB_QOS.
 
-What follows from requests is left to the strategies a second later: runtimes are not told requests.
+What follows from requests is left to the strategies a second later: runtimes are not told requests. So is the burst: what
+a runtime was once told it writes again with every change, also when there is no agent any more, and a kernel takes no
+quota below a burst: a container could never be resized to less.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.api.nodeqospolicy import CPUBurstPolicy, NodeQoSPolicySpec
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.node.arbiter import Spot, Value
 from trimtab.node.arbiter.machine import CACHE_SHARES
 from trimtab.node.cgroups import UNLIMITED, QosClass, Version
@@ -25,7 +26,6 @@ from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
 from trimtab.node.picture import TIER_LABEL, NodeView, Tier, cache_tier, tier_of
 
 Held = Callable[[Spot], Value | None]
-SAVING = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
 
 
 def tier(subject: Subject) -> Tier:
@@ -56,7 +56,6 @@ class Entitlement:
             cpus=self._cpus() if below and not subject.cpus else None,
             quota=self._quota(subject) if below else None,
             cache_class=cache.value if self._has_class(cache) else None,
-            unified=self._burst(subject) if mine is Tier.LS else {},
             env={"TRIMTAB_QOS": mine.value},
         )
 
@@ -80,10 +79,3 @@ class Entitlement:
     def _has_class(self, mine: Tier) -> bool:
         assert self.policy is not None
         return self.policy.resctrl.enable and self._held(Spot(mine.value, CACHE_SHARES)) is not None
-
-    def _burst(self, subject: Subject) -> dict[str, str]:
-        assert self.policy is not None
-        settings = self.policy.cpu_burst
-        if self._version is Version.V1 or subject.quota is None or settings.policy not in SAVING:
-            return {}
-        return {"cpu.max.burst": str(min(subject.quota * settings.cpu_burst_percent // 100, subject.quota))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from trimtab.node.hooks.adjustments import Adjustment, Subject
 from trimtab.node.hooks.messages import nri_pb2 as pb
@@ -27,7 +28,7 @@ def subject(pod: pb.PodSandbox, container: pb.Container, resources: pb.LinuxReso
 
 
 def _resources(wanted: Adjustment) -> pb.LinuxResources:
-    resources = pb.LinuxResources(unified=wanted.unified)
+    resources = pb.LinuxResources()
     if wanted.cpus is not None:
         resources.cpu.cpus = wanted.cpus
     if wanted.quota is not None:
@@ -52,8 +53,11 @@ def update(container: str, wanted: Adjustment) -> pb.ContainerUpdate:
 
 
 def updates(wanted: Iterable[tuple[pb.Container, Adjustment]]) -> list[pb.ContainerUpdate]:
-    """In answer to something else, which a failure here must not stop: the runtime is to overlook it."""
-    found = [update(container.id, change) for container, change in wanted if change]
+    """In answer to something else, which a failure here must not stop: the runtime is to overlook it.
+
+    For each of them it writes all that it knows of a container anew, so none is named of which nothing is to change.
+    """
+    found = [update(container.id, change) for container, change in wanted if replace(change, env={})]
     for each in found:
         each.ignore_failure = True
     return found

@@ -1,10 +1,12 @@
 """CPU burst: a latency-sensitive container that hits its limit gets more for a moment instead of being throttled.
 
-Two ways, either or both. The kernel saves unused quota up (`cpu.burst`, of the limit so many percent; no kernel takes
-more than the quota, to which the arbiter cuts it). And the quota is raised while it runs out: by a fifth when throttled, up
-to a ceiling; lowered by a fifth when the shared CPUs are busier than a threshold; held when they are within a tenth of it. A token
-bucket bounds how long a container may live above its limit: it fills while usage is below, and when it is empty the
-quota is what the limit says. A pod's own quota is at least that of its containers together.
+Two ways, either or both. The kernel saves unused quota up (`cpu.burst`, of the limit so many percent). No kernel takes a
+burst above the quota, nor a quota below the burst: the kubelet, which knows nothing of bursts, must always be able to
+write the quota of the limit, and of the one that a container is being resized to, so no more than these is saved up. And
+the quota is raised while it runs out: by a fifth when throttled, up to a ceiling; lowered by a fifth when the shared
+CPUs are busier than a threshold; held when they are within a tenth of it. A token bucket bounds how long a container may
+live above its limit: it fills while usage is below, and when it is empty the quota is what the limit says. A pod's own
+quota is at least that of its containers together.
 """
 
 from __future__ import annotations
@@ -139,13 +141,17 @@ class CpuBurst:
         return wishes
 
     def _wanted(self, scene: Scene, pod: PodView, container: ContainerView, state: Pool) -> Share:
-        settings, cpu_limit = scene.policy.cpu_burst, container.resources.cpu_limit or 0
-        limit = max(cpu_limit * self._period(scene, container) // 1000, LEAST_QUOTA)
+        settings, period = scene.policy.cpu_burst, self._period(scene, container)
+        limit = _quota_of(container.resources.cpu_limit or 0, period)
         quota = limit
         if settings.policy in RAISING:
             subject = container_subject(pod.uid, container.name)
             quota = self._quota(container, subject=subject, base=limit, scene=scene, state=state)
-        burst = limit * settings.cpu_burst_percent // 100 if settings.policy in SAVING else None
+        burst = None
+        if settings.policy in SAVING:
+            to_come = container.wanted.cpu_limit
+            most = limit if to_come is None else min(limit, _quota_of(to_come, period))
+            burst = min(limit * settings.cpu_burst_percent // 100, most)
         return Share(limit=limit, quota=quota, burst=burst)
 
     def _period(self, scene: Scene, container: ContainerView) -> int:
@@ -159,6 +165,8 @@ class CpuBurst:
         seconds = settings.cfs_quota_burst_period_seconds
         capacity = seconds * (settings.cfs_quota_burst_percent - 100)
         mine = self._raised.setdefault(container.id, Raised(base, Bucket(capacity, capacity, now)))
+        if mine.bucket.capacity != capacity:  # the policy says otherwise by now
+            mine.bucket = Bucket(capacity, capacity, now)
         used = scene.windows.latest(subject, Metric.CPU) or 0.0
         allowed = seconds < 0 or mine.bucket.allows(now, 1e5 * used / (container.resources.cpu_limit or 1))
         if not allowed:
@@ -182,3 +190,8 @@ class CpuBurst:
             why=why,
             precedence=Precedence.PRIORITY,
         )
+
+
+def _quota_of(limit: int, period: int) -> int:
+    """What the kubelet gives for a limit in millicores."""
+    return max(limit * period // 1000, LEAST_QUOTA)

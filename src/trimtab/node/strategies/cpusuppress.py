@@ -4,7 +4,7 @@
 
 By quota: no less than 2 ms a period; a change under 1 % of the node is none; growth is at most 10 % of the node a
 round. By cpuset: no less than 2 CPUs, growth at most 10 % of the CPUs a round, spread over NUMA nodes with threads of a
-core together, and none that a reserved pod has for itself. It shrinks at once. Pods that Kubernetes calls BestEffort have a cgroup together; a best-effort pod by
+core together, and none that a reserved pod has for itself or the kernel keeps apart. It shrinks at once. Pods that Kubernetes calls BestEffort have a cgroup together; a best-effort pod by
 label that lies elsewhere is held to the same value by itself.
 """
 
@@ -35,23 +35,26 @@ class Safe:
     capacity: int
     others: float
     system: float
+    is_all: bool
+    """Whether the usage of every other pod is known; else it is no more than this that is safe."""
 
     def __str__(self) -> str:
         return f"{self.cores:.2f} of {self.capacity} cores: others use {self.others:.2f}, the system {self.system:.2f}"
 
 
 def safe(view: NodeView, windows: Windows, settings: CPUSuppress) -> Safe | None:
-    """What best-effort pods may have; None while anything about the others is unknown."""
+    """What best-effort pods may have; None while nothing is known of the system."""
     capacity = len(view.cpus)
     used = [windows.latest(pod_subject(pod.uid), Metric.CPU) for pod in view.of_tier(Tier.LSR, Tier.LS)]
     system = windows.latest(SYSTEM, Metric.CPU)
     known = [each for each in used if each is not None]
-    if system is None or len(known) < len(used):
+    if system is None:
         return None
     reserved = 0.0 if view.allocatable_cpu is None else capacity - view.allocatable_cpu / 1000
     others, kept = sum(known), max(system, reserved)
     left = capacity * settings.threshold_percent / 100 - others - kept
-    return Safe(max(left, capacity * settings.min_percent / 100), capacity, others, kept)
+    least = capacity * settings.min_percent / 100
+    return Safe(max(left, least), capacity, others, kept, is_all=len(known) == len(used))
 
 
 def next_quota(cores: float, *, capacity: int, period: int, last: int | None) -> int:
@@ -91,7 +94,10 @@ class CpuSuppress:
             self._policy, self._last = settings.policy, None
         found = safe(scene.view, scene.windows, settings)
         if found is not None:
-            self._last, self._why = self._next(found, scene), str(found)
+            wanted = self._next(found, scene)
+            # On a node where pods come every second one is always unknown: it is a reason to give no more.
+            if found.is_all or (self._last is not None and wanted < self._last):
+                self._last, self._why = wanted, str(found)
         if self._last is None:
             return NOTHING
         return Plan(self._wishes(scene, self._last))
@@ -124,7 +130,7 @@ class CpuSuppress:
 
 
 def _shared(scene: Scene) -> list[Cpu]:
-    """The CPUs that no reserved pod has for itself; all of them where too few are left."""
+    """The CPUs that neither the kernel keeps apart nor a reserved pod has for itself; all where too few are left."""
     view = scene.view
     every = frozenset(cpu.id for cpu in view.cpus)
     sets = [
@@ -133,7 +139,7 @@ def _shared(scene: Scene) -> list[Cpu]:
         for container in pod.containers
     ]
     reserved = frozenset[int]().union(*(own for own in sets if own < every))
-    left = [cpu for cpu in view.cpus if cpu.id not in reserved]
+    left = [cpu for cpu in view.cpus if cpu.id not in reserved and not cpu.isolated]
     return left if len(left) >= LEAST_CPUS else list(view.cpus)
 
 

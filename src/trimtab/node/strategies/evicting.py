@@ -29,7 +29,7 @@ def victims(
 ) -> list[PodView]:
     """The least important first, of those the greatest users, until enough is freed. Who is leaving counts as gone."""
     chosen: list[PodView] = []
-    there = list(pods)
+    there = [pod for pod in pods if pod.can_go or pod.deleting]
     for pod in sorted(there, key=lambda pod: (not pod.deleting, pod.priority, -used(pod), pod.uid)):
         if need <= 0:
             break

@@ -1,9 +1,10 @@
 """resctrl: which part of the last-level cache and of the memory bandwidth each tier may use.
 
 A class a tier. Its part of the cache is a run of ways, (1 << ⌈ways · end⌉) - (1 << ⌈ways · start⌉); its bandwidth comes
-in steps of ten percent, rounded up. What the machine has is what the root class may use: without one, nothing is asked
-for. Containers get into their class when they are made, by `hooks`; every ten seconds whoever was missed follows. A pod
-whose annotation names another class than its tier's is in that one.
+in steps of ten, rounded up. What the machine has is what the root class may use: bandwidth is in percent on Intel's
+processors and in eighths of a GB/s on AMD's, and without a root class nothing is asked for. Containers get into their
+class when they are made, by `hooks`; every ten seconds whoever was missed follows, thread by thread, as resctrl has it.
+A pod whose annotation names another class than its tier's is in that one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from trimtab.api.nodeqospolicy import CacheShare
 from trimtab.api.nodeqospolicy import Resctrl as Settings
 from trimtab.node.arbiter import Spot, Wish
 from trimtab.node.arbiter.machine import CACHE_SHARES
-from trimtab.node.cgroups.knobs import PROCESSES
+from trimtab.node.cgroups.knobs import THREADS
 from trimtab.node.picture import Tier, cache_tier
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
@@ -29,23 +30,22 @@ def ways_mask(ways: int, start_percent: int, end_percent: int) -> int:
     return (1 << max(end, start + 1)) - (1 << start) if start < ways else 1 << (ways - 1)
 
 
-def bandwidth(percent: int) -> int:
-    return -(-percent // BANDWIDTH_STEP) * BANDWIDTH_STEP
+def bandwidth(whole: int, percent: int) -> int:
+    return min(whole, -(-whole * percent // (100 * BANDWIDTH_STEP)) * BANDWIDTH_STEP)
 
 
 def shares(root: Mapping[str, int], tier: CacheShare) -> dict[str, int]:
     """What a tier may use of what the machine has, cache by cache."""
     return {
-        key: bandwidth(tier.mba_percent)
+        key: bandwidth(whole, tier.mba_percent)
         if key.startswith("MB:")
         else ways_mask(whole.bit_length(), tier.cat_range_start_percent, tier.cat_range_end_percent)
         for key, whole in root.items()
-        if key.startswith(("MB:", "L3:"))
     }
 
 
 class Resctrl:
-    """Remembers when it last looked for processes that are in no class yet."""
+    """Remembers when it last looked for threads that are in no class yet."""
 
     name: ClassVar[str] = "resctrl"
     settings_type: ClassVar[type[Settings]] = Settings
@@ -56,7 +56,7 @@ class Resctrl:
     def plan(self, scene: Scene) -> Plan:
         settings = scene.policy.resctrl
         root = scene.held(Spot("", CACHE_SHARES)) if settings.enable else None
-        if not isinstance(root, Mapping):
+        if not isinstance(root, Mapping) or not root:
             self._gathered = None
             return NOTHING
         tiers: dict[Tier, CacheShare] = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
@@ -64,7 +64,7 @@ class Resctrl:
         if self._gathered is not None and scene.now - self._gathered < GATHER_SECONDS:
             return Plan(wishes)
         self._gathered = scene.now
-        return Plan(wishes, members={tier.value: _processes(scene, tier) for tier in tiers})
+        return Plan(wishes, members={tier.value: _threads(scene, tier) for tier in tiers})
 
     def _wish(self, tier: Tier, share: CacheShare, root: Mapping[str, int]) -> Wish:
         ways = f"{share.cat_range_start_percent} to {share.cat_range_end_percent} % of the ways"
@@ -76,7 +76,7 @@ class Resctrl:
         )
 
 
-def _processes(scene: Scene, tier: Tier) -> frozenset[int]:
+def _threads(scene: Scene, tier: Tier) -> frozenset[int]:
     pods = (pod for pod in scene.view.pods if cache_tier(dict(pod.annotations), pod.tier) is tier)
     cgroups = (container.cgroup for pod in pods for container in pod.containers)
-    return frozenset(pid for path in cgroups for pid in scene.held_as(tuple, path, PROCESSES) or ())
+    return frozenset(thread for path in cgroups for thread in scene.held_as(tuple, path, THREADS) or ())

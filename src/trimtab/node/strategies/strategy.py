@@ -55,7 +55,7 @@ class Plan:
     wishes: tuple[Wish, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     members: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """Processes that belong into a class of resctrl; they leave it when it goes."""
+    """Threads that belong into a class of resctrl; they leave it when it goes."""
 
 
 NOTHING = Plan()
