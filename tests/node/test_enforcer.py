@@ -1,8 +1,10 @@
 """Whole rounds over real cgroups: strategies of a test's own, the real arbiter, executor and journal."""
 
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from harness.kubepods import Kubepods
@@ -121,6 +123,21 @@ async def test_a_strategy_that_fails_keeps_what_it_held_and_stops_nobody(
     await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
     assert [floor.surface.read(Spot(path, CPU_QUOTA)) for path in (one, other)] == [50_000, 70_000]
     assert floor.counted("strategy_failures", strategy="failing") == 1
+
+
+async def test_pods_are_sent_away_though_the_journal_cannot_be_written(
+    kubepods: Kubepods, tmp_path: Path
+) -> None:
+    """A node whose disk is full may run out of memory too."""
+    _, [path] = kubepods.pod()
+    both = Wanting(Plan((_quota(path, 50_000, "both"),), (Eviction(POD, "both", "a test"),)))
+    floor = Floor(kubepods, tmp_path / "state", both=both)
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(FileNotFoundError):
+        await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
+    await floor.enforcer.settled()
+    assert floor.sent == ["p"]
+    assert floor.surface.read(Spot(path, CPU_QUOTA)) == UNLIMITED
 
 
 async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepods, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.kubepods import Kubepods
+from trimtab.api.nodeqospolicy import BlockIO, BlockType
 from trimtab.node.arbiter import Spot, admit
 from trimtab.node.arbiter.machine import CACHE_SHARES, MIN_FREE_KBYTES
 from trimtab.node.cgroups import UNLIMITED, Hierarchy, Knob, Version
@@ -19,10 +20,12 @@ from trimtab.node.cgroups.knobs import (
     CPU_SHARES,
     CPUSET_CPUS,
     IO_READ_BPS,
+    IO_WEIGHT,
     IO_WRITE_IOPS,
     MEMORY_MAX,
 )
 from trimtab.node.executor import Executor, Surface
+from trimtab.node.executor.devices import numbers
 from trimtab.node.executor.levels import order
 from trimtab.node.journal import Journal
 
@@ -173,6 +176,27 @@ def test_disks_are_throttled_and_let_go(family: Family, executor: Executor) -> N
     assert [family.surface.read(spot) for spot in spots] == [{}] * 2
 
 
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        (BlockIO(name="/dev/sdb"), ("8:16",)),
+        (BlockIO(name="sdz"), ()),
+        (BlockIO(name="data", type=BlockType.VOLUME_GROUP), ("253:0", "253:1")),
+        (BlockIO(name="data-2", type=BlockType.VOLUME_GROUP), ("253:2",)),
+        (BlockIO(name="sdb", type=BlockType.POD_VOLUME), ()),
+    ],
+)
+def test_disks_are_known_by_what_an_agent_in_a_container_sees_of_its_node(
+    tmp_path: Path, block: BlockIO, found: tuple[str, ...]
+) -> None:
+    volumes = {"dm-0": "data-home", "dm-1": "data-logs", "dm-2": "data--2-home"}
+    for name, number in {"sdb": "8:16", "dm-0": "253:0", "dm-1": "253:1", "dm-2": "253:2"}.items():
+        (tmp_path / "class/block" / name / "dm").mkdir(parents=True)
+        (tmp_path / "class/block" / name / "dev").write_text(f"{number}\n")
+        (tmp_path / "class/block" / name / "dm/name").write_text(f"{volumes.get(name, '')}\n")
+    assert numbers(block, sys=tmp_path) == found
+
+
 def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal", boot="b")
     executor, spot = Executor(family.surface, journal, dry_run=True), Spot(family.parent, CPU_QUOTA)
@@ -180,6 +204,42 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, t
     assert executor.apply({spot: 50_000}, now=1.0).written == []  # nor says it again
     assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
     assert not journal.originals
+
+
+@pytest.mark.parametrize(
+    ("written", "left", "restored"),
+    [
+        pytest.param(None, 90_000, 67_584, id="what it wrote last"),
+        pytest.param(80_000, 90_000, 67_584, id="killed before it wrote what it was about to"),
+        pytest.param(None, 67_584, 67_584, id="killed before it wrote at all, or after it had restored"),
+        pytest.param(None, 150_000, 150_000, id="somebody else wrote it since"),
+    ],
+)
+def test_the_next_life_tells_what_the_last_one_left_from_what_others_wrote_since(
+    machine: Surface, tmp_path: Path, written: int | None, left: int, restored: int
+) -> None:
+    """As the kubelet does when it resizes a pod while there is no agent."""
+    path, spot = tmp_path / "journal", Spot("", MIN_FREE_KBYTES)
+    last_life = Executor(machine, Journal(path, boot="b"))
+    last_life.apply({spot: 100_000}, now=0.0)
+    last_life.apply({spot: 90_000}, now=1.0)
+    if written:
+        Journal(path, boot="b").wrote(spot, written)
+    machine.write(spot, left)
+    Executor(machine, Journal(path, boot="b")).release(now=0.0)
+    assert machine.read(spot) == restored
+
+
+def test_a_dry_run_after_a_death_leaves_the_journal_to_the_life_after_it(
+    machine: Surface, tmp_path: Path
+) -> None:
+    path, spot = tmp_path / "journal", Spot("", MIN_FREE_KBYTES)
+    Executor(machine, Journal(path, boot="b")).apply({spot: 100_000}, now=0.0)
+    dry = Executor(machine, Journal(path, boot="b"), dry_run=True)
+    for now in (0.0, 60.0, 120.0):
+        dry.apply({}, now=now)
+    Executor(machine, Journal(path, boot="b")).release(now=0.0)
+    assert machine.read(spot) == 67584
 
 
 def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path: Path) -> None:
@@ -222,14 +282,27 @@ def test_sysctls_are_set_and_restored(machine: Surface, tmp_path: Path) -> None:
     assert machine.read(spot) == 67584
 
 
+def test_the_default_weight_is_set_and_restored_where_a_device_has_one_of_its_own(
+    machine: Surface, tmp_path: Path
+) -> None:
+    weights = tmp_path / "cgroup" / "io.weight"
+    weights.write_text("default 100\n8:16 50\n")
+    executor, spot = Executor(machine, Journal(tmp_path / "journal", boot="b")), Spot("", IO_WEIGHT)
+    assert not executor.apply({spot: {"default": 40}}, now=0.0).refused
+    assert weights.read_text() == "default 40\n"  # the kernel keeps the other line
+    assert not executor.release(now=1.0).refused
+    assert weights.read_text() == "default 100\n"
+
+
 def test_masks_and_bandwidth_are_spelt_as_the_kernel_does() -> None:
     shares = {"L3:0": 0x3, "L3:1": 0x7FF, "MB:0": 30}
     assert CACHE_SHARES.encode(shares, Version.V2) == ("L3:0=3", "L3:1=7ff", "MB:0=30")
     assert CACHE_SHARES.v2 is not None
-    assert CACHE_SHARES.v2.decode("    L3:0=003;1=7ff\n    MB:0= 30\n") == shares
+    more = "    L2:0=0f\nSMBA:0=2048\n"  # which others may share out
+    assert CACHE_SHARES.v2.decode(f"    L3:0=003;1=7ff\n    MB:0= 30\n{more}") == shares
 
 
-def test_processes_are_put_into_a_class_once(machine: Surface, tmp_path: Path) -> None:
+def test_threads_are_put_into_a_class_once(machine: Surface, tmp_path: Path) -> None:
     """The kernel adds what is written to those that are there; a plain file shows only the last."""
     tasks = machine.resctrl / "BE" / "tasks"
     tasks.parent.mkdir()

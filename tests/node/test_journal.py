@@ -53,6 +53,18 @@ def test_another_boot_has_nothing_to_restore(path: Path) -> None:
     assert not Journal(path, boot="c").originals
 
 
+def test_the_last_two_values_that_were_written_are_known_in_the_next_life(path: Path) -> None:
+    journal, spot = Journal(path, boot="b"), Spot("pod", CPUSET_CPUS)
+    journal.wrote(spot, frozenset({9}))  # of which no original is kept
+    journal.keep({spot: frozenset({0, 1})})
+    for number in range(1000):
+        journal.wrote(spot, frozenset({number}))
+    assert path.stat().st_size < 50_000
+    assert Journal(path, boot="b").written == {spot: (frozenset({998}), frozenset({999}))}
+    journal.drop([spot])
+    assert not Journal(path, boot="b").written
+
+
 def test_it_does_not_grow_with_what_comes_and_goes(path: Path) -> None:
     journal = Journal(path, boot="b")
     journal.keep(ORIGINALS)
@@ -61,6 +73,18 @@ def test_it_does_not_grow_with_what_comes_and_goes(path: Path) -> None:
         journal.drop([Spot(f"pod{number}", CPU_QUOTA)])
     assert path.stat().st_size < 50_000
     assert Journal(path, boot="b").originals == ORIGINALS
+
+
+def test_a_line_that_a_full_disk_cut_short_does_not_take_the_next_along(path: Path) -> None:
+    journal = Journal(path, boot="b")
+    journal.keep({Spot("pod1", CPU_QUOTA): 1000})
+    with path.open("a") as file:
+        file.write('\n["pod2", "cpu.qu')
+    journal.keep({Spot("pod3", CPU_QUOTA): 3000})
+    assert Journal(path, boot="b").originals == {
+        Spot("pod1", CPU_QUOTA): 1000,
+        Spot("pod3", CPU_QUOTA): 3000,
+    }
 
 
 def test_a_torn_end_costs_no_more_than_the_last_line(path: Path) -> None:

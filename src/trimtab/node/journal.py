@@ -3,6 +3,9 @@
 An append-only file, synced before a write to a knob may follow; the last line may be torn by a crash and is then
 ignored, since the write that it was for cannot have happened. It is written anew when most of it is out of date. It
 begins with the boot that it is of: after another boot the kernel has forgotten all, and there is nothing to restore.
+
+What the agent writes is noted too, so that its next life can tell what it left from what somebody else, such as the
+kubelet, wrote while there was no agent.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ class Journal:
         self._path = path
         self._boot = boot
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._originals = _read(path, boot)
+        self._originals, self._written = _read(path, boot)
         self._lines = 0
         self._compact()
 
@@ -40,6 +43,18 @@ class Journal:
     def originals(self) -> Mapping[Spot, Value | None]:
         """None for what was not there before us, and goes away when it is restored."""
         return self._originals
+
+    @property
+    def written(self) -> Mapping[Spot, tuple[Value, ...]]:
+        """What we last wrote to those, or were about to, and what before that."""
+        return self._written
+
+    def wrote(self, spot: Spot, value: Value) -> None:
+        """About to write this to a knob whose original is kept. Not synced: what ends a boot ends its worth."""
+        if spot in self._originals and self._written.get(spot, ())[-1:] != (value,):
+            self._append([{"ours": _entry(spot, value)}], sync=False)
+            self._written[spot] = (*self._written.get(spot, ())[-1:], value)
+            self._tidy()
 
     def keep(self, originals: Mapping[Spot, Value | None]) -> None:
         """Record these for good; those that are known already keep what they have."""
@@ -57,24 +72,31 @@ class Journal:
         """These are restored, or gone."""
         known = [spot for spot in spots if spot in self._originals]
         if known:
+            self._append([*spot.key] for spot in known)
             for spot in known:
                 del self._originals[spot]
-            self._append([*spot.key] for spot in known)
-        if self._lines > SPARE_LINES + 3 * len(self._originals):
-            self._compact()
+                self._written.pop(spot, None)
+        self._tidy()
 
-    def _append(self, entries: Iterable[list[Any]]) -> None:
+    def _append(self, entries: Iterable[Any], *, sync: bool = True) -> None:
         lines = [json.dumps(entry) for entry in entries]
         with self._path.open("a") as file:
-            file.writelines(f"{line}\n" for line in lines)
+            # Each begins a line of its own: one that a full disk has cut short must not take the next along.
+            file.writelines(f"\n{line}" for line in lines)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         self._lines += len(lines)
+
+    def _tidy(self) -> None:
+        if self._lines > SPARE_LINES + 3 * len(self._originals):
+            self._compact()
 
     def _compact(self) -> None:
         entries: list[Any] = [
             {"boot": self._boot},
             *(_entry(spot, value) for spot, value in self._originals.items()),
+            *({"ours": _entry(spot, value)} for spot, values in self._written.items() for value in values),
         ]
         part = self._path.with_suffix(".part")
         with part.open("w") as file:
@@ -94,20 +116,28 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _read(path: Path, boot: str) -> dict[Spot, Value | None]:
-    if not path.exists():
-        return {}
-    found: dict[Spot, Value | None] = {}
-    head, *lines = path.read_text(errors="replace").split("\n")
+def _read(path: Path, boot: str) -> tuple[dict[Spot, Value | None], dict[Spot, tuple[Value, ...]]]:
+    originals: dict[Spot, Value | None] = {}
+    written: dict[Spot, tuple[Value, ...]] = {}
+    head, *lines = path.read_text(errors="replace").split("\n") if path.exists() else [""]
     if _parsed(head) != {"boot": boot}:
-        return {}
+        return {}, {}
     for line in lines:
         match _parsed(line):
             case [str(place), str(name), value] if name in ALL:
-                found[Spot(place, ALL[name])] = frozenset(value) if isinstance(value, list) else value
+                originals[Spot(place, ALL[name])] = _value(value)
             case [str(place), str(name)] if name in ALL:
-                found.pop(Spot(place, ALL[name]), None)
-    return found
+                spot = Spot(place, ALL[name])
+                originals.pop(spot, None)
+                written.pop(spot, None)
+            case {"ours": [str(place), str(name), value]} if name in ALL:
+                spot = Spot(place, ALL[name])
+                written[spot] = (*written.get(spot, ())[-1:], _value(value))
+    return originals, written
+
+
+def _value(plain: Any) -> Any:
+    return frozenset(plain) if isinstance(plain, list) else plain
 
 
 def _parsed(line: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,7 @@ from trimtab.node.cgroups import Hierarchy
 from trimtab.node.config import AgentSettings
 from trimtab.node.executor import Executor, Surface
 from trimtab.node.executor.departures import by_eviction_api
+from trimtab.node.executor.devices import numbers
 from trimtab.node.executor.enforcer import Enforcer, installed
 from trimtab.node.executor.tally import Tally
 from trimtab.node.hooks.consultation import answering
@@ -42,6 +44,7 @@ class Quality:
             installed(),
             evict=by_eviction_api(client, dry_run=settings.dry_run),
             tally=Tally(registry),
+            devices=partial(numbers, sys=settings.sys),
         )
         self._entitlement: Entitlement | None = None
 

@@ -6,12 +6,12 @@ go of what it held.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
 
-from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
+from trimtab.api.nodeqospolicy import BlockIO, NodeQoSPolicySpec
 from trimtab.node.arbiter import Conflict, Refusal, Spot, Value, Wish, admit, consolidate
 from trimtab.node.executor.departures import Departures, Evict
 from trimtab.node.executor.devices import numbers
@@ -54,10 +54,12 @@ class Enforcer:
         *,
         evict: Evict,
         tally: Tally,
+        devices: Callable[[BlockIO], tuple[str, ...]] = numbers,
     ) -> None:
         self._executor = executor
         self._strategies = strategies
         self._tally = tally
+        self._devices = devices
         self._departures = Departures(evict, tally)
         self._last: dict[str, Plan] = {}
         self._failing: dict[str, str] = {}
@@ -78,9 +80,11 @@ class Enforcer:
             policy=policy or OFF,
             now=now,
             held=self._executor.held,
-            devices=numbers,
+            devices=self._devices,
         )
         plans = [self._plan(name, strategy, scene) for name, strategy in self._strategies.items()]
+        evictions = tuple(each for plan in plans for each in plan.evictions)
+        self._departures.begin(evictions)  # first: a file that cannot be written keeps nobody
         asked = tuple(wish for plan in plans for wish in plan.wishes)
         if view is not self._view or now - self._looked >= LOOK_SECONDS or self._settled.done.refused:
             self._world, self._view, self._looked = self._executor.world(), view, now
@@ -92,8 +96,7 @@ class Enforcer:
             found = replace(self._settled, done=Done())
         for plan in plans:
             self._executor.enlist(plan.members)
-        found = replace(found, evictions=tuple(each for plan in plans for each in plan.evictions))
-        self._departures.begin(found.evictions)
+        found = replace(found, evictions=evictions)
         self._account(found)
         return found
 

@@ -69,10 +69,10 @@ class Executor:
         return self.apply({}, now=now)
 
     def enlist(self, members: Mapping[str, frozenset[int]]) -> None:
-        """Put processes into classes of resctrl."""
-        for name, processes in members.items():
-            if processes and not self._dry_run and self._surface.can_make(Spot(name, CACHE_SHARES)):
-                self._surface.enlist(name, processes)
+        """Put threads into classes of resctrl."""
+        for name, threads in members.items():
+            if threads and not self._dry_run and self._surface.can_make(Spot(name, CACHE_SHARES)):
+                self._surface.enlist(name, threads)
 
     def held(self, spot: Spot) -> Value | None:
         """What a knob holds now."""
@@ -97,13 +97,20 @@ class Executor:
             if seen == value and now - when < LOOK_AGAIN_SECONDS:
                 present[spot] = value
             elif (held := self._surface.read(spot)) is not None:
-                if seen not in (None, held) and self._journal.originals.get(spot) is not None:
+                if not self._dry_run and self._is_anothers(spot, held, seen):
                     self._journal.revise(spot, held)
                 present[spot] = held
                 self._seen[spot] = (held, now)
             elif self._surface.can_make(spot):
                 present[spot] = {}
         return present
+
+    def _is_anothers(self, spot: Spot, held: Value, seen: Value | None) -> bool:
+        """Whether somebody else wrote what a knob holds that we have written, in this life or, not seen yet, the last."""
+        before, written = self._journal.originals.get(spot), self._journal.written.get(spot, ())
+        if before is None:
+            return False
+        return held != seen if seen is not None else bool(written) and held not in (before, *written)
 
     def _disturbed(self, wanted: Mapping[Spot, Value]) -> dict[Spot, Value | None]:
         """What is about to differ from what it would be without us, and is not known to yet."""
@@ -119,6 +126,8 @@ class Executor:
             return
         self._seen.pop(spot, None)
         try:
+            if value != self._journal.originals.get(spot):
+                self._journal.wrote(spot, value)
             self._surface.write(spot, value)
         except Vanished:
             pass
@@ -138,6 +147,7 @@ class Executor:
         if held == value:
             self._seen[spot] = (value, now)
         elif held is not None:
+            self._journal.wrote(spot, held)
             done.refused.setdefault(spot, f"{value} was written and {held} is there")
 
     def _forget(

@@ -91,13 +91,13 @@ class Surface:
         if path is not None and self._is_class(spot) and path.parent.is_dir():
             path.parent.rmdir()
 
-    def enlist(self, name: str, processes: frozenset[int]) -> None:
-        """Put processes into a class, where there is one; a process that ended meanwhile needs none."""
+    def enlist(self, name: str, threads: frozenset[int]) -> None:
+        """Put threads into a class, where there is one; a thread that ended meanwhile needs none."""
         tasks = self.resctrl / name / "tasks"
-        there = frozenset(map(int, _read(tasks).split())) if tasks.exists() else processes
-        for process in sorted(processes - there):
+        there = frozenset(map(int, _read(tasks).split())) if tasks.exists() else threads
+        for thread in sorted(threads - there):
             with suppress(ProcessLookupError):
-                _write(tasks, str(process))
+                _write(tasks, str(thread))
 
     def _is_class(self, spot: Spot) -> bool:
         file = spot.knob.file(self.version)
