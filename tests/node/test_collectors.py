@@ -11,6 +11,7 @@ from harness import measured
 from harness.kubepods import Kubepods
 from harness.pictured import node_view, pod_view
 from trimtab.node.collectors import Advisor, Unsupported
+from trimtab.node.collectors.node import NodeCollector
 from trimtab.node.picture import NODE, Metric, NodeView, container_subject
 from trimtab.node.series import Series
 
@@ -47,6 +48,19 @@ def test_cpu_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
 
 def test_memory_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
     measured.memory_is_what_the_kernel_counted(kubepods, Path(f"/dev/shm/trimtab-{os.getpid()}"))
+
+
+def test_huge_pages_are_nobodys_use(tmp_path: Path) -> None:
+    """Or a node that has set most of its memory aside for them would seem to be full, and send pods away in vain."""
+    (tmp_path / "stat").write_text("cpu  1 2 3 4 5 6 7 0 0 0\n")
+    (tmp_path / "meminfo").write_text(
+        "MemTotal: 1000 kB\nMemAvailable: 150 kB\nCached: 30 kB\nShmem: 10 kB\nHugetlb: 800 kB\n"
+    )
+    collector, series = NodeCollector(tmp_path), Series(now=1e9)
+    collector.collect(VIEW, series)
+    collector.close()
+    assert series.latest(NODE, Metric.MEMORY) == 50 << 10
+    assert series.latest(NODE, Metric.PAGE_CACHE) == 20 << 10
 
 
 def test_a_pod_may_vanish_under_the_reader(kubepods: Kubepods) -> None:

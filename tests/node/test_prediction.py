@@ -50,6 +50,17 @@ def test_nobody_knows_what_is_to_spare_before_a_day_has_gone_by() -> None:
     assert [predictor.spare(view, name) for name in ALGORITHMS] == [None, None, None]
 
 
+def test_a_clock_that_falls_back_by_decades_costs_the_past_and_nothing_else() -> None:
+    """As of a machine without a battery, which begins in 1970 until it is told the time."""
+    peaks = Decaying(CPU)
+    peaks.add(20_000 * DAY, 8.0)
+    peaks.add(DAY, 0.5)
+    peaks.add(DAY, 0.5)
+    found = peaks.percentile(0.95)
+    assert found is not None
+    assert 0.5 <= found < 0.6
+
+
 def test_what_is_requested_beyond_the_peak_and_a_tenth_is_to_spare() -> None:
     pod = requesting(2.0, GIB)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24)

@@ -68,7 +68,11 @@ def _busy(stat: bytes) -> int:
 
 
 def _memory(meminfo: bytes) -> tuple[int, int]:
-    """Bytes that are not available, and bytes of page cache without shared memory."""
+    """Bytes that are not available, and bytes of page cache without shared memory.
+
+    Huge pages are no memory that anybody could have: Kubernetes shares them out by themselves.
+    """
     kib = {line[0]: int(line[1]) for text in meminfo.splitlines() if len(line := text.split()) > 1}
     cache = kib.get(b"Cached:", 0) + kib.get(b"Buffers:", 0) - kib.get(b"Shmem:", 0)
-    return (kib[b"MemTotal:"] - kib[b"MemAvailable:"]) << 10, max(0, cache) << 10
+    total = kib[b"MemTotal:"] - kib.get(b"Hugetlb:", 0)
+    return max(0, total - kib[b"MemAvailable:"]) << 10, max(0, cache) << 10

@@ -66,7 +66,7 @@ class Decaying:
     def add(self, t: float, value: float) -> None:
         age = (t - self._reference) / self._scale.half_life
         if not -_FARTHEST <= age <= _FARTHEST:
-            factor = 2.0 ** max(-1000.0, -age)
+            factor = 2.0 ** max(-1000.0, -abs(age))  # of a clock that was far ahead as little is left
             self._weights = array("d", (weight * factor for weight in self._weights))
             self._reference, age = t, 0.0
         bucket = min(self._scale.bucket(value), len(self._weights) - 1)
