@@ -205,6 +205,20 @@ async def test_an_api_server_that_is_away_costs_time_and_nothing_else(
         await work.until(is_recommended, what="its status can be read again")
 
 
+async def test_before_the_cluster_has_said_what_it_can_do_nothing_begins(
+    work: Office, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for one that cannot resize pods in place, it would have them replaced where that is allowed."""
+    monkeypatch.setattr("trimtab.operator.term.ASK_AGAIN", 0.05)
+    away = Fault(kind=Kind.STATUS, status=503)
+    fault_proxy.fail_next(away, count=3, match=lambda asked: asked.path == "/api/v1")
+    await work.write_policy(mode="Recommend")
+    async with work.leading():
+        await eventually(lambda: fault_proxy.injected["503"] == 3, what="it was asked three times")
+        assert work.source.asked == []
+        await work.until(is_recommended, what="web is recommended a size")
+
+
 async def test_a_policy_that_cannot_be_acted_on_says_why_and_leaves_its_workloads_alone(work: Office) -> None:
     await work.write_policy(mode="Auto", strategy={"name": "luck"})
     async with work.leading():

@@ -43,6 +43,7 @@ from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Weather
 from trimtab.operator.statuses import PolicyKey, Statuses
 from trimtab.operator.tally import Tally
+from trimtab.operator.tidying import Tidying
 from trimtab.operator.turn import Turns
 from trimtab.store import Store
 from trimtab.usage.prometheus.source import Prometheus
@@ -51,6 +52,8 @@ from trimtab.usage.source import Source
 log = structlog.get_logger(__name__)
 
 WORKERS = 8
+ASK_AGAIN = 5.0
+"""Seconds after which a server that did not say what it can do is asked again."""
 STANDINGS_LAST = 10.0
 """Seconds for which it is not counted again which policies overlap."""
 
@@ -109,6 +112,7 @@ class Term:
             may_write=may_write,
             now=time.time,
         )
+        self._tidying = Tidying(store, now=time.time)
         self._vpas = DropIn(client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run)
         self._turns = Turns(
             catalog=catalog,
@@ -193,7 +197,10 @@ class Term:
         raise AssertionError("unreachable")
 
     async def _work(self, group: asyncio.TaskGroup) -> Never:
-        await self._look_at_features()
+        # Or pods would be replaced that need not be.
+        while not await self._look_at_features():  # noqa: ASYNC110 - it has to be asked
+            await asyncio.sleep(ASK_AGAIN)
+        group.create_task(self._tidying.run())
         group.create_task(self._statuses.queue.run())
         group.create_task(self._node_quality.run())
         try:
@@ -235,11 +242,14 @@ class Term:
         for key in sorted(mandates.keys() | self._vpas.targets()):
             self.look_again(key)
 
-    async def _look_at_features(self) -> None:
+    async def _look_at_features(self) -> bool:
+        """See what the cluster can do by now; False when it does not say, and what was known holds."""
         try:
             self._resizes = await resizes_in_place(self._client)
         except KubeError as error:
             log.warning("operator.features_unknown", error=describe(error))
+            return False
+        return True
 
     def _policy(self, key: PolicyKey) -> Policy | None:
         namespace, name = key
