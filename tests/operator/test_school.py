@@ -360,6 +360,23 @@ async def test_a_damaged_state_in_the_store_is_read_again_from_the_source(store:
     assert bed.samples("web", NOW + MINUTE) > 10
 
 
+async def test_a_state_that_is_not_what_was_saved_is_learned_anew_and_saved_over(
+    store: Store, tmp_path: Path
+) -> None:
+    bed = Bed(store, "web", history=False)
+    await bed.advance(NOW)
+    await bed.school.save(NOW)
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
+        meddler.execute("UPDATE trimtab_states SET data = x'00'")
+        meddler.commit()
+    bed.restarted()
+    await bed.advance(NOW + MINUTE)
+    await bed.school.save(NOW + MINUTE)
+    bed.restarted()
+    await bed.advance(NOW + 2 * MINUTE)
+    assert bed.samples("web", NOW + 2 * MINUTE) == 2
+
+
 async def test_a_kill_is_known_at_once_and_new_once(store: Store) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)

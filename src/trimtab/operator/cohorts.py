@@ -15,7 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from trimtab.operator.cohort import Cohort, Sizing
-from trimtab.store import StateKey, Store, StoreError
+from trimtab.store import DamagedStateError, StateKey, Store, StoreError
 from trimtab.usage.owners import WorkloadContainer
 
 log = structlog.get_logger(__name__)
@@ -128,14 +128,13 @@ class Cohorts:
 
     async def _found(self, sizing: Sizing) -> list[Cohort]:
         found: list[Cohort] = []
-        while state := await self._store.states.load(self._key(sizing, len(found))):
-            cohort = Cohort(sizing, until=0.0)
-            try:
+        try:
+            while state := await self._store.states.load(self._key(sizing, len(found))):
+                cohort = Cohort(sizing, until=0.0)
                 cohort.restore(state.data)
-            except ValueError as error:
-                log.warning("learning.not_understood", strategy=sizing.strategy, error=str(error))
-                break
-            found.append(cohort)
+                found.append(cohort)
+        except (DamagedStateError, ValueError) as error:  # as good as none: it is saved over
+            log.warning("learning.not_understood", strategy=sizing.strategy, error=str(error))
         return found
 
     def _key(self, sizing: Sizing, number: int) -> StateKey:
