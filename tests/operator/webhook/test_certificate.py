@@ -2,11 +2,14 @@
 
 import ssl
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from trimtab.operator.webhook.certificate import Pair, made
 
@@ -55,6 +58,24 @@ def test_it_is_renewed_when_a_third_of_its_time_is_left(pair: Pair) -> None:
 def test_it_is_renewed_when_the_webhook_is_called_by_another_name(pair: Pair) -> None:
     assert pair.serves(NAMES[:1], now=NOW)
     assert not pair.serves(("other.svc",), now=NOW)
+
+
+def test_one_that_can_serve_nobody_is_told_from_one_that_can(pair: Pair) -> None:
+    """A Secret may hold what somebody else has put there."""
+    other = made(NAMES, now=NOW, lasts=DAY)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "by its common name alone")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + DAY)
+    plain = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    assert pair.is_sound()
+    assert not replace(pair, certificate=b"").is_sound()
+    assert not replace(pair, authority=b"").is_sound()
+    assert not replace(pair, key=b"").is_sound()
+    assert not replace(pair, key=other.key).is_sound()
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    its_key = key.private_bytes(serialization.Encoding.PEM, *form)
+    assert not replace(pair, certificate=plain, key=its_key).is_sound()
 
 
 def test_the_old_authority_is_trusted_beside_the_new_one_and_no_longer_than_it_matters(pair: Pair) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -36,12 +37,22 @@ class Pair:
     def expires(self) -> datetime:
         return _leaf(self).not_valid_after_utc
 
+    def is_sound(self) -> bool:
+        """Whether it could serve anybody: a certificate that says whom it is for, the key of it, an authority."""
+        try:
+            leaf = _leaf(self)
+            _ = _stated(leaf), x509.load_pem_x509_certificates(self.authority)
+            key = serialization.load_pem_private_key(self.key, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
+            return False
+        return key.public_key() == leaf.public_key()
+
     def serves(self, names: Sequence[str], *, now: datetime) -> bool:
         """Whether it is for all of these names, and good for a while yet."""
         leaf = _leaf(self)
-        stated = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         lasts = leaf.not_valid_after_utc - leaf.not_valid_before_utc
-        return set(map(_name, names)) <= set(stated) and now < leaf.not_valid_after_utc - lasts * _RENEWED_AT
+        is_young = now < leaf.not_valid_after_utc - lasts * _RENEWED_AT
+        return is_young and set(map(_name, names)) <= set(_stated(leaf))
 
     def after(self, before: Pair | None, *, now: datetime) -> Pair:
         """This one, with the authority of the one before trusted too for as long as that is in use."""
@@ -98,6 +109,10 @@ def made(names: Sequence[str], *, now: datetime, lasts: timedelta) -> Pair:
 
 def _leaf(pair: Pair) -> x509.Certificate:
     return x509.load_pem_x509_certificates(pair.certificate)[0]
+
+
+def _stated(leaf: x509.Certificate) -> x509.SubjectAlternativeName:
+    return leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
 
 def _name(name: str) -> x509.GeneralName:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from trimtab.kube.client import Object
+from trimtab.operator.webhook.rules import GUARDRAIL
 
 _WARNING_LENGTH = 256
 """What is longer, the API server cuts."""
@@ -25,7 +26,7 @@ class Request(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def changes_spec(self) -> bool:
-        """What came in once is not refused when something else of it changes: a finalizer, a label."""
+        """What came in once is not refused when something else of it changes: a finalizer, a label, a note."""
         then, now = self.old_object or {}, self.object or {}
         return self.operation != "UPDATE" or _weighed(then) != _weighed(now)
 
@@ -93,4 +94,5 @@ def _cut(warning: str) -> str:
 
 def _weighed(policy: Object) -> tuple[Any, Any]:
     """The parts of a policy that are judged."""
-    return policy.get("spec"), (policy.get("metadata") or {}).get("annotations")
+    annotations = (policy.get("metadata") or {}).get("annotations") or {}
+    return policy.get("spec"), annotations.get(GUARDRAIL)

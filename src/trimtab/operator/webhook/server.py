@@ -7,7 +7,7 @@ refuses or lets in as its owner chose, and not as it happens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -46,16 +46,16 @@ class Admission:
     def application(self) -> web.Application:
         application = web.Application(client_max_size=_LARGEST)
         application.router.add_post(VALIDATE, self._asked("validate", self.validate))
-        application.router.add_post(MUTATE, self._asked("mutate", self.mutate))
+        application.router.add_post(MUTATE, self._asked("mutate", lambda asked, _: self.mutate(asked)))
         return application
 
-    def validate(self, request: Request) -> Answer:
-        """Whether a policy may come in."""
+    def validate(self, request: Request, others: Sequence[Policy]) -> Answer:
+        """Whether a policy may come in beside these others."""
         try:
             policy = OptimizationPolicy.read(request.object or {})
         except InvalidObjectError as error:
             return Answer(problems=error.problems if request.changes_spec else ())
-        verdict = judge(policy, others=self._policies(), config=self._config())
+        verdict = judge(policy, others=others, config=self._config())
         return Answer(problems=verdict.problems if request.changes_spec else (), warnings=verdict.warnings)
 
     def mutate(self, request: Request) -> Answer:
@@ -72,7 +72,7 @@ class Admission:
         )
 
     def _asked(
-        self, webhook: str, answering: Callable[[Request], Answer]
+        self, webhook: str, answering: Callable[[Request, Sequence[Policy]], Answer]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(asked: web.Request) -> web.Response:
             try:
@@ -81,8 +81,9 @@ class Admission:
                 self._count(webhook, "failed")
                 return web.Response(status=400, text=f"this is no AdmissionReview: {error}\n")
             try:
-                # In a thread: a strategy's first use imports and compiles, and the lease must be renewed meanwhile.
-                answer = await asyncio.to_thread(answering, request)
+                # In a thread: a strategy's first use imports and compiles, and the lease must be renewed meanwhile. But
+                # the policies of now are counted up here, since the cache goes on changing.
+                answer = await asyncio.to_thread(answering, request, tuple(self._policies()))
             except Exception:
                 self._count(webhook, "failed")
                 log.exception("webhook.failed", webhook=webhook)

@@ -82,11 +82,10 @@ class SharedCertificate:
 
 
 def _pair(secret: Object | None) -> Pair | None:
-    """What a Secret holds; None where that is no certificate of ours, which is then made anew."""
+    """What a Secret holds; None where that is no certificate that could serve us, which is then made anew."""
     data = (secret or {}).get("data") or {}
     try:
         pair = Pair(**{name: base64.b64decode(data[key]) for name, key in _KEYS.items()})
-        _ = pair.expires
     except (KeyError, ValueError):
         return None
-    return pair
+    return pair if pair.is_sound() else None
