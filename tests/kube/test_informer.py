@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable
 
 import pytest
+from prometheus_client import REGISTRY
 
 from harness import faults
 from harness.cluster import Cluster
@@ -30,6 +31,25 @@ def config_map(name: str, **labels: str) -> Object:
 
 def names(informer: Informer[Metadata]) -> set[str]:
     return {record.name for record in informer.cache}
+
+
+async def test_who_follows_nothing_lags_behind_nothing(client: Client, namespace: str) -> None:
+    """Or what a cluster does not have, as most have no VPA, would be further and further behind."""
+
+    def told() -> set[str]:
+        names = ("trimtab_informer_lag_seconds", "trimtab_informer_records")
+        return {
+            name for name in names if REGISTRY.get_sample_value(name, {"resource": "configmaps"}) is not None
+        }
+
+    informer = Informer(client, CONFIG_MAPS, metadata(), scope=Scope(namespace))
+    assert told() == set()
+    following = asyncio.create_task(informer.run())
+    await informer.synced(timeout=30)
+    assert len(told()) == 2
+    following.cancel()
+    await asyncio.wait([following])
+    assert told() == set()
 
 
 async def test_what_is_there_is_listed_and_what_changes_is_followed(

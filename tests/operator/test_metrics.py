@@ -56,6 +56,23 @@ def test_the_list_of_the_seed_is_there_with_its_labels() -> None:
     assert SEED.items() <= labels.items()
 
 
+def test_a_policy_or_a_namespace_that_is_gone_stands_in_no_scrape_for_ever() -> None:
+    metrics = Metrics()
+    metrics.there_are("policy", {"shop/web", "review-7/web"})
+    metrics.there_are("namespace", {"shop", "review-7"})
+    for policy in ("shop/web", "review-7/web", "default", ""):
+        metrics.reconciliation_errors.labels(policy, "Unreachable").inc()
+        metrics.usage_ratio.labels(policy, "cpu").observe(0.5)
+    for namespace in ("shop", "review-7"):
+        metrics.intent_plans.labels(namespace, "repair").inc()
+    metrics.there_are("policy", {"shop/web"})
+    metrics.there_are("namespace", {"shop"})
+    told = metrics.exposition().decode()
+    assert "review-7" not in told
+    for kept in ('policy="shop/web"', 'policy="default"', 'policy=""', 'namespace="shop"'):
+        assert kept in told
+
+
 def test_two_operators_in_one_process_do_not_meet() -> None:
     one, other = Metrics(), Metrics()
     one.oom_kills.labels("a").inc()

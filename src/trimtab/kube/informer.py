@@ -90,7 +90,6 @@ class Informer(Generic[R]):
         self._answered = asyncio.Event()
         self._name = str(resource)
         self._heard = time.monotonic()
-        _LAG.labels(self._name).set_function(lambda: time.monotonic() - self._heard)
         self.trouble: KubeError | None = None
         """Why the cache may be behind or empty: what broke last, until a connection is made again."""
 
@@ -117,6 +116,15 @@ class Informer(Generic[R]):
 
     async def run(self) -> Never:
         """Follow the server until cancelled."""
+        self._heard = time.monotonic()
+        _LAG.labels(self._name).set_function(lambda: time.monotonic() - self._heard)
+        try:
+            await self._follow_on()
+        finally:  # who follows nothing, as where the server no longer has it, lags behind nothing
+            _LAG.remove(self._name)
+            _RECORDS.remove(self._name)
+
+    async def _follow_on(self) -> Never:
         failures = 0
         clock = asyncio.get_running_loop().time
         while True:

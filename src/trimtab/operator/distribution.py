@@ -57,6 +57,10 @@ class Distribution(Collector):
             row = self._rows[values] = array("d", bytes(8 * (len(self._bounds) + 2)))
         return Series(self._bounds, row)
 
+    def remove(self, *values: str) -> None:
+        """Tell no more of these labels."""
+        self._rows.pop(values, None)
+
     def describe(self) -> Iterable[HistogramMetricFamily]:
         yield HistogramMetricFamily(self.name, self._documentation, labels=self.labelnames)
 

@@ -7,6 +7,9 @@ gives both. Labels are few: a policy, a namespace, a reason, never a workload, o
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+from typing import Literal
+
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from trimtab.operator.distribution import Distribution
@@ -21,6 +24,9 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
+        self._counted: dict[Counter | Distribution, tuple[str, ...]] = {}
+        """What goes on counting, by its labels; who sets a gauge takes it back, too."""
+        self._there: dict[str, AbstractSet[str]] = {}
 
         self.workloads_monitored = self._gauge(
             "workloads_monitored", "Workloads that a policy looks after", "namespace", "policy"
@@ -97,11 +103,28 @@ class Metrics:
             "webhook_certificate_expiry_timestamp_seconds", "When the certificate in use expires"
         )
 
+    def there_are(self, label: Literal["policy", "namespace"], names: AbstractSet[str]) -> None:
+        """Tell no more of those that were there the last time and are gone: others take their place for ever."""
+        gone = self._there.get(label, frozenset()) - names
+        self._there[label] = names
+        for collector, labels in self._counted.items() if gone else ():
+            if label in labels:
+                told = {
+                    tuple(sample.labels[each] for each in labels)
+                    for family in collector.collect()
+                    for sample in family.samples
+                }
+                for values in told:
+                    if values[labels.index(label)] in gone:
+                        collector.remove(*values)
+
     def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
         return Gauge(f"trimtab_{name}", what, labels, registry=self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(f"trimtab_{name}", what, labels, registry=self.registry)
+        found = Counter(f"trimtab_{name}", what, labels, registry=self.registry)
+        self._counted[found] = labels
+        return found
 
     def _histogram(
         self, name: str, what: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
@@ -113,6 +136,7 @@ class Metrics:
     ) -> Distribution:
         found = Distribution(f"trimtab_{name}", what, labels, bounds=bounds)
         self.registry.register(found)
+        self._counted[found] = labels
         return found
 
     def exposition(self) -> bytes:

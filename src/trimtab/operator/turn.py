@@ -51,6 +51,8 @@ class Turns:
         """Read usage up to now, and learn from it."""
         catalog = self._catalog
         self._orders.forget_gone()
+        self._metrics.there_are("policy", {str(policy) for policy in catalog.policies})
+        self._metrics.there_are("namespace", {each.name for each in catalog.namespaces})
         workloads = list(catalog.workloads())
         self.neighbourhood = Neighbourhood(
             nodes=catalog.nodes,
