@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from harness.faultproxy import FaultProxy
+from harness.faults import Fault, Kind
 from harness.objects import node
 from harness.records import folded
+from trimtab.kube.auth import load_connection
 from trimtab.kube.cache import Cache
 from trimtab.kube.client import Client, Object
 from trimtab.kube.nodeqospolicies import QosPolicy, qos_policies
@@ -47,7 +50,7 @@ async def told(client: Client, there: Cache[Node], namespace: str) -> dict[str, 
             found.put(folded(shape, each))
     await NodeQuality(client, policies=found, nodes=there, may_write=lambda: True, now=lambda: 1e9).tell()
     after = await client.items(NODE_QOS_POLICIES)
-    return {each["metadata"]["name"].removeprefix(f"{namespace}-"): each["status"] for each in after}
+    return {each["metadata"]["name"].removeprefix(f"{namespace}-"): each.get("status", {}) for each in after}
 
 
 async def test_each_policy_is_told_on_how_many_nodes_it_holds(
@@ -80,3 +83,15 @@ async def test_nothing_is_written_that_is_there_already(
     after = await client.get(NODE_QOS_POLICIES, f"{namespace}-everywhere")
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert (await told(client, machines("a", "b"), namespace))["everywhere"]["nodes"] == 2
+
+
+async def test_a_policy_whose_status_is_refused_keeps_the_others_from_nothing(
+    client: Client, policy: Callable[..., Any], namespace: str, fault_proxy: FaultProxy
+) -> None:
+    for name in ("a", "b"):
+        await policy(name)
+    refused = Fault(kind=Kind.STATUS, status=403)
+    fault_proxy.fail_next(refused, match=lambda asked: asked.path.endswith("/status"))
+    async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as proxied:
+        found = await told(proxied, machines("one"), namespace)
+    assert sorted(name for name, status in found.items() if status) == ["b"]

@@ -50,10 +50,7 @@ class NodeQuality:
 
     async def run(self) -> Never:
         while True:
-            try:
-                await self.tell()
-            except KubeError as error:
-                log.warning("nodeqospolicies.not_told", error=describe(error))
+            await self.tell()
             await asyncio.sleep(EVERY)
 
     async def tell(self) -> None:
@@ -72,6 +69,8 @@ class NodeQuality:
             await self._client.apply(NODE_QOS_POLICIES, body, subresource="status", force=True)
         except NotFound:
             return  # deleted meanwhile
+        except KubeError as error:  # the others are told all the same
+            log.warning("nodeqospolicies.not_told", policy=policy.name, error=describe(error))
 
 
 def held_by(policies: list[QosPolicy], nodes: Iterable[Node]) -> Counter[str]:
