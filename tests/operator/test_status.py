@@ -11,16 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records import policy
-from trimtab.api.fields import time_text
-from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
+from trimtab.api.fields import MOST_CONTAINERS, time_text
+from trimtab.api.optimizationpolicy import MOST_LISTED, OptimizationPolicyStatus, WorkloadState
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.selection import Standing
 from trimtab.operator.status import (
     LARGEST,
-    MOST_CONTAINERS,
     MOST_EXPLAINED,
-    MOST_LISTED,
     Document,
     Outcome,
     Skipped,

@@ -29,6 +29,9 @@ Count = Annotated[Int, Field(ge=0)]
 Number = Annotated[float, Strict(), Field(json_schema_extra={"format": "double"})]
 Percent = Annotated[Int, Field(ge=0, le=100)]
 
+MOST_CONTAINERS = 64
+"""Containers of one pod that a status tells of."""
+
 
 def _rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

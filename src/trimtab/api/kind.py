@@ -16,6 +16,8 @@ from trimtab.api.model import Model
 
 API_VERSION: Final = "trimtab.io/v1alpha1"
 GROUP, _, VERSION = API_VERSION.partition("/")
+INSTALL: Final = "trimtab crds | kubectl apply --server-side -f -"
+"""What brings our kinds into a cluster."""
 
 
 class Column(NamedTuple):

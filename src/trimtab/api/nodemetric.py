@@ -9,12 +9,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimtab.api.duration import Duration
-from trimtab.api.fields import Int, Number, Text, Time, Unique, Within
+from trimtab.api.fields import MOST_CONTAINERS, Int, Number, Text, Time, Unique, Within
 from trimtab.api.kind import AGE, Column, Kind, Names
 from trimtab.api.model import Model, Observed, Rule
 from trimtab.api.quantity import Quantity
 
 Window = Annotated[Duration, Within("1m", "24h")]
+
+MOST_PODS = 1000
+MOST_KNOBS = 32
 
 
 class AggregatePolicy(Model):
@@ -141,7 +144,7 @@ class PodUsage(Observed):
     pod_usage: Usage
     """All containers of the pod together."""
 
-    containers: Annotated[tuple[ContainerUsage, ...], Field(max_length=64), Unique(("name",))] = ()
+    containers: Annotated[tuple[ContainerUsage, ...], Field(max_length=MOST_CONTAINERS), Unique(("name",))] = ()
     """What each of its containers uses, or each of the first of very many."""
 
 
@@ -193,7 +196,9 @@ class NodeMetricStatus(Observed):
     node_metric: NodeUsage | None = None
     """What the node as a whole uses."""
 
-    pods_metric: Annotated[tuple[PodUsage, ...], Field(max_length=1000), Unique(("namespace", "name"))] = ()
+    pods_metric: Annotated[
+        tuple[PodUsage, ...], Field(max_length=MOST_PODS), Unique(("namespace", "name"))
+    ] = ()
     """What each pod uses."""
 
     prod_reclaimable_metric: Reclaimable | None = None
@@ -202,7 +207,7 @@ class NodeMetricStatus(Observed):
     pressure: Pressure | None = None
     """For how much of the time tasks waited; missing where the kernel does not tell."""
 
-    knobs: Annotated[tuple[TurnedKnob, ...], Field(max_length=32), Unique(("where", "knob"))] = ()
+    knobs: Annotated[tuple[TurnedKnob, ...], Field(max_length=MOST_KNOBS), Unique(("where", "knob"))] = ()
     """What the agent has set in the kernel, and why: the 32 that reach furthest."""
 
     qos_policy: Text | None = None

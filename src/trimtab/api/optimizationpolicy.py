@@ -11,6 +11,7 @@ from pydantic import Field
 
 from trimtab.api.duration import Duration
 from trimtab.api.fields import (
+    MOST_CONTAINERS,
     Bool,
     Count,
     Int,
@@ -28,6 +29,9 @@ from trimtab.api.kind import AGE, READY, Column, Kind, Names
 from trimtab.api.meta import Condition, Labels, LabelSelector
 from trimtab.api.model import Model, Observed, Rule
 from trimtab.api.quantity import Quantity
+
+MOST_LISTED = 500
+"""Workloads in a status."""
 
 
 class Mode(StrEnum):
@@ -508,7 +512,7 @@ class WorkloadStatus(Observed):
     """When a recommendation was last put into effect."""
 
     recommendations: Annotated[
-        tuple[ContainerRecommendation, ...], Field(max_length=64), Unique(("container",))
+        tuple[ContainerRecommendation, ...], Field(max_length=MOST_CONTAINERS), Unique(("container",))
     ] = ()
     """The recommendation for each container, or for the first of very many."""
 
@@ -539,7 +543,7 @@ class OptimizationPolicyStatus(Observed):
     """How many workloads are monitored, updated and skipped."""
 
     workloads: Annotated[
-        tuple[WorkloadStatus, ...], Field(max_length=500), Unique(("kind", "namespace", "name"))
+        tuple[WorkloadStatus, ...], Field(max_length=MOST_LISTED), Unique(("kind", "namespace", "name"))
     ] = ()
     """The workloads, those that need attention first; counts tells how many there are in all."""
 

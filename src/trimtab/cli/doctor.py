@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from trimtab.api import API_VERSION, GROUP, KINDS
+from trimtab.api import API_VERSION, GROUP, INSTALL, KINDS
 from trimtab.cli.finding import SHOWN_AT_MOST, Finding
 from trimtab.cli.looking import pairs, plainly_refused
 from trimtab.cli.readiness import readiness
@@ -183,8 +183,8 @@ async def _kinds(client: Client, process: Process) -> Finding:
         "kinds",
         "problem",
         found,
-        "trimtab crds | kubectl apply --server-side -f -; or install Trimtab, which brings them (a chart that finds "
-        "them there needs --set crds.install=false)",
+        f"{INSTALL}; or install Trimtab, which brings them (a chart that finds them there needs "
+        "--set crds.install=false)",
     )
 
 

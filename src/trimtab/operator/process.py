@@ -17,6 +17,7 @@ from typing import Never
 
 import structlog
 
+from trimtab.api import INSTALL
 from trimtab.kube.auth import Connection
 from trimtab.kube.client import Client
 from trimtab.kube.events import EventRecorder
@@ -205,7 +206,7 @@ def lacking(
 ) -> Iterator[tuple[str, str]]:
     """What a newcomer's cluster may not have, without which the operator waits and nothing happens; and the fix."""
     if str(OPTIMIZATION_POLICIES) in troubles:
-        yield str(OPTIMIZATION_POLICIES), "trimtab crds | kubectl apply --server-side -f -"
+        yield str(OPTIMIZATION_POLICIES), INSTALL
     if config.leader_election.enabled and config.namespace not in namespaces:
         fix = f"kubectl create namespace {config.namespace}, or name another by --set namespace=NAME"
         yield f"namespace {config.namespace}", fix

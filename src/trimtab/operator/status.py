@@ -15,16 +15,14 @@ from typing import Any
 
 import msgspec
 
-from trimtab.api.fields import time_text
-from trimtab.api.optimizationpolicy import Mode, WorkloadState
+from trimtab.api.fields import MOST_CONTAINERS, time_text
+from trimtab.api.optimizationpolicy import MOST_LISTED, Mode, WorkloadState
 from trimtab.api.quantity import Quantity
 from trimtab.kube.policies import Policy
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.selection import Standing
 from trimtab.sizing.recommendation import Recommendation
 
-MOST_LISTED, MOST_CONTAINERS = 500, 64
-"""Workloads, and containers of each: as many as the kind takes."""
 MOST_EXPLAINED = 64
 """With more containers than these in all, the explanations are left out."""
 LARGEST = 500_000
@@ -181,7 +179,8 @@ def _conditions(
 
 
 def _condition(type_: str, *, holds: bool, reason: str, message: str) -> Document:
-    return {"type": type_, "status": "True" if holds else "False", "reason": reason, "message": message}
+    said = message[:_LONGEST_REASON]
+    return {"type": type_, "status": "True" if holds else "False", "reason": reason, "message": said}
 
 
 def _overlaps(standing: Standing) -> str:

@@ -7,7 +7,10 @@ from datetime import UTC, datetime
 
 from trimtab.api import Quantity
 from trimtab.api.duration import Duration
+from trimtab.api.fields import MOST_CONTAINERS
 from trimtab.api.nodemetric import (
+    MOST_KNOBS,
+    MOST_PODS,
     AggregatedUsage,
     Aggregates,
     ContainerUsage,
@@ -34,8 +37,6 @@ from trimtab.node.picture import (
 )
 from trimtab.node.prediction import Spare
 
-MOST_PODS, MOST_CONTAINERS, MOST_KNOBS = 1000, 64, 32
-"""As many as the kind takes."""
 LATELY = 60.0
 """Seconds over which pressure is averaged: that of one moment would tell little once a minute."""
 
