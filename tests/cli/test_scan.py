@@ -199,6 +199,9 @@ def test_without_rights_in_some_namespaces_the_rest_is_shown_and_that_is_said(
     assert "nodes" in found["troubles"]
     assert run([*asked[:1], *asked[3:]]) == 0
     assert "Not seen, for lack of rights: namespaces" in capsys.readouterr().out
+    assert run([*asked, "-l", "tier=front"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["clusters"]
+    assert {each["name"] for each in found["workloads"]} >= {"web", "web-api"}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from trimtab.errors import TrimtabError
@@ -36,14 +37,18 @@ class Listing:
                 self._troubles[str(resource)] = error.message
 
 
-async def selected(client: Client, kinds: Iterable[Resource], *, labels: str) -> set[str]:
+async def selected(
+    client: Client, kinds: Iterable[Resource], scopes: Sequence[str | None], *, labels: str
+) -> set[str]:
     """The uids of the workloads with these labels: the server reads the selector, so it means what kubectl's does."""
     shape = metadata()
     found: set[str] = set()
-    for resource in kinds:
+    for resource, namespace in itertools.product(kinds, scopes):
         try:
-            async for record in records(client, resource, shape, labels=labels):
+            async for record in records(client, resource, shape, namespace=namespace, labels=labels):
                 found.add(record.uid)
         except BadRequest as error:
             raise TrimtabError(f"--selector {labels}: {error.message}") from None
+        except Forbidden:  # and so it was when they were listed: there is none to choose
+            continue
     return found

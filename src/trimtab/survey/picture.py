@@ -50,6 +50,8 @@ class Picture:
     """What was found, and what was refused."""
 
     def __init__(self) -> None:
+        self.scopes: Sequence[str | None] = EVERYWHERE
+        """The namespaces that were looked at, or all at once."""
         self.refused: dict[str, str] = {}
         """Namespaces whose pods we may not see, and what the server said."""
         self.troubles: dict[str, str] = {}
@@ -86,15 +88,15 @@ class Picture:
         """Who owns whom, to tell whose usage is read: of pods that are gone as well."""
         return Owners(self._ownership, replica_sets=self._between, pods=self.pods)
 
-    async def fill(self, client: Client, scopes: Sequence[str | None]) -> None:
-        """List everything but the pods in these namespaces, or in all."""
+    async def fill(self, client: Client) -> None:
+        """List everything but the pods."""
         shared = Folding()
         custom = await _custom_kinds(client)
         kinds: dict[Resource, Cache[Workload]] = {
             resource: Cache({OWNER: owner_uid}) for resource in (*BUILT_IN, *custom)
         }
         ranges, quota, machines = Cache(), Cache(), Cache()  # type: ignore[var-annotated]
-        listing = Listing(client, scopes, self.troubles)
+        listing = Listing(client, self.scopes, self.troubles)
         async with side_by_side() as group:
             for resource, cache in kinds.items():
                 labels = WITHOUT_OWNER if resource == REPLICA_SETS else ""
@@ -121,8 +123,8 @@ async def look(client: Client, *, namespaces: Sequence[str] | None = None) -> Pi
         if not _NAME.fullmatch(namespace):  # an empty one would mean all of them to the API server
             raise TrimtabError(f"--namespace {namespace!r}: is no name of a namespace, such as shop")
     picture = Picture()
-    scopes = await _readable(client, namespaces, picture)
-    await picture.fill(client, scopes)
+    picture.scopes = await _readable(client, namespaces, picture)
+    await picture.fill(client)
     for name in namespaces or ():
         if name not in picture.refused and not _is_used(picture, name):
             await _exists(client, name)

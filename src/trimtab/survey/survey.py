@@ -122,7 +122,8 @@ async def _chosen(
         if (not wanted or workload.key.kind in wanted) and (not names or workload.name in names)
     ]
     if labels:
-        uids = await selected(client, {workload.resource for workload in found}, labels=labels)
+        kinds_found = {workload.resource for workload in found}
+        uids = await selected(client, kinds_found, picture.scopes, labels=labels)
         found = [workload for workload in found if workload.uid in uids]
     return found
 
