@@ -4,6 +4,7 @@
 """
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -16,7 +17,9 @@ import yaml
 from rich.console import Console
 
 from survey.surveys import survey
+from trimtab.kube.workloads import WorkloadKey
 from trimtab.survey.document import csv_text, document
+from trimtab.survey.findings import Skipped
 from trimtab.survey.markdown import markdown
 from trimtab.survey.page import page
 from trimtab.survey.table import renderables
@@ -92,3 +95,17 @@ def test_the_page_fetches_nothing_and_its_charts_are_sound() -> None:
     assert "src=" not in text
     for chart in text.split("<svg ")[1:]:
         ET.fromstring("<svg " + chart.partition("</svg>")[0] + "</svg>")
+
+
+def test_however_much_is_skipped_a_comment_has_room_for_it() -> None:
+    skipped = tuple(
+        Skipped(
+            WorkloadKey("CronJob", "a-long-namespace", f"a-long-name-{number}"), "no usage of it was seen"
+        )
+        for number in range(5000)
+    )
+    found = dataclasses.replace(survey(), skipped=skipped)
+    short = markdown(found, top=10)
+    assert len(short) < 65_536
+    assert "… and 4900 more" in short
+    assert "a-long-name-4999" in markdown(found, top=0)

@@ -55,13 +55,15 @@ def policy_of(vpa: Vpa, mode: str, workloads: Sequence[Workload]) -> Inherited:
     if target is None:
         return Inherited(vpa, None, (f"its target, {vpa.target.kind} {vpa.target.name}, is not there",))
     ours, how = _MODES.get(mode, _MODES["Auto"])
-    notes = [*_notes(vpa, mode)]
+    # Who has no policy has no bounds either.
+    policies = [vpa.policy(each.name) for each in target.containers if each.role != "init"]
+    notes = [*_notes(vpa, mode, policies)]
     labels = _telling_labels(target, workloads)
     if labels is None:
         labels = {CHOSEN: vpa.name}
         where = f"-n {target.namespace} {target.resource}/{target.name}"
         notes.append(f"no labels of its own tell it from others; kubectl label {where} {CHOSEN}={vpa.name}")
-    bounds = _bounds(vpa.policies)
+    bounds = _bounds(policies)
     follows = all(each.limits_follow for each in vpa.policies)
     policy: Object = {
         "apiVersion": API_VERSION,
@@ -141,7 +143,7 @@ def _bounds(policies: Sequence[ContainerPolicy]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _notes(vpa: Vpa, mode: str) -> Iterable[str]:
+def _notes(vpa: Vpa, mode: str, policies: Sequence[ContainerPolicy]) -> Iterable[str]:
     """What a policy does not say as the VPA does."""
     if mode == "Initial":
         yield "it sets sizes only when pods are made (Initial); as a policy it recommends, until its mode is Auto"
@@ -152,7 +154,7 @@ def _notes(vpa: Vpa, mode: str) -> Iterable[str]:
             yield f"it leaves {who} alone; a policy sizes every container of its workloads"
         for resource in {"cpu", "memory"} - set(each.resources):
             yield f"it leaves {resource} of {who} alone; a policy sizes both resources"
-    if len({(each.least, each.most) for each in vpa.policies if not each.off}) > 1:
+    if len({(each.least, each.most) for each in policies if not each.off}) > 1:
         names = ", ".join(each.container for each in named)
         yield f"it has bounds of their own for {names}; the policy has the widest for all"
     if vpa.recommenders:

@@ -10,6 +10,9 @@ from trimtab.survey.headline import TOTALS_HEAD, change, dangers, gaps, title, t
 
 HEAD = ("Workload", "Container", "Pods", "CPU", "Memory", "Saves a month", "Severity", "Risk")
 
+MOST_SKIPPED = 100
+"""That are named: a comment on GitHub has room for 65,536 characters."""
+
 
 def markdown(survey: Survey, *, top: int) -> str:
     """The headline and the first so many containers, 0 for all."""
@@ -50,9 +53,12 @@ def _lines(survey: Survey, top: int) -> Iterator[str]:
         yield f"\n… and {len(found) - len(shown)} more."
     if survey.skipped:
         yield f"\n<details><summary>Skipped: {len(survey.skipped)}</summary>\n"
-        for skipped in survey.skipped:
+        named = survey.skipped[:MOST_SKIPPED] if top else survey.skipped
+        for skipped in named:
             key = skipped.key
             yield f"- {key.namespace}/{key.kind}/{key.name}: {_escaped(skipped.reason)}"
+        if len(named) < len(survey.skipped):
+            yield f"- … and {len(survey.skipped) - len(named)} more: --output json has all."
         yield "\n</details>"
 
 
