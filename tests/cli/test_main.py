@@ -1,6 +1,7 @@
 """What every command owes its user: quick help, one line when something is wrong, and an exit code that tells."""
 
 import importlib
+import os
 import signal
 import subprocess
 import sys
@@ -46,6 +47,10 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["crds", "--output", "xml"], 'Invalid value "xml" for --output.'),
         (["crds", "--directory"], "--directory requires an argument"),
         (["crds", "--check"], "--check needs --directory"),
+        (
+            ["plan", "shop/web", "--config", "nowhere.yaml"],
+            "--config nowhere.yaml: cannot be read: No such file",
+        ),
         (["demo", "--address", "nowhere"], "address nowhere: write it as HOST:PORT"),
         (["demo", "--headless", "--seed", "-1"], "--seed -1: must not be negative"),
         (["simulate", "--seed", "-1"], "--seed -1: must not be negative"),
@@ -123,3 +128,12 @@ def test_an_output_that_takes_nothing_is_told_of() -> None:
         2,
         "trimtab: the output cannot be written: No space left on device\n",
     )
+
+
+def test_an_output_that_knows_no_arrows_gets_what_it_knows() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    asked = subprocess.run(
+        [*TRIMTAB, "scan", "--help"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert " ? or one of" in asked.stdout

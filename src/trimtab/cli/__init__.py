@@ -9,6 +9,7 @@ is asked for: start-up stays quick, however much there is.
 import errno
 import gc
 import importlib
+import io
 import keyword
 import os
 import sys
@@ -100,6 +101,10 @@ def _silence() -> None:
 def main() -> NoReturn:
     """The entry point of the `trimtab` command."""
     arguments = sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # an output that knows no arrows gets question marks, not a traceback
     _import(*arguments[:1])
     sys.exit(run(arguments))
 

@@ -76,7 +76,7 @@ def plan(
         raise TrimtabError("name an intent as NAMESPACE/NAME, or give one by --file and --state")
     if (file is None) != (state is None):
         raise TrimtabError("--file and --state go together: what is wanted, and what is")
-    text = config.read_text() if config else ""
+    text = _text(config) if config else ""
     flags = [f"metricsSource.settings.url={prometheus}"] if prometheus else []
     told = configuration(text=text, origin=str(config or ""), environment={}, flags=flags)
     if file and state:
@@ -89,6 +89,15 @@ def plan(
     else:
         rendered = drawn(lambda width: renderables(found, width=width), to_file=output_file is not None)
     write(rendered, output_file)
+
+
+def _text(config: Path) -> str:
+    try:
+        return config.read_text()
+    except OSError as error:
+        raise TrimtabError(f"--config {config}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TrimtabError(f"--config {config}: this is no text; name a YAML file") from None
 
 
 async def _online(
