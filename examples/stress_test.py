@@ -20,7 +20,7 @@ from trimtab.lab.workloads import generate
 
 async def main(namespace: str, strategy: str, *, hours: float, minutes: float, reach: dict[str, str]) -> None:
     day = generate("diurnal_web", seed=7, step=1800.0, duration=86400.0, rate=20.0, spread=0.0, mib=48.0)
-    periods = round(hours * 2)  # of half an hour each
+    periods = max(1, round(hours * 2))  # of half an hour each
     place = Place(namespace=namespace, run="a-day", period=minutes * 60 / periods, source_settings=reach)
     settings = {"min_samples": 4} if strategy == "percentile" else {}
     async with Client(load_connection()) as client:
