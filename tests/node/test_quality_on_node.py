@@ -15,7 +15,7 @@ from harness.node import NAME
 from harness.process import wait_for
 from trimtab.node.arbiter import Spot
 from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
-from trimtab.node.cgroups.knobs import CPU_QUOTA
+from trimtab.node.cgroups.knobs import CPU_BURST, CPU_QUOTA
 from trimtab.node.executor import Surface
 
 WAITING = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
@@ -24,7 +24,7 @@ WAITING = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i
 
 @pytest.fixture
 def policy(node_cluster: Cluster) -> Iterator[str]:
-    """A policy that squeezes best-effort pods by quota; its path."""
+    """A policy that squeezes best-effort pods by quota, and lets others burst; its path."""
     node_cluster.learn()
     kind = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
     suppress = {"enable": True, "policy": "cfsQuota", "thresholdPercent": 90}
@@ -32,7 +32,7 @@ def policy(node_cluster: Cluster) -> Iterator[str]:
         "apiVersion": "trimtab.io/v1alpha1",
         "kind": "NodeQoSPolicy",
         "metadata": {"name": "squeeze"},
-        "spec": {"cpuSuppress": suppress},
+        "spec": {"cpuSuppress": suppress, "cpuBurst": {"policy": "cpuBurstOnly"}},
     }
     node_cluster.call("POST", kind, body)
     yield f"{kind}/squeeze"
@@ -98,3 +98,30 @@ def test_a_burner_is_squeezed_while_others_want_cpu_and_nothing_is_left_of_it(
     agent.start()
     node_cluster.call("DELETE", policy)
     agent.wait_until(lambda: quota() == UNLIMITED, timeout=180)
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_pod_that_saves_quota_up_is_resized_to_less_and_as_it_would_be_when_the_agent_has_gone(
+    node_cluster: Cluster, namespace: str, agent: AgentProcess, run: Callable[..., None]
+) -> None:
+    """Though the agent was killed with the burst in place, below which no kernel takes the kubelet's quota."""
+    run("bursting", "exec sleep 3600", size("10m", "16Mi", cpu_limit="500m"))
+    pod = node_cluster.call("GET", f"/api/v1/namespaces/{namespace}/pods/bursting")
+    surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
+    layout = Layout.detect(surface.hierarchy)
+    folder = layout.pod(pod["metadata"]["uid"], QosClass.BURSTABLE)
+    paths = folder, layout.container(folder, pod["status"]["containerStatuses"][0]["containerID"])
+
+    def held() -> list[tuple[object, object]]:
+        return [(surface.read(Spot(path, CPU_QUOTA)), surface.read(Spot(path, CPU_BURST))) for path in paths]
+
+    agent.start()
+    agent.wait_until(lambda: held() == [(50_000, 50_000)] * 2, timeout=180)
+    agent.kill()
+    less = '{"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "300m"}}}]}}'
+    where = (f"--namespace={namespace}", "--subresource=resize", "--type=strategic", f"--patch={less}")
+    node_cluster.kubectl("patch", "pod", "bursting", *where)
+    agent.start()
+    agent.wait_until(lambda: held() == [(30_000, 30_000)] * 2, timeout=240)
+    agent.stop()
+    assert held() == [(30_000, 0)] * 2
