@@ -298,6 +298,18 @@ async def test_who_is_gone_is_forgotten_after_a_day_and_not_before(store: Store)
     assert bed.school.cohort_of(container("api"), EASY) is None
 
 
+async def test_a_sizing_that_nobody_wants_any_more_is_not_kept_for_ever(store: Store) -> None:
+    """Else every change of a policy's settings would be looked through at each turn, and saved."""
+    found = cohorts.Cohorts(store, cluster="c", young=HOUR, keep=DAY)
+    past = cohorts.Past(NOW - HOUR, known=True)
+    for change in range(20):
+        sizing = Sizing.of("percentile", {"min_samples": 1 + change})
+        now = NOW + change * 2 * DAY
+        for moment in (now, now + DAY + HOUR):
+            await found.assign({container("web"): Want(sizing, OLD)}, now=moment, past=past)
+    assert [cohort.sizing for cohort in found] == [sizing]
+
+
 async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: Store, tmp_path: Path) -> None:
     bed = Bed(store, "web")
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:

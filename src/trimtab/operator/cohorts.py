@@ -79,14 +79,21 @@ class Cohorts:
     ) -> set[WorkloadContainer]:
         """Have a place for each that is wanted; the answer is those that had none."""
         newcomers: set[WorkloadContainer] = set()
-        await self._restore({want.sizing for want in wanted.values()} - self._cohorts.keys())
-        for sizing, known in self._cohorts.items():
+        by_sizing: dict[Sizing, dict[WorkloadContainer, Want]] = {}
+        for name, want in wanted.items():
+            by_sizing.setdefault(want.sizing, {})[name] = want
+        await self._restore(by_sizing.keys() - self._cohorts.keys())
+        for sizing, known in list(self._cohorts.items()):
             cohorts = self._cohorts[sizing] = [one for one in known if one.until <= now + AHEAD]
             if len(cohorts) < len(known):
                 log.warning("learning.clock_went_back", strategy=sizing.strategy, does="learns anew")
-            ours = {name: want for name, want in wanted.items() if want.sizing == sizing}
+            ours = by_sizing.get(sizing, {})
             for cohort in cohorts:
                 self._forget_gone(cohort, ours, now)
+            if not ours and not any(len(cohort.fleet) for cohort in cohorts):
+                del self._cohorts[sizing]  # its policy is gone, or wants something else
+                self._unasked.discard(sizing)
+                continue
             new = [name for name in ours if not any(name in cohort.fleet for cohort in cohorts)]
             if new:
                 young = all(now - ours[name].created <= self._young for name in new)
