@@ -26,12 +26,18 @@ def requesting(cores: float, memory: int, **more: Any) -> PodView:
     return PodView(**{**vars(pod), "containers": (container,)})
 
 
-def learned(pods: list[tuple[PodView, float, float]], hours: float) -> tuple[Predictor, NodeView]:
+def learned(
+    pods: list[tuple[PodView, float, float]],
+    hours: float,
+    *,
+    since: float = 1e6,
+    predictor: Predictor | None = None,
+) -> tuple[Predictor, NodeView]:
     """A predictor that has watched these pods use so much for so long."""
     view = NodeView(name="node", cpus=(), memory=0, pods=tuple(pod for pod, *_ in pods))
-    predictor, series = Predictor(), Series()
+    predictor, series = predictor or Predictor(), Series()
     for minute in range(round(hours * 60) + 1):
-        series.now = 1e6 + minute * 60
+        series.now = since + minute * 60
         for metric in (Metric.CPU, Metric.MEMORY):
             sums = dict.fromkeys(Tier, 0.0)
             for pod, cpu, memory in pods:
@@ -59,6 +65,13 @@ def test_a_clock_that_falls_back_by_decades_costs_the_past_and_nothing_else() ->
     found = peaks.percentile(0.95)
     assert found is not None
     assert 0.5 <= found < 0.6
+
+
+def test_what_was_learned_by_a_clock_that_was_ahead_is_learned_anew() -> None:
+    pod = requesting(2.0, GIB)
+    ahead, _ = learned([(pod, 0.5, GIB / 4)], hours=1, since=1e9)
+    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24, predictor=ahead)
+    assert predictor.spare(view, "careful") is not None
 
 
 def test_what_is_requested_beyond_the_peak_and_a_tenth_is_to_spare() -> None:

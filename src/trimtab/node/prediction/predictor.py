@@ -121,7 +121,9 @@ class Predictor:
         }
 
     def _add(self, key: str, now: float, cpu: float, memory: float) -> None:
-        peaks = self._peaks.setdefault(key, Peaks(now, now))
+        peaks = self._peaks.get(key)
+        if peaks is None or now < peaks.since:  # by a clock that was ahead, and would not be learned from until then
+            peaks = self._peaks[key] = Peaks(now, now)
         peaks.last = now
         peaks.cpu.add(now, cpu)
         peaks.memory.add(now, memory)
