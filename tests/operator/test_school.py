@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from trimtab.operator.cohort import Cohort, Kill, Sizing
 from trimtab.operator.cohorts import MOST_COHORTS, Want
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.school import Pace, School
+from trimtab.sizing.percentile import Percentile
 from trimtab.store import StateKey, Store, StoreError
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.sampled import Sample, Sampled, SampledSettings
@@ -200,6 +202,26 @@ async def test_a_plugin_that_fails_in_a_way_of_its_own_stops_nobody(store: Store
     bed.source.come_back()
     await bed.advance(NOW)
     assert math.isfinite(bed.cpu("web", NOW))
+
+
+async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_theirs, observe = Sizing.of("percentile", {"min_samples": 2}), Percentile.observe
+
+    def fail(self: Percentile, *samples: Any) -> None:
+        if self.settings.min_samples == 2:
+            raise ZeroDivisionError("a bug of theirs")
+        observe(self, *samples)
+
+    monkeypatch.setattr(Percentile, "observe", fail)
+    bed = Bed(store, history=False)
+    bed.add("theirs", sizing=of_theirs)
+    bed.add("web")
+    for minute in range(3):
+        await bed.advance(NOW + minute * MINUTE)
+    assert bed.samples("web", NOW + 2 * MINUTE) == 3
+    assert bed.school.trouble == ""
+    failures = {"policy": "", "error_type": "ZeroDivisionError"}
+    assert bed.metrics.registry.get_sample_value("trimtab_reconciliation_errors_total", failures) == 4
 
 
 async def test_nonsense_of_a_source_is_not_believed(store: Store) -> None:

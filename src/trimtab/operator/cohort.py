@@ -108,6 +108,8 @@ class Cohort:
         `running` are the containers that should have samples in it; unknown for a past that nobody watched. Reads go on
         up to `until`: what was proposed so long before that nobody will remember it is not asked for.
         """
+        # At once: samples on which a strategy fails are not shown to it again.
+        self.until = usage.start + (len(usage.cpu) - 1) * usage.step
         known = np.array([name in self.fleet for name in usage.containers], dtype=bool)
         rows = np.full(known.size, -1, np.intp)
         rows[known] = self.fleet.rows(
@@ -123,7 +125,6 @@ class Cohort:
         self._latest = self._last_step(usage, rows)
         if running is None:
             self._observe_past_kills(usage, rows)
-        self.until = usage.start + (len(usage.cpu) - 1) * usage.step
         self._sizes = self.fleet.propose(self.until)
 
     def take_in_kills(self, kills: Iterable[Kill]) -> set[Kill]:

@@ -77,6 +77,7 @@ class School:
         self._metrics = metrics
         self._cohorts = Cohorts(store, cluster=cluster, young=self._pace.young, keep=self._pace.keep)
         self._warm: set[Sizing] = set()
+        self._failing: set[Sizing] = set()
         self._saved_at = float("-inf")
         self._machine: Room | None = None
         self.lock = lock or asyncio.Lock()
@@ -183,7 +184,10 @@ class School:
         """Have the strategies ready that are new, and let go of what it took to make them so."""
         new = {cohort.sizing: cohort for cohort in self._cohorts if cohort.sizing not in self._warm}
         for cohort in new.values():
-            await asyncio.to_thread(cohort.warm_up)
+            try:
+                await asyncio.to_thread(cohort.warm_up)
+            except Exception as error:  # noqa: BLE001 - as when it learns
+                self._note_failure(cohort.sizing, error)
             self._warm.add(cohort.sizing)
         if new:
             let_go_of_llvm()
@@ -213,9 +217,18 @@ class School:
         if self._watched and not is_past:
             self.present = usage.last_step()
         async with self.lock:
-            await asyncio.to_thread(
+            failed = await asyncio.to_thread(
                 _teach, cohorts, usage, owners(), running=None if is_past else running, until=end
             )
+        for sizing, error in failed.items():
+            self._note_failure(sizing, error)
+
+    def _note_failure(self, sizing: Sizing, error: Exception) -> None:
+        """A strategy that fails says nothing of its containers; of the others as much is learned as ever."""
+        self._metrics.reconciliation_errors.labels("", type(error).__name__).inc()
+        if sizing not in self._failing:
+            self._failing.add(sizing)
+            log.warning("learning.strategy_failed", strategy=sizing.strategy, exc_info=error)
 
 
 def _teach(
@@ -225,13 +238,18 @@ def _teach(
     *,
     running: Collection[WorkloadContainer] | None,
     until: float,
-) -> None:
-    """Show a read to each of these; in each form that is wanted it is made once."""
+) -> dict[Sizing, Exception]:
+    """Show a read to each of these, in each form that is wanted made once; the answer is whose strategy failed, and how."""
     forms: dict[object, WorkloadUsage] = {}
+    failed: dict[Sizing, Exception] = {}
     for cohort in cohorts:
         if cohort.form not in forms:
             forms[cohort.form] = cohort.form(usage, owners)
-        cohort.take_in(forms[cohort.form], running=running, until=until)
+        try:
+            cohort.take_in(forms[cohort.form], running=running, until=until)
+        except Exception as error:  # noqa: BLE001 - it may be anybody's, and must not end the rest
+            failed[cohort.sizing] = error
+    return failed
 
 
 def _possible(usage: Usage, machine: Room | None) -> Usage:
