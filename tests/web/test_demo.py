@@ -1,7 +1,9 @@
 """The demo: a day and a half of it, with all that it is to show; and that a seed is a cluster."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -11,13 +13,16 @@ from harness.browser import watched
 from trimtab.cli import run
 from trimtab.intents.effects import curve
 from trimtab.sizing import forecast
+from trimtab.usage.trace import Trace
+from trimtab.web import detail
 from trimtab.web.access import OwnMachine
 from trimtab.web.application import application
 from trimtab.web.demo.cluster import cluster
 from trimtab.web.demo.compiling import compile_effects, compile_sizing
 from trimtab.web.demo.show import Show, show
 from trimtab.web.demo.summary import Document, lines, summary
-from trimtab.web.model import Act
+from trimtab.web.model import Act, Fared
+from trimtab.web.past import backtests, read_past
 from trimtab.web.serving import serving
 from trimtab.web.snapshot import SnapshotBoard, take
 
@@ -72,6 +77,13 @@ async def test_the_figures_are_json_and_text(found: Document) -> None:
     text = "\n".join(str(line) for line in lines(found, width=80))
     assert "requested at first" in text
     assert "taken back" in text
+
+
+async def test_a_workload_of_which_much_is_to_be_told_is_named_once(found: Document) -> None:
+    why = ("no room", "throttled")
+    told = [{"at": float(at), "workload": "shop/web", "why": why[at]} for at in (1, 0)]
+    text = [str(line) for line in lines({**found, "reverted": told}, width=80)]
+    assert "Taken back  shop/web (2 times): throttled" in text
 
 
 async def test_what_people_decide_on_is_applied_held_and_released_by_them(played: Show) -> None:
@@ -143,6 +155,33 @@ async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(p
     assert requested[0] == 2.0 > requested[-1] == row.has.cpu
     assert any(factor.source for factor in container.explanation)
     assert {each.strategy for each in container.backtest} >= {"trimtab", "vpa", "krr"}
+
+
+async def test_a_page_that_asks_twice_at_once_has_its_past_read_once_and_not_replayed_again(
+    played: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = next(row.key for row in await played.board.workloads() if row.name == "storefront")
+    before = await played.board.workload(key)
+    asked: list[str] = []
+
+    async def reading(*given: Any, **named: Any) -> Trace:
+        asked.append("read")
+        return await read_past(*given, **named)
+
+    async def replaying(*given: Any, **named: Any) -> tuple[Fared, ...]:
+        asked.append("replay")
+        return await backtests(*given, **named)
+
+    monkeypatch.setattr(detail, "read_past", reading)
+    monkeypatch.setattr(detail, "backtests", replaying)
+    played.board._details.forget(key)
+    once, again = await asyncio.gather(played.board.workload(key), played.board.workload(key))
+    assert asked == ["read"]
+    assert before
+    assert once
+    assert again
+    assert once.containers == again.containers
+    assert once.containers[0].backtest == before.containers[0].backtest
 
 
 async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: Show) -> None:

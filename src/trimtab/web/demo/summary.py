@@ -102,10 +102,18 @@ def lines(found: Document, *, width: int) -> Iterator[RenderableType]:
 
 
 def _notable(title: str, entries: Sequence[Document]) -> Iterator[RenderableType]:
-    for place, entry in enumerate(entries[:3]):
-        yield Text(f"{title if not place else '':<11} {entry['workload']}: {entry['why']}", no_wrap=True)
-    if len(entries) > 3:
-        yield Text(f"{'':<11} and {len(entries) - 3} more", style="dim")
+    """Of each workload what was last told of it, and how often something was."""
+    times = Counter(entry["workload"] for entry in entries)
+    last = {entry["workload"]: entry["why"] for entry in sorted(entries, key=lambda entry: entry["at"])}
+    for place, (workload, count) in enumerate(times.most_common(3)):
+        often = f" ({count} times)" if count > 1 else ""
+        yield Text(
+            f"{title if not place else '':<11} {workload}{often}: {last[workload]}",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    if len(times) > 3:
+        yield Text(f"{'':<11} and {counted(len(times) - 3, 'more workload')}", style="dim")
 
 
 def _cores(amount: float) -> str:
