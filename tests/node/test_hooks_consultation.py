@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.process import Process
+from trimtab.errors import TrimtabError
 from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
 from trimtab.node.hooks.consultation import Agent, answering
 
@@ -64,6 +65,12 @@ async def test_an_answer_is_what_the_agent_decided(tmp_path: Path) -> None:
             await agent(Subject(namespace="", pod="hopeless", uid="", container=""))
         assert await agent(SUBJECT) == WANTED  # whatever was before
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_socket_that_cannot_be_is_told_with_its_option() -> None:
+    with pytest.raises(TrimtabError, match="--cri /proc/none/agent: cannot be listened on"):
+        async with answering(Path("/proc/none/agent"), _decide):
+            pass
 
 
 async def test_who_hangs_or_was_killed_is_not_waited_for(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from trimtab.node.reporter import Reporter, status_of
 from trimtab.node.series import Retention, Series, Snapshot
 from trimtab.node.serving import checked, serving
 from trimtab.node.states import States
+from trimtab.tasks import side_by_side
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +118,7 @@ class Agent:
                 self._quality = quality
                 stack.callback(quality.release)
             stack.callback(self._save)
-            group = await stack.enter_async_context(asyncio.TaskGroup())  # the last, and so the first to end
+            group = await stack.enter_async_context(side_by_side())  # the last, and so the first to end
             if client is not None:
                 self._join(client, group)
             if kubelet is not None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from trimtab.errors import TrimtabError
 from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
 
 log = structlog.get_logger(__name__)
@@ -66,9 +67,15 @@ async def answering(path: Path, decide: Decide) -> AsyncIterator[None]:
 
 
 def _bound(path: Path) -> socket.socket:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # of an agent that was killed
     made = socket.socket(socket.AF_UNIX)
-    made.bind(str(path))
-    path.chmod(0o600)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # of an agent that was killed
+        made.bind(str(path))
+        path.chmod(0o600)
+    except OSError as error:
+        made.close()
+        raise TrimtabError(
+            f"--cri {path}: cannot be listened on: {error}; name a socket in a folder that can be written to"
+        ) from None
     return made
