@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -45,13 +47,17 @@ class Details:
         self._prices = prices
         self._fresh = fresh
         self._kept: dict[WorkloadKey, _Kept] = {}
+        self._turns: WeakValueDictionary[WorkloadKey, asyncio.Lock] = WeakValueDictionary()
 
     async def of(self, desk: Desk, workload: Workload, *, now: float) -> tuple[ContainerView, ...]:
         """Each of its containers; without curves where the past cannot be read."""
-        known = self._kept.pop(workload.key, None)
-        if known is None or now - known.at >= self._fresh:
-            known = await self._read(desk, workload, known, now=now)
-        self._kept[workload.key] = known
+        # A page asks for its words and for its curves at the same time: whoever comes second waits for the first.
+        turn = self._turns.setdefault(workload.key, asyncio.Lock())
+        async with turn:
+            known = self._kept.pop(workload.key, None)
+            if known is None or now - known.at >= self._fresh:
+                known = await self._read(desk, workload, known, now=now)
+            self._kept[workload.key] = known
         while len(self._kept) > MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         return known.containers
