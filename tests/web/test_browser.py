@@ -179,3 +179,31 @@ async def test_every_control_has_a_name_and_every_table_a_caption(opened: Watche
 NAMELESS = """[...document.querySelectorAll("button, a[href], input:not([type=hidden]), select, table:not(.u-legend), [role=img]")]
   .filter(e => e.matches("table") ? !e.caption : e.matches("input, select") ? !e.labels.length : !(e.textContent.trim() || e.getAttribute("aria-label")))
   .map(e => e.outerHTML.slice(0, 120))"""
+
+
+async def test_a_proxy_that_answered_for_a_dashboard_that_was_away_does_not_end_the_news(
+    browser: Browser, url: str
+) -> None:
+    async with watched(browser, url) as found:
+        page, live = found.page, found.page.locator("#live")
+        await page.route("**/changes", lambda route: route.fulfill(status=503))
+        await found.visit("/nodes")
+        await expect(live).to_have_text("not connected")
+        await page.unroute("**/changes")
+        async with page.expect_request("**/parts/nodes"):  # what was missed meanwhile
+            await expect(live).to_have_text("live")
+
+
+async def test_a_tab_that_nobody_sees_gives_its_connection_back(fresh: Watched) -> None:
+    page = fresh.page
+    await fresh.visit("/nodes")
+    await expect(page.locator("#live")).to_have_text("live")
+    hide = """hidden => {
+        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    async with page.expect_event("requestfailed", lambda request: request.url.endswith("/changes")):
+        await page.evaluate(hide, True)
+    async with page.expect_request("**/parts/nodes"), page.expect_request("**/changes"):
+        await page.evaluate(hide, False)
+    await expect(page.locator("#live")).to_have_text("live")

@@ -116,7 +116,11 @@ window.charts = (() => {
     }
     for (const [source, figures] of sources) {
       const answer = await fetch(source, { headers: { "HX-Request": "true" } });
-      if (!answer.ok) { for (const figure of figures) figure.querySelector(".mark-note").textContent = await answer.text(); continue; }
+      if (!answer.ok) {
+        const words = await answer.text();
+        for (const figure of figures) figure.querySelector(".mark-note").textContent = words;
+        continue;
+      }
       const { plots, events } = await answer.json();
       for (const figure of figures) {
         const plot = plots[figure.dataset.plot];

@@ -5,19 +5,32 @@ const page = (() => {
   const tell = (state, words) => { if (live.dataset.state !== state) { live.dataset.state = state; live.textContent = words; } };
 
   // News: every part that wants them asks for itself anew; charts fetch their numbers.
-  let due = 0;
-  const news = new EventSource("/changes");
-  news.onopen = () => tell("live", "live");
-  news.onerror = () => tell("lost", "not connected");
-  news.addEventListener("news", () => {
+  let due = 0, news = null, missed = false;
+  function renew() {
+    document.body.dispatchEvent(new CustomEvent("news"));
+    charts.load().catch(() => {});
+  }
+  function listen() {
+    if (news && news.readyState !== EventSource.CLOSED) return;
+    news = new EventSource("/changes");
+    news.onopen = () => { tell("live", "live"); if (missed) renew(); missed = false; };
+    news.onerror = event => {
+      tell("lost", "not connected");
+      missed = true;
+      // A browser tries again by itself where nobody answers, but never after an answer such as a proxy's 503. What is asked
+      // for anew then leads to the login where the session is over.
+      if (event.target.readyState === EventSource.CLOSED) setTimeout(() => { if (event.target === news) { renew(); listen(); } }, 5000);
+    };
     // Gathered, so that a busy board costs no more than a look a second; the last of them is never lost.
-    due ||= setTimeout(() => {
-      due = 0;
-      document.body.dispatchEvent(new CustomEvent("news"));
-      charts.load().catch(() => {});
-    }, 1000);
-  });
-  addEventListener("pagehide", () => news.close());
+    news.addEventListener("news", () => { due ||= setTimeout(() => { due = 0; renew(); }, 1000); });
+  }
+  // A browser has six connections to a host, for all of its tabs: one that nobody sees gives its own back.
+  function hush() { news?.close(); news = null; missed = true; }
+  const heed = () => document.hidden ? hush() : listen();
+  document.addEventListener("visibilitychange", heed);
+  addEventListener("pagehide", hush);
+  addEventListener("pageshow", heed);
+  heed();
 
   // Nobody's form is taken from under their hands.
   document.body.addEventListener("htmx:beforeRequest", event => {
