@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -12,6 +13,8 @@ import msgspec
 import pytest
 import yaml
 
+from harness import UnavailableError as NoOpenssl
+from harness.certificates import LOOPBACK, Authority
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
@@ -19,11 +22,12 @@ from trimtab.kube.errors import Forbidden, NotFound
 from trimtab.kube.resources import NODE_METRICS
 from trimtab.kube.rights import RIGHTS, Right, missing_rights
 from trimtab.kube.workloads import WorkloadKey
+from trimtab.store.errors import UnavailableError
 from trimtab.web.access import ClusterAccess, OwnMachine, Refused, Viewer
 from trimtab.web.application import application
 from trimtab.web.board import Board
-from trimtab.web.model import Act, WorkloadDetail
-from trimtab.web.serving import serving
+from trimtab.web.model import Act, HistoryEntry, WorkloadDetail
+from trimtab.web.serving import Certificate, serving
 from trimtab.web.snapshot import SnapshotBoard
 from web.scene import scene
 
@@ -265,3 +269,62 @@ async def _sees_nodes(client: Client) -> bool:
     except NotFound:
         return True  # it may ask; that there is no such kind is another matter
     return True
+
+
+async def test_two_dashboards_on_one_machine_do_not_send_each_others_viewers_away(
+    board: Willing, session: aiohttp.ClientSession
+) -> None:
+    """Browsers keep the cookies of all ports of a host together."""
+    async with (
+        serving(application(board, OwnMachine()), "127.0.0.1:0") as one,
+        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as other,
+    ):
+        secret = await csrf(session, one)
+        await csrf(session, other)
+        async with session.post(one + ACT, headers={"X-CSRF-Token": secret}) as answer:
+            assert answer.status == 200
+
+
+class Storeless(SnapshotBoard):
+    async def history(self, **_: object) -> Sequence[HistoryEntry]:
+        raise UnavailableError("store.url: the server does not answer")
+
+
+async def test_a_failure_that_is_known_keeps_the_promises_too(session: aiohttp.ClientSession) -> None:
+    async with (
+        serving(application(Storeless(SCENE), OwnMachine()), "127.0.0.1:0") as url,
+        session.get(f"{url}/history") as answer,
+    ):
+        assert answer.status == 503
+        assert await answer.text() == "store.url: the server does not answer"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_a_certificate_that_is_renewed_is_shown_to_who_comes_next(tmp_path: Path) -> None:
+    try:
+        authority = Authority(tmp_path, "ca")
+    except NoOpenssl as why:
+        pytest.skip(str(why))
+    old, new = (authority.issue(name, hosts=LOOPBACK) for name in ("old", "new"))
+    shown = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+    def put(cert: Path, key: Path) -> None:
+        shown.certificate.write_bytes(cert.read_bytes())
+        shown.key.write_bytes(key.read_bytes())
+
+    async def served() -> str:
+        host, port = url.removeprefix("https://").split(":")
+        return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+
+    put(old.cert, old.key)
+    pages = application(SnapshotBoard(SCENE), OwnMachine(), secure=True)
+    async with serving(pages, "127.0.0.1:0", certificate=shown, renewed_every=0.02) as url:
+        assert await served() == old.cert.read_text()
+        put(new.cert, old.key)  # half of it is there
+        await asyncio.sleep(0.1)
+        assert await served() == old.cert.read_text()
+        put(new.cert, new.key)
+        async with asyncio.timeout(60):
+            while await served() != new.cert.read_text():
+                await asyncio.sleep(0.02)

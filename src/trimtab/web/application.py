@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trimtab.errors import TrimtabError
 from trimtab.web.access import Access, Refused
 from trimtab.web.acts import Acts
 from trimtab.web.board import Board
@@ -95,7 +96,12 @@ def application(
             # Over TLS nothing is compressed: its length would tell of the secrets in a page (BREACH).
             *([] if secure else [Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)]),
         ],
-        exception_handlers={HTTPException: rendering.failed, Exception: rendering.failed},
+        # What is named here is answered inside of the promises; the last, for what nobody foresaw, is not.
+        exception_handlers={
+            HTTPException: rendering.failed,
+            TrimtabError: rendering.failed,
+            Exception: rendering.failed,
+        },
     )
 
 
@@ -122,7 +128,7 @@ class _Door:
             if isinstance(entered, Refused):
                 raise HTTPException(403, entered.why)
             kept = Response()
-            request.state.session = self._sessions.begin(entered, kept, secure=self._secure)
+            request.state.session = self._sessions.begin(entered, request, kept, secure=self._secure)
             response = await handler(request)
             response.raw_headers += [header for header in kept.raw_headers if header[0] == b"set-cookie"]
             return response
@@ -153,7 +159,7 @@ class _Door:
         if isinstance(entered, Refused):
             return self._rendering.login(entered.why)
         response = RedirectResponse("/", 303)
-        self._sessions.begin(entered, response, secure=self._secure)
+        self._sessions.begin(entered, request, response, secure=self._secure)
         return response
 
     async def logout(self, request: Request) -> Response:

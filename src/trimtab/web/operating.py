@@ -19,8 +19,8 @@ from trimtab.kube.nodemetrics import NodeReport
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.desk import Desk
+from trimtab.store import DamagedStateError, StateKey, StoreError
 from trimtab.store import HistoryEntry as Stored
-from trimtab.store import StateKey, StoreError
 from trimtab.survey.prices import Prices
 from trimtab.web import holding
 from trimtab.web.board import ActError
@@ -38,7 +38,7 @@ from trimtab.web.model import (
 )
 from trimtab.web.rows import Seen, Used, by_pod, node_view, seen, states
 from trimtab.web.sizes import by_container
-from trimtab.web.told import entry_of
+from trimtab.web.told import entry_of, numbered
 from trimtab.web.trend import Totals, Trend
 
 log = structlog.get_logger(__name__)
@@ -97,9 +97,10 @@ class OperatorBoard:
         self._reports = reports
         self._trend = Trend(every=every)
         self._known_to: str | None = None
+        self._missed = False
         self._details = Details(prices=self._prices, fresh=fresh)
         self._view = _View()
-        self._overview: tuple[int, Overview] | None = None
+        self._overview: tuple[tuple[int, float], Overview] | None = None
         self._news = asyncio.Condition()
         self.version = 1
 
@@ -156,13 +157,13 @@ class OperatorBoard:
                     for workload in workloads[begin : begin + SLICE]
                 ]
             await asyncio.sleep(0)
-        kills = sorted((kill for each in found for kill in each.kills), key=lambda kill: -kill.at)
+        kills = numbered(kill for each in found for kill in each.kills)
         nodes = self._nodes(desk, used, now)
         self._trend.add(_totals(nodes, used, now=now))
         return _View(
             at=now,
             rows=tuple(each.row for each in found),
-            kills=tuple(kills),
+            kills=kills,
             nodes=nodes,
             trouble="; ".join(desk.learning.troubles.values()),
         )
@@ -185,8 +186,8 @@ class OperatorBoard:
         return self._view.at
 
     async def overview(self) -> Overview:
-        if self._overview is None or self._overview[0] != self.version:
-            self._overview = self.version, await self._summed_up()
+        if self._overview is None or self._overview[0] != (self.version, self._view.at):
+            self._overview = (self.version, self._view.at), await self._summed_up()
         return self._overview[1]
 
     async def _summed_up(self) -> Overview:
@@ -198,10 +199,14 @@ class OperatorBoard:
             used=_cost(prices, trend.samples[-1:], "used"),
             to_save=sum(row.saving for row in view.rows if row.saving > 0),
         )
-        latest = [entry for entry in await self.history(limit=10 * LATEST) if entry.what not in _TALK][
-            :LATEST
-        ]
-        today = Counter(entry.what for entry in await self._since(view.at - DAY))
+        trouble, today = view.trouble, Counter[str]()
+        latest: tuple[HistoryEntry, ...] = ()
+        try:
+            told = [entry for entry in await self.history(limit=10 * LATEST) if entry.what not in _TALK]
+            latest = tuple(told[:LATEST])
+            today.update(entry.what for entry in await self._since(view.at - DAY))
+        except StoreError as error:  # all else is known without it, and then worth seeing most
+            trouble = "; ".join(filter(None, [trouble, str(error)]))
         today["killed"] = sum(kill.at > view.at - DAY for kill in view.kills)
         return Overview(
             at=view.at,
@@ -214,8 +219,8 @@ class OperatorBoard:
             nodes_needed=_needed(view.nodes, trend.samples[-1:]),
             nodes_at_first=_needed(view.nodes, trend.samples[:1]),
             today=dict(today),
-            latest=tuple(latest),
-            trouble=view.trouble,
+            latest=latest,
+            trouble=trouble,
             note=self.note,
             done=self.done,
         )
@@ -236,23 +241,27 @@ class OperatorBoard:
         desk = self._desk()
         if desk is None:
             return ()
-        older = await desk.store.history.get(before) if before is not None and before > 0 else None
+        # Kills are learned and not stored: they are put among the entries, at each time after those that are.
+        kills = [kill for kill in self._view.kills if what in {"", kill.what} and key in {None, kill.key}]
+        older: Stored | None = None
+        until: float | None = None
+        if before is not None and before < 0:
+            last = next((kill.at for kill in kills if kill.id == before), -before / 1000)
+            until = math.nextafter(last, 0.0)
+            kills = [kill for kill in kills if kill.id > before]
+        elif before is not None and (older := await desk.store.history.get(before)):
+            kills = [kill for kill in kills if kill.at <= older.timestamp]
         stored = await desk.store.history.find(
             cluster=desk.name,
             namespace=key.namespace if key else None,
             kind=key.kind if key else None,
             name=key.name if key else None,
             what=what or None,
+            until=until,
             older_than=older,
             limit=limit,
         )
-        entries = list(map(entry_of, stored))
-        if before is None and what in {"", "killed"}:
-            # Kills are learned and not stored: they stand among the first page's entries.
-            oldest = entries[-1].at if len(entries) == limit else float("-inf")
-            entries += [
-                kill for kill in self._view.kills if kill.at >= oldest and (key is None or kill.key == key)
-            ]
+        entries = [*map(entry_of, stored), *kills]
         return sorted(entries, key=lambda entry: -entry.at)[:limit]
 
     async def entry(self, number: int) -> HistoryEntry | None:
@@ -317,19 +326,24 @@ class OperatorBoard:
     # Remembering
 
     async def _remember(self, desk: Desk) -> None:
-        """Go on with the curves of whoever led before, once."""
+        """Go on with the curves of whoever led before, once; until the store has told of them nothing is saved over them."""
         if self._known_to == desk.name:
             return
-        self._known_to = desk.name
         try:
             if state := await desk.store.states.load(_key(desk)):
                 self._trend.restore(state.data)
-        except (StoreError, ValueError) as error:
+        except DamagedStateError as error:
             log.warning("dashboard.no_trend", error=str(error))
+        except StoreError as error:
+            if not self._missed:
+                log.warning("dashboard.no_trend_yet", error=str(error))
+            self._missed = True
+            return
+        self._known_to, self._missed = desk.name, False
 
     async def _save(self) -> None:
         desk = self._desk()
-        if desk is None:
+        if desk is None or self._known_to != desk.name:
             return
         try:
             await desk.store.states.save(_key(desk), self._trend.state(), timestamp=self._clock())

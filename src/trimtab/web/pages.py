@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
@@ -27,6 +28,8 @@ LEAST_BETWEEN = 0.5
 MOST_POINTS = 1500
 """Of a curve that are sent: a screen has no more."""
 HISTORY_PAGE = 50
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+"""Of a history entry: what the store gave it, or below 0 that of a kill."""
 
 
 class Pages:
@@ -131,7 +134,7 @@ class Pages:
     async def _told(self, request: Request) -> dict[str, object]:
         before, what = request.query_params.get("before", ""), request.query_params.get("what", "")
         entries = await self._board.history(
-            what=what, before=int(before) if before.isdecimal() else None, limit=HISTORY_PAGE
+            what=what, before=int(before) if _NUMBER.fullmatch(before) else None, limit=HISTORY_PAGE
         )
         return {
             "entries": entries,

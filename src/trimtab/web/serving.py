@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from trimtab.errors import TrimtabError
 from trimtab.operator.values import host_and_port
 
+log = structlog.get_logger(__name__)
+
+RENEWED_EVERY = 60.0
+"""Seconds after which the files of a certificate are looked at again."""
 _GRACE = 1
 """Seconds that answers under way have at the end; streams never end by themselves."""
 
@@ -27,6 +33,9 @@ class Certificate:
 
     certificate: Path
     key: Path
+
+    def contents(self) -> tuple[bytes, bytes]:
+        return self.certificate.read_bytes(), self.key.read_bytes()
 
 
 class _Server(uvicorn.Server):
@@ -55,7 +64,11 @@ def is_loopback(address: str) -> bool:
 
 @asynccontextmanager
 async def serving(
-    application: ASGIApp, address: str, *, certificate: Certificate | None = None
+    application: ASGIApp,
+    address: str,
+    *,
+    certificate: Certificate | None = None,
+    renewed_every: float = RENEWED_EVERY,
 ) -> AsyncIterator[str]:
     """Serve at this address; what is given is the URL, with the port that was found where any (0) was asked for."""
     host, port = host_and_port(address)
@@ -87,10 +100,31 @@ async def serving(
             raise TrimtabError(f"--dashboard-certificate: {error.strerror or error}") from None
         server = _Server(config)
         running = asyncio.create_task(server.serve(sockets=[found]))
+        renewing = None
+        if certificate and config.ssl:
+            renewing = asyncio.create_task(_renew(config.ssl, certificate, every=renewed_every))
         try:
             await server.up.wait()
             shown = f"[{host}]" if host and ":" in host else host or socket.gethostname()
             yield f"{'https' if certificate else 'http'}://{shown}:{found.getsockname()[1]}"
         finally:
+            if renewing:
+                renewing.cancel()
             server.should_exit = True
             await running
+
+
+async def _renew(shown: ssl.SSLContext, certificate: Certificate, *, every: float) -> None:
+    """Show new connections what is in the files now: a certificate is renewed long before the process ends."""
+    known = certificate.contents()
+    while True:
+        await asyncio.sleep(every)
+        try:
+            now = certificate.contents()
+            if now != known:
+                # On another first: of a pair that does not fit, nothing may be taken over.
+                for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), shown):
+                    context.load_cert_chain(certificate.certificate, certificate.key)
+                known = now
+        except OSError as error:  # what OpenSSL has to say is one too
+            log.warning("dashboard.certificate_not_renewed", error=str(error))

@@ -37,23 +37,38 @@ class Sessions:
         self._known: dict[str, Session] = {}
 
     def of(self, request: Request) -> Session | None:
-        found = self._known.get(request.cookies.get(COOKIE, ""))
+        found = self._known.get(request.cookies.get(cookie_of(request), ""))
         return found if found and found.until > self._clock() else None
 
-    def begin(self, viewer: Viewer, response: Response, *, secure: bool) -> Session:
+    def begin(self, viewer: Viewer, request: Request, response: Response, *, secure: bool) -> Session:
         """A new session; the response takes its cookie along."""
         number = secrets.token_urlsafe(32)
         while len(self._known) >= MOST:
             del self._known[next(iter(self._known))]
         session = self._known[number] = Session(viewer, secrets.token_urlsafe(32), self._clock() + LASTS)
         response.set_cookie(
-            COOKIE, number, max_age=int(LASTS), httponly=True, samesite="strict", secure=secure, path="/"
+            cookie_of(request),
+            number,
+            max_age=int(LASTS),
+            httponly=True,
+            samesite="strict",
+            secure=secure,
+            path="/",
         )
         return session
 
     def end(self, request: Request, response: Response) -> None:
-        self._known.pop(request.cookies.get(COOKIE, ""), None)
-        response.delete_cookie(COOKIE, path="/")
+        self._known.pop(request.cookies.get(cookie_of(request), ""), None)
+        response.delete_cookie(cookie_of(request), path="/")
+
+
+def cookie_of(request: Request) -> str:
+    """What the cookie is called at this address.
+
+    Browsers keep the cookies of all ports of a host together, and who looks after two clusters forwards two ports.
+    """
+    port = request.url.port
+    return f"{COOKIE}-{port}" if port else COOKIE
 
 
 def is_ours(request: Request, session: Session) -> bool:

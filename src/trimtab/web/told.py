@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from trimtab.actuation.sizes import said
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.sizing.evidence import Kill
@@ -35,7 +37,7 @@ def kills_of(key: WorkloadKey, container: str, kills: Iterable[Kill]) -> list[Hi
     """Kills for memory, which the store's history has not: they are learned, not done."""
     return [
         HistoryEntry(
-            id=-int(kill.at),
+            id=0,
             at=kill.at,
             kind=key.kind,
             namespace=key.namespace,
@@ -47,6 +49,17 @@ def kills_of(key: WorkloadKey, container: str, kills: Iterable[Kill]) -> list[Hi
         )
         for kill in kills
     ]
+
+
+def numbered(kills: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
+    """The newest first, each with a number of its own: below 0, and by its time, so that it keeps it when others come."""
+    found: dict[int, HistoryEntry] = {}
+    for kill in sorted(kills, key=lambda kill: (kill.at, kill.key, kill.container)):
+        number = -int(kill.at * 1000)
+        while number in found:  # pods of one step are told of at one time
+            number -= 1
+        found[number] = msgspec.structs.replace(kill, id=number)
+    return tuple(reversed(found.values()))
 
 
 def _said(side: Mapping[str, Any] | None, container: str) -> str:

@@ -69,9 +69,11 @@ class Trend:
         return msgspec.msgpack.encode(_Kept(1, self.every, self.samples))
 
     def restore(self, state: bytes) -> None:
-        """Go on from what was kept; what cannot be read is left, for it costs a chart and nothing else."""
+        """Go on from what was kept, with what came since; what cannot be read is left, for it costs a chart and nothing else."""
         try:
             kept = msgspec.msgpack.decode(state, type=_Kept)
         except msgspec.MsgspecError:
             return
-        self.every, self.samples = kept.every, kept.samples
+        since, self.every, self.samples = self.samples, kept.every, kept.samples
+        for totals in since:
+            self.add(totals)
