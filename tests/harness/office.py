@@ -29,7 +29,7 @@ from trimtab.operator.learning import DEFAULT
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.school import Pace
-from trimtab.operator.term import Term
+from trimtab.operator.term import Means, Term
 from trimtab.store import Store
 from trimtab.usage.usage import PodContainer
 
@@ -116,7 +116,7 @@ class Office:
             ]
             try:
                 await catalog.ready(timeout=60)
-                term = Term(
+                means = Means(
                     client=self.client,
                     catalog=catalog,
                     events=events,
@@ -124,9 +124,9 @@ class Office:
                     store=store,
                     config=config,
                     metrics=self.metrics,
-                    may_write=self.leads,
                     pace=PACE,
                 )
+                term = Term(means, may_write=self.leads)
                 terms.append(term)
                 running = asyncio.create_task(term.run())
                 tasks.insert(0, running)

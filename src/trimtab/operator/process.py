@@ -37,7 +37,7 @@ from trimtab.operator.listening import listening
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.school import Pace
-from trimtab.operator.term import Term
+from trimtab.operator.term import Means, Term
 from trimtab.operator.webhook.gate import Gate
 from trimtab.operator.webhook.server import Admission
 from trimtab.store import Store
@@ -113,23 +113,20 @@ class Operator:
             await catalog.ready()
             group.create_task(tell_of_lacks(catalog, lambda: self._config.current))
 
-            def term(may_write: Callable[[], bool]) -> Term:
-                return Term(
-                    client=client,
-                    catalog=catalog,
-                    events=events,
-                    sources=sources,
-                    store=store,
-                    config=self._config,
-                    metrics=self._metrics,
-                    may_write=may_write,
-                    pace=_pace(config.learning),
-                    roll=roll,
-                    registry=registry,
-                    watched=bool(self._companions),
-                )
-
-            await self._terms(term)
+            means = Means(
+                client=client,
+                catalog=catalog,
+                events=events,
+                sources=sources,
+                store=store,
+                config=self._config,
+                metrics=self._metrics,
+                pace=_pace(config.learning),
+                roll=roll,
+                registry=registry,
+                watched=bool(self._companions),
+            )
+            await self._terms(means)
         raise AssertionError("unreachable")
 
     @asynccontextmanager
@@ -149,11 +146,11 @@ class Operator:
             finally:
                 keeping.cancel()
 
-    async def _terms(self, term: Callable[[Callable[[], bool]], Term]) -> Never:
+    async def _terms(self, means: Means) -> Never:
         """Lead whenever we are elected."""
         election = self._config.current.leader_election
         if not election.enabled:
-            await self._serve(term(lambda: True))
+            await self._serve(Term(means, may_write=lambda: True))
         # A client of its own, and one try a request: a renewal that waits is a renewal that comes too late.
         async with Client(self._connection, retry=RetryRule(attempts=1)) as client:
             while True:
@@ -166,7 +163,9 @@ class Operator:
                     timing=election.timing,
                 )
                 try:
-                    await candidate.lead(lambda: self._serve(term(lambda: candidate.leading)))  # noqa: B023 - awaited here
+                    await candidate.lead(
+                        lambda: self._serve(Term(means, may_write=lambda: candidate.leading))  # noqa: B023 - awaited here
+                    )
                 except LeadershipLost as error:
                     log.warning("operator.leads_no_more", reason=str(error))
 

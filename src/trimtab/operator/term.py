@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Never
 
 import structlog
@@ -20,7 +21,6 @@ from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.features import resizes_in_place
-from trimtab.kube.intents import Intent
 from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
 from trimtab.kube.workloads import WorkloadKey
@@ -58,124 +58,145 @@ STANDINGS_LAST = 10.0
 """Seconds for which it is not counted again which policies overlap."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """What a process has to lead with: the same for every term of it."""
+
+    client: Client
+    catalog: Catalog
+    events: EventRecorder
+    sources: Mapping[str, Source[Any]]
+    store: Store
+    config: LiveConfig
+    metrics: Metrics
+    pace: Pace = field(default_factory=Pace)
+    roll: Roll | None = None
+    """None where nobody looks after intents."""
+    registry: Registry = field(default_factory=Registry)
+    watched: bool = True
+    """Whether somebody looks at what single pods use."""
+
+    @property
+    def prometheus(self) -> Prometheus | None:
+        """Whatever is asked in PromQL, and is no usage, is asked of the first source that understands it."""
+        return next((each for each in self.sources.values() if isinstance(each, Prometheus)), None)
+
+
 class Term:
     """What a leader does; made anew for each term, and `run` once."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        catalog: Catalog,
-        events: EventRecorder,
-        sources: Mapping[str, Source[Any]],
-        store: Store,
-        config: LiveConfig,
-        metrics: Metrics,
-        may_write: Callable[[], bool],
-        pace: Pace | None = None,
-        roll: Roll | None = None,
-        registry: Registry | None = None,
-        watched: bool = True,
-    ) -> None:
-        self._client = client
-        self._catalog = catalog
-        self._config = config
-        self._pace = pace or Pace()
+    def __init__(self, means: Means, *, may_write: Callable[[], bool]) -> None:
+        self._means = means
+        self._may_write = may_write
+        self._catalog = catalog = means.catalog
+        self._config = config = means.config
         self._resizes = False
         self._acted_on = config.current
         self._standings: dict[PolicyKey, Standing] = {}
         self._counted_at = float("-inf")
-        name = _name_of(catalog)
-        cluster = LiveCluster(client, events, kinds=catalog.kinds)
+        self._name = _name_of(catalog)
+        self._cluster = LiveCluster(means.client, means.events, kinds=catalog.kinds)
         self._learning = Learning(
-            sources, store, cluster=name, pace=self._pace, metrics=metrics, watched=watched
+            means.sources,
+            means.store,
+            cluster=self._name,
+            pace=means.pace,
+            metrics=means.metrics,
+            watched=means.watched,
         )
-        self._orders = orders = Orders(catalog, lambda: config.current)
-        # Whatever is asked in PromQL, and is no usage, is asked of the first source that understands it.
-        prometheus = next((each for each in sources.values() if isinstance(each, Prometheus)), None)
-        self._tally = Tally(metrics)
+        self._orders = Orders(catalog, lambda: config.current)
+        self._tally = Tally(means.metrics)
         self._pacer = Pacer(config.current.pace.limits)
-        self._statuses = Statuses(
-            client,
-            policy=self._policy,
-            standing=self._standing,
-            problem=lambda policy: orders.of_policy(policy).problem,
-            weather=self._weather,
-            may_write=may_write,
-            events=events,
-            tally=self._tally,
-        )
+        self._statuses = self._made_statuses()
         self._node_quality = NodeQuality(
-            client,
+            means.client,
             policies=catalog.node_policies,
             nodes=catalog.nodes,
             may_write=may_write,
             now=time.time,
         )
-        self._tidying = Tidying(store, now=time.time)
-        self._vpas = DropIn(client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run)
+        self._tidying = Tidying(means.store, now=time.time)
+        self._vpas = DropIn(
+            means.client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run
+        )
         self._turns = Turns(
             catalog=catalog,
-            orders=orders,
+            orders=self._orders,
             learning=self._learning,
             statuses=self._statuses,
             vpas=self._vpas,
             look_again=self.look_again,
-            metrics=metrics,
+            metrics=means.metrics,
         )
-        self._loop = SizingLoop(
-            catalog=catalog,
-            orders=orders,
-            learning=self._learning,
-            actuator=Actuator(cluster, may_write=may_write, pacer=self._pacer),
-            statuses=self._statuses,
-            journal=LiveJournal(
-                client,
-                cluster,
-                store,
-                name=name,
-                metrics=metrics,
-                may_annotate=lambda: may_write() and not config.current.dry_run,
-            ),
-            guardrails=PromQLGuardrails(prometheus),
-            vpas=self._vpas,
-            neighbourhood=lambda: self._turns.neighbourhood,
-            resizes_in_place=lambda: self._resizes,
-            metrics=metrics,
-            intent=lambda key: _named(roll.owner(key)) if roll and config.current.intents.enabled else "",
-        )
-        self._intents = (
-            None
-            if roll is None
-            else IntentTerm(
-                client=client,
-                cluster=cluster,
-                catalog=catalog,
-                roll=roll,
-                registry=registry or Registry(),
-                events=events,
-                usage=prometheus or sources[DEFAULT],
-                store=store,
-                config=config,
-                metrics=metrics,
-                pacer=self._pacer,
-                may_write=may_write,
-                resizes_in_place=lambda: self._resizes,
-                applied_by_vpa=lambda workload: self._vpas.applied_by(workload.key),
-            )
-        )
+        self._loop = self._made_loop()
+        self._intents = self._made_intents(means.roll) if means.roll else None
         self.desk = Desk(
-            name=name,
-            objects=client,
+            name=self._name,
+            objects=means.client,
             catalog=catalog,
-            orders=orders,
+            orders=self._orders,
             learning=self._learning,
             statuses=self._statuses,
-            store=store,
+            store=means.store,
             intents=self._intents.desk if self._intents else None,
         )
         self._workloads: WorkQueue[WorkloadKey] = WorkQueue(
             "workloads", lambda key: self._loop.look(key, time.time()), workers=WORKERS
+        )
+
+    def _made_statuses(self) -> Statuses:
+        return Statuses(
+            self._means.client,
+            policy=self._policy,
+            standing=self._standing,
+            problem=lambda policy: self._orders.of_policy(policy).problem,
+            weather=self._weather,
+            may_write=self._may_write,
+            events=self._means.events,
+            tally=self._tally,
+        )
+
+    def _made_loop(self) -> SizingLoop:
+        means, may_write = self._means, self._may_write
+        return SizingLoop(
+            catalog=self._catalog,
+            orders=self._orders,
+            learning=self._learning,
+            actuator=Actuator(self._cluster, may_write=may_write, pacer=self._pacer),
+            statuses=self._statuses,
+            journal=LiveJournal(
+                means.client,
+                self._cluster,
+                means.store,
+                name=self._name,
+                metrics=means.metrics,
+                may_annotate=lambda: may_write() and not self._config.current.dry_run,
+            ),
+            guardrails=PromQLGuardrails(means.prometheus),
+            vpas=self._vpas,
+            neighbourhood=lambda: self._turns.neighbourhood,
+            resizes_in_place=lambda: self._resizes,
+            metrics=means.metrics,
+            intent=self._intent,
+        )
+
+    def _made_intents(self, roll: Roll) -> IntentTerm:
+        means = self._means
+        return IntentTerm(
+            client=means.client,
+            cluster=self._cluster,
+            catalog=self._catalog,
+            roll=roll,
+            registry=means.registry,
+            events=means.events,
+            usage=means.prometheus or means.sources[DEFAULT],
+            store=means.store,
+            config=self._config,
+            metrics=means.metrics,
+            pacer=self._pacer,
+            may_write=self._may_write,
+            resizes_in_place=lambda: self._resizes,
+            applied_by_vpa=lambda workload: self._vpas.applied_by(workload.key),
         )
 
     def look_again(self, key: WorkloadKey) -> None:
@@ -216,7 +237,7 @@ class Term:
 
     async def _take_turns(self) -> Never:
         while True:
-            step = self._pace.step
+            step = self._means.pace.step
             await asyncio.sleep(
                 step - time.time() % step + step / 10
             )  # when the last step is over and scraped
@@ -245,11 +266,17 @@ class Term:
     async def _look_at_features(self) -> bool:
         """See what the cluster can do by now; False when it does not say, and what was known holds."""
         try:
-            self._resizes = await resizes_in_place(self._client)
+            self._resizes = await resizes_in_place(self._means.client)
         except KubeError as error:
             log.warning("operator.features_unknown", error=describe(error))
             return False
         return True
+
+    def _intent(self, key: WorkloadKey) -> str:
+        """The name of the intent that has the say over a workload; empty where none has."""
+        roll = self._means.roll if self._config.current.intents.enabled else None
+        owner = roll.owner(key) if roll else None
+        return str(owner) if owner else ""
 
     def _policy(self, key: PolicyKey) -> Policy | None:
         namespace, name = key
@@ -276,7 +303,3 @@ def _name_of(catalog: Catalog) -> str:
     """What a cluster is known by: the uid of a namespace that each has and none shares."""
     system = catalog.namespaces.get("kube-system")
     return system.uid if system else "cluster"
-
-
-def _named(intent: Intent | None) -> str:
-    return str(intent) if intent else ""
