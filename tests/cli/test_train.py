@@ -37,6 +37,26 @@ def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
+    ("learner", "hours", "line"),
+    [
+        ("forecaster", 3, "the recordings are too short to learn from: three hours are the least"),
+        ("ppo", 168, "no recording is as long as an episode, 168 hours; ask for fewer --hours"),
+    ],
+)
+def test_a_recording_that_is_too_short_is_told_of_and_left_out(
+    learner: str, hours: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usage = tmp_path / "usage.csv"
+    rows = [f"web,{300 * step},{1 + step % 7},{1e9 + step}" for step in range(12)]
+    usage.write_text("\n".join(["series,t_seconds,cpu_cores,mem_bytes", *rows]) + "\n")
+    asked = ["--learner", learner, "--folder", str(tmp_path / "mine"), "--only-recorded"]
+    assert run(["train", str(usage), *asked]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"usage.csv: left out, for {hours} hours are the least" in told
+    assert line in told
+
+
+@pytest.mark.parametrize(
     ("asked", "line"),
     [
         (["--only-recorded"], "--only-recorded: name recordings to learn from, or --prometheus or --found"),

@@ -4,7 +4,7 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -130,6 +130,7 @@ def train(
         traces = {str(path): read(path, form=form) for path in paths}
         if asked.anything:
             traces |= asyncio.run(asked.read(progress))
+        traces = _long_enough(lesson, traces, progress.console)
         _make(folder)  # before anything is learned that could not be kept
         made, figures = _learned(lesson, list(traces.values()), folder, every, workers, progress)
     _keep(lesson, made, folder, list(traces), figures)
@@ -189,6 +190,24 @@ def _keep(
     card.write(folder / CARD, made, command=lesson.command, data=data, figures=figures)
 
 
+def _long_enough(lesson: Lesson, traces: Mapping[str, Trace], console: Console) -> dict[str, Trace]:
+    """Without the recordings that are too short to learn from, each of which is told of: the card must not name them."""
+    from trimtab.lab.learners import sources
+
+    hours = sources.SHORTEST if lesson.learner == "forecaster" else _episode(lesson)
+    for name, trace in traces.items():
+        if not sources.lasts(trace, hours):
+            console.print(f"trimtab: {name}: left out, for {hours} hours are the least", highlight=False)
+    return {name: trace for name, trace in traces.items() if sources.lasts(trace, hours)}
+
+
+def _episode(lesson: Lesson) -> int:
+    """The hours of an agent's longest episode, with those that it watches first."""
+    from trimtab.lab.learners.agent import Stage
+
+    return lesson.hours + max(Stage().warm_ups)
+
+
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -230,8 +249,7 @@ def _learner(lesson: Lesson, traces: list[Trace], workers: Any) -> Any:
 
         made = sources.recordings(traces, seed=seed, containers=lesson.containers, generated=generated)
         return ForecasterLearner(made, seed=seed, plan=ForecasterPlan(updates=updates), workers=workers)
-    longest = lesson.hours + max(Stage().warm_ups)
-    demand = sources.demand(traces, hours=longest, generated=generated)
+    demand = sources.demand(traces, hours=_episode(lesson), generated=generated)
     stage = Stage(course=Course(demand=demand, hours=lesson.hours), containers=lesson.containers)
     if lesson.learner == "ppo":
         from trimtab.lab.learners.ppo import PpoLearner, PpoPlan

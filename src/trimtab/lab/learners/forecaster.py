@@ -157,7 +157,7 @@ def _gathered(
     made = workers(_made, parts)
     found = []
     for which in range(2):
-        mine = made[which::2]
+        mine = [(Examples.none(), Examples.none()), *made[which::2]]
         found.append(
             {name: Examples.joined([pair[at] for pair in mine]) for at, name in enumerate(RESOURCES)}
         )

@@ -17,6 +17,8 @@ from trimtab.usage.trace import Trace
 TRAINED = ("azure", "alibaba", "diurnal_web", "batch", "memory_leak", "step", "sinusoidal", "low_high")
 HELD_OUT = ("borg", "jvm", "flash_crowd", "arabesque")
 HOUR = 3600.0
+SHORTEST = 3
+"""Hours of a recording that a forecaster can learn from: it looks at two and at what the next one brings."""
 
 
 def recordings(
@@ -35,12 +37,17 @@ def recordings(
     return [*made, *traces]
 
 
+def lasts(trace: Trace, hours: int) -> bool:
+    """Whether a recording is so many hours long."""
+    return trace.steps * trace.step >= hours * HOUR
+
+
 def demand(traces: Sequence[Trace], *, hours: int, generated: bool = True) -> Demand:
     """For the agents: an episode of the generators as often as one of a recording that is long enough for it.
 
     A shorter one would come again from its start, and teach that every day is like the last.
     """
-    long: list[Demand] = [Recorded(trace) for trace in traces if trace.steps * trace.step >= hours * HOUR]
+    long: list[Demand] = [Recorded(trace) for trace in traces if lasts(trace, hours)]
     if generated:
         drawn = max(1, len(long)) / 2
         steps: list[Demand] = [Generated(types=TRAINED, step=step) for step in (300.0, 60.0)]
