@@ -122,7 +122,8 @@ class Predictor:
 
     def _add(self, key: str, now: float, cpu: float, memory: float) -> None:
         peaks = self._peaks.get(key)
-        if peaks is None or now < peaks.since:  # by a clock that was ahead, and would not be learned from until then
+        # What a clock that was ahead has begun would tell nothing until that time has come.
+        if peaks is None or now < peaks.since:
             peaks = self._peaks[key] = Peaks(now, now)
         peaks.last = now
         peaks.cpu.add(now, cpu)
