@@ -41,6 +41,19 @@ def test_what_is_unknown_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFix
     assert "unknown: p99-latency" in capsys.readouterr().out
 
 
+def test_guardrails_hold_for_a_state_that_is_written_down_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "operator.yaml"
+    config.write_text("intents: {guardrails: [{forbidden: [resizeCPU], maxPriority: 0.3}]}\n")
+    arguments = ["-f", str(MANIFEST), "--state", str(STATE), "--config", str(config)]
+    assert run(["plan", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "priority 0.3" in out
+    assert "scaleOut" in out
+    assert "resizeCPU" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

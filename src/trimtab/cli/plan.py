@@ -14,15 +14,15 @@ from trimtab.api import Intent, KPIProfile
 from trimtab.cli.looking import drawn, plainly_refused, write
 from trimtab.cli.planned import document, renderables
 from trimtab.errors import TrimtabError
-from trimtab.intents.kpi.measure import measure
-from trimtab.intents.limits import Limits
-from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.kpi.measure import Measure, measure
 from trimtab.intents.state import State
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.features import server_version
 from trimtab.kube.kpiprofiles import profile_key
 from trimtab.operator.config import LogFormat, Logs, OperatorConfig
+from trimtab.operator.intents.goals import goal_of
+from trimtab.operator.intents.guarding import guarded
 from trimtab.operator.intents.preview import Preview, preview, previewed
 from trimtab.operator.layers import configuration
 from trimtab.operator.logs import configure
@@ -118,29 +118,19 @@ async def _online(
 def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
     found, profiles = _manifests(file)
     namespace = found.metadata.namespace or "default"
-    objectives = []
-    for each in found.spec.objectives:
-        profile = profiles.get(profile_key(each.measured_by, namespace)[1])
+
+    def how(measured_by: str) -> Measure:
+        profile = profiles.get(profile_key(measured_by, namespace)[1])
         if profile is None:
-            raise TrimtabError(f"{file}: there is no KPIProfile {each.measured_by}; put it beside the Intent")
-        how = measure(profile.spec, told.intents.usual_queries)
-        objectives.append(
-            Objective(
-                name=each.name,
-                value=each.value,
-                kind=how.type,
-                less_is_better=how.less_is_better,
-                tolerance=each.tolerance,
-                measured_by=each.measured_by,
-            )
-        )
-    goal = Goal(
-        intent=f"{namespace}/{found.metadata.name}",
-        objectives=tuple(objectives),
-        priority=found.spec.priority,
-    )
+            raise TrimtabError(f"{file}: there is no KPIProfile {measured_by}; put it beside the Intent")
+        return measure(profile.spec, told.intents.usual_queries)
+
+    name = f"{namespace}/{found.metadata.name}"
+    goal = goal_of(name, found.spec, namespace=namespace, measure=how, settings=told.intents)
+    now = _state(state)
+    limits = guarded(now, told.intents.guardrails_of(namespace))
     return previewed(
-        _state(state), goal, settings=told.intents, limits=Limits(), now=time.time(), clock=time.perf_counter
+        now, goal, settings=told.intents, limits=limits, now=time.time(), clock=time.perf_counter
     )
 
 

@@ -7,13 +7,16 @@ with a VerticalPodAutoscaler that applies, their size. Options come by a rollout
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
+
+from msgspec.structs import replace
 
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import Foreign, read_marks
 from trimtab.actuation.options import RETRY, Phase, can_roll, read_options
 from trimtab.intents.limits import EVERY, Limits
+from trimtab.intents.state import State
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import AS_A_WHOLE
 from trimtab.operator.config import OperatorConfig
@@ -35,7 +38,17 @@ def limits_of(
     workload, state = observation.workload, observation.state
     assert workload is not None
     assert state is not None
-    rails = config.intents.guardrails_of(workload.namespace)
+    found = guarded(state, config.intents.guardrails_of(workload.namespace))
+    return replace(
+        found,
+        forbidden=found.forbidden | others.forbidden(),
+        freeze=found.freeze or _freeze(workload, config),
+        resting={EVERY: rests_until, **_reverted(workload)},
+    )
+
+
+def guarded(state: State, rails: Sequence[IntentGuardrail]) -> Limits:
+    """What guardrails and what is used now say alone."""
     used = (state.cpu_used or 0.0) * ABOVE_USE
     return Limits(
         min_replicas=max(*(rail.min_replicas for rail in rails), 1, _pods_for(used, state.cpu)),
@@ -43,9 +56,8 @@ def limits_of(
         max_replicas=min((rail.max_replicas for rail in rails), default=128),
         max_cpu=_least(rail.max_cpu.cores for rail in rails if rail.max_cpu),
         max_memory=_least(float(rail.max_memory.bytes) for rail in rails if rail.max_memory),
-        forbidden=_forbidden(rails) | others.forbidden(),
-        freeze=next((rail.freeze for rail in rails if rail.freeze), "") or _freeze(workload, config),
-        resting={EVERY: rests_until, **_reverted(workload)},
+        forbidden=frozenset(name for rail in rails for name in rail.forbidden),
+        freeze=next((rail.freeze for rail in rails if rail.freeze), ""),
         explore=bool(rails) and all(rail.explore for rail in rails),
     )
 
@@ -113,10 +125,6 @@ def _reverted(workload: Workload) -> dict[str, float]:
     if mark is None or mark.phase is not Phase.REVERTED:
         return {}
     return dict.fromkeys(CHOOSING, mark.since + RETRY)
-
-
-def _forbidden(rails: Iterable[IntentGuardrail]) -> frozenset[str]:
-    return frozenset(name for rail in rails for name in rail.forbidden)
 
 
 def _least(values: Iterable[float]) -> float:

@@ -15,7 +15,7 @@ from trimtab.intents.kpi.availability import PodHistory, Uptime, together
 from trimtab.intents.kpi.measure import LOAD, Measure, measure
 from trimtab.intents.kpi.query import QueryError, Question, question
 from trimtab.intents.kpi.reading import Reading, unknown
-from trimtab.intents.objective import Goal, Objective
+from trimtab.intents.objective import Goal
 from trimtab.intents.state import State
 from trimtab.kube.intents import Intent
 from trimtab.kube.kpiprofiles import profile_key
@@ -23,6 +23,7 @@ from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.intents.endpoints import OWN, Endpoints
+from trimtab.operator.intents.goals import goal_of
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.intents.seen import CPU, MEMORY, live, main_container, state_of
 from trimtab.operator.intents.settings import IntentSettings
@@ -209,20 +210,10 @@ class Observer:
 
     def goal(self, intent: Intent, spec: IntentSpec) -> Goal:
         """What an intent wants, as its profiles measure it."""
-        settings = self._settings()
-        objectives = []
-        for each in spec.objectives:
-            how = self.measure(each.measured_by, intent.namespace)
-            objectives.append(
-                Objective(
-                    name=each.name,
-                    value=each.value,
-                    kind=how.type,
-                    less_is_better=how.less_is_better,
-                    tolerance=each.tolerance,
-                    weight=settings.utilities.get(how.type, 1.0),
-                    measured_by=each.measured_by,
-                )
-            )
-        most = min((each.max_priority for each in settings.guardrails_of(intent.namespace)), default=1.0)
-        return Goal(intent=str(intent), objectives=tuple(objectives), priority=min(spec.priority, most))
+        return goal_of(
+            str(intent),
+            spec,
+            namespace=intent.namespace,
+            measure=lambda measured_by: self.measure(measured_by, intent.namespace),
+            settings=self._settings(),
+        )
