@@ -51,6 +51,13 @@ class Voice(Protocol):
     ) -> None: ...
 
 
+class Silence:
+    """A voice for where nobody reads Events: statuses say the same."""
+
+    def record(self, about: ObjectReference, **told: str) -> None:
+        pass
+
+
 class Statuses:
     """What became of every workload, by policy; `queue` is to be run as a task."""
 

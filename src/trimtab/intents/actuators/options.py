@@ -36,66 +36,74 @@ class PowerProfileSettings(Settings):
     """The profiles, from the cheapest to the dearest: extended resources of power.intel.com, or VENDOR/NAME."""
 
 
-class CacheClass:
+class _Option:
+    """What both have in common: which options are dearer or cheaper than the one of now, and what each should bring."""
+
+    name: ClassVar[str]
+    group: ClassVar[str]
+    diminishing = True
+
+    def __init__(self, disruption: float, options: Sequence[str]) -> None:
+        self.disruption, self._options = disruption, options
+
+    def candidates(
+        self,
+        state: State,
+        *,
+        goal: Goal,
+        effects: Effects,
+        limits: Limits,  # noqa: ARG002 - nodes say what options there are
+    ) -> Sequence[Deed]:
+        now = self.of(state)
+        options = _others(self._options, now, down=goal.gives_back)
+        changed = [self.set(state, option) for option in options]
+        return [
+            Deed(
+                actuator=self.name,
+                parameters={"option": option or NONE, "from": now or NONE},
+                after=after,
+                disruption=self.disruption,
+            )
+            for option, after in zip(options, effects.after(state, changed, group=self.group), strict=True)
+        ]
+
+    def of(self, state: State) -> str | None:
+        raise NotImplementedError
+
+    def set(self, state: State, option: str | None) -> State:
+        raise NotImplementedError
+
+
+class CacheClass(_Option):
     settings_type: ClassVar[type[CacheClassSettings]] = CacheClassSettings
     name = "cacheClass"
     group = "rdt"
-    diminishing = True
 
     def __init__(self, settings: CacheClassSettings | None = None) -> None:
         settings = settings or CacheClassSettings()
-        self.disruption, self._options = settings.disruption, settings.options
+        super().__init__(settings.disruption, settings.options)
 
-    def candidates(
-        self,
-        state: State,
-        *,
-        goal: Goal,
-        effects: Effects,
-        limits: Limits,  # noqa: ARG002 - nodes say what classes there are
-    ) -> Sequence[Deed]:
-        options = _others(self._options, state.cache_class, down=goal.gives_back)
-        changed = [replace(state, cache_class=option) for option in options]
-        return [
-            Deed(
-                actuator=self.name,
-                parameters={"option": option or NONE, "from": state.cache_class or NONE},
-                after=after,
-                disruption=self.disruption,
-            )
-            for option, after in zip(options, effects.after(state, changed, group=self.group), strict=True)
-        ]
+    def of(self, state: State) -> str | None:
+        return state.cache_class
+
+    def set(self, state: State, option: str | None) -> State:
+        return replace(state, cache_class=option)
 
 
-class PowerProfile:
+class PowerProfile(_Option):
     settings_type: ClassVar[type[PowerProfileSettings]] = PowerProfileSettings
     name = "powerProfile"
     group = "power"
-    diminishing = True
 
     def __init__(self, settings: PowerProfileSettings | None = None) -> None:
         settings = settings or PowerProfileSettings()
-        self.disruption, self._options = settings.disruption, settings.options
+        super().__init__(settings.disruption, settings.options)
 
-    def candidates(
-        self,
-        state: State,
-        *,
-        goal: Goal,
-        effects: Effects,
-        limits: Limits,  # noqa: ARG002 - nodes say what profiles there are
-    ) -> Sequence[Deed]:
-        options = _others(self._options, state.power_profile, down=goal.gives_back)
-        changed = [replace(state, power_profile=option) for option in options]
-        return [
-            Deed(
-                actuator=self.name,
-                parameters={"option": option or NONE, "from": state.power_profile or NONE},
-                after=after,
-                disruption=self.disruption,
-            )
-            for option, after in zip(options, effects.after(state, changed, group=self.group), strict=True)
-        ]
+    def of(self, state: State) -> str | None:
+        return state.power_profile
+
+    def set(self, state: State, option: str | None) -> State:
+        return replace(state, power_profile=option)
 
 
 def _others(options: Sequence[str], now: str | None, *, down: bool) -> list[str | None]:

@@ -24,7 +24,6 @@ from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.pace import Pacer
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.client import Object
-from trimtab.kube.ledger import EventType, ObjectReference
 from trimtab.kube.policies import Policy
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.schedule import Schedule
@@ -49,7 +48,7 @@ from trimtab.operator.orders import Orders
 from trimtab.operator.school import Pace
 from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Outcome, Weather
-from trimtab.operator.statuses import PolicyKey, Statuses
+from trimtab.operator.statuses import PolicyKey, Silence, Statuses
 from trimtab.operator.tally import Tally
 from trimtab.operator.turn import Turns
 from trimtab.store import Store
@@ -207,7 +206,7 @@ class Stage:
                 now=self.now, usage_trouble=learning.troubles.get(DEFAULT, ""), source=self.usage.name
             ),
             may_write=lambda: True,
-            events=_Silence(),
+            events=Silence(),
             tally=Tally(self.metrics),
         )
         self.desk = Desk(
@@ -279,20 +278,6 @@ class _Objectives:
         service, slowest = found.spec.service, float(self._world.times[found.number, -1])
         holds = slowest <= service.objective if service and slowest == slowest else None  # noqa: PLR0124 - NaN
         return {guardrail.name: holds for guardrail in guardrails}
-
-
-class _Silence:
-    """Events about policies, which nobody reads here: their statuses say the same."""
-
-    def record(
-        self,
-        about: ObjectReference,
-        *,
-        type: EventType,  # noqa: A002 - Kubernetes' own word for it
-        reason: str,
-        message: str,
-        action: str,
-    ) -> None: ...
 
 
 def _records(policies: Mapping[str, OptimizationPolicySpec], *, home: str) -> list[Policy]:

@@ -18,7 +18,6 @@ from trimtab.intents.kpi.asking import LABEL, Vector
 from trimtab.intents.plugins.registry import Registry
 from trimtab.kube.intents import Intent
 from trimtab.kube.kpiprofiles import KPIProfile
-from trimtab.kube.ledger import EventType, ObjectReference
 from trimtab.kube.resources import INTENTS, KPI_PROFILES
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.lab.simulator.stage import Stage
@@ -34,6 +33,7 @@ from trimtab.operator.intents.planning import Planning
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.operator.intents.telling import Telling
+from trimtab.operator.statuses import Silence
 
 LATENCY = 'simulated_seconds_p99{namespace="$namespace",container="$name"}'
 LOAD = 'simulated_requests{namespace="$namespace",container="$name"}'
@@ -85,7 +85,7 @@ class SimulatedIntents:
                 watched=lambda: settings().cool_down.seconds / 2,
             ),
             lessons=self.desk.lessons,
-            telling=Telling(objects, _Silence(), may_write=lambda: True),
+            telling=Telling(objects, Silence(), may_write=lambda: True),
             config=lambda: config,
             applied_by_vpa=lambda _: "",
             resizes_in_place=lambda: True,
@@ -137,20 +137,6 @@ class _Teller:
         if "memory_working_set" in query:
             return float(max((containers.memory[row] for row in rows), default=0.0))
         return None
-
-
-class _Silence:
-    """Events about intents, which nobody reads here: their statuses say the same."""
-
-    def record(
-        self,
-        about: ObjectReference,
-        *,
-        type: EventType,  # noqa: A002 - Kubernetes' own word for it
-        reason: str,
-        message: str,
-        action: str,
-    ) -> None: ...
 
 
 def _profile(namespace: str) -> KPIProfile:
