@@ -273,6 +273,25 @@ def test_property_26_failure_event_creation(code: int, replicas: int, new: Resou
         assert "raise the quota" in world.marks.reverted.why
 
 
+def test_a_refusal_does_not_hold_for_a_day_when_the_clock_is_set_back_by_one() -> None:
+    world, wanted = World(template={"web": SMALL}, replicas=1), wish(need=PLENTY, canary=QUICK)
+    drive(world, wanted)
+    world.replicas += 1
+    world.add_pod()
+    actuator = Actuator(world, may_write=lambda: True)
+
+    def refuse(what: str) -> None:
+        if what == "before resize":
+            raise REFUSALS[403]
+
+    world.meddle = refuse
+    run(actuator.reconcile(KEY, wanted, now=world.now))
+    world.meddle = lambda _: None
+    run(actuator.reconcile(KEY, wanted, now=world.now - 86_400))
+    world.pass_time(1)
+    assert world.sizes == {(("web", LARGE),)}
+
+
 @given(replicas=st.integers(1, 4), new=requests.filter(lambda each: each != SMALL))
 def test_property_28_rbac_respect(replicas: int, new: Resources) -> None:
     """Without the right to write, nothing is touched, and the report says whose right is missing."""

@@ -268,6 +268,14 @@ async def test_a_clock_that_was_far_ahead_for_a_moment_keeps_nobody_from_learnin
     assert bed.samples("a", NOW + MINUTE) > 20, "its past was read again"
 
 
+async def test_what_is_learned_is_saved_also_after_the_clock_was_set_back(store: Store) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW + DAY)
+    await bed.advance(NOW)
+    (note,) = await store.states.notes()
+    assert note.timestamp == NOW
+
+
 async def test_newcomers_with_a_past_get_a_cohort_of_their_own(store: Store) -> None:
     bed = Bed(store, "web")
     assert await bed.advance(NOW) == {"web"}

@@ -89,8 +89,9 @@ class _Memory:
     def look(self, pods: Sequence[Pod], now: int) -> Sightings:
         """Note which pods are not settled, and forget what is over."""
         waiting = [pod.uid for pod in pods if not is_settled(pod, sizes_of(pod.containers))]
-        self.unsettled = {uid: self.unsettled.get(uid, now) for uid in waiting}
-        self.refused = {key: said for key, said in self.refused.items() if now - said[1] < REFUSAL_HOLDS}
+        self.unsettled = {uid: min(self.unsettled.get(uid, now), now) for uid in waiting}
+        # Or it holds for as long as a clock was set back by.
+        self.refused = {key: said for key, said in self.refused.items() if abs(now - said[1]) < REFUSAL_HOLDS}
         return Sightings(
             unsettled=dict(self.unsettled), refused={key: words for key, (words, _) in self.refused.items()}
         )

@@ -136,7 +136,7 @@ class School:
                 log.info("usage.back", source=self.name)
             self.trouble = ""
             self.heard = now
-        if now - self._saved_at >= self._pace.save_every:
+        if not 0 <= now - self._saved_at < self._pace.save_every:  # also when the clock was set back
             await self.save(now)
         return new
 
