@@ -285,18 +285,31 @@ async def test_two_dashboards_on_one_machine_do_not_send_each_others_viewers_awa
             assert answer.status == 200
 
 
-class Storeless(SnapshotBoard):
+class Failing(SnapshotBoard):
+    def __init__(self, failure: Exception) -> None:
+        super().__init__(SCENE)
+        self.failure = failure
+
     async def history(self, **_: object) -> Sequence[HistoryEntry]:
-        raise UnavailableError("store.url: the server does not answer")
+        raise self.failure
 
 
-async def test_a_failure_that_is_known_keeps_the_promises_too(session: aiohttp.ClientSession) -> None:
+@pytest.mark.parametrize(
+    ("failure", "status", "said"),
+    [
+        (UnavailableError("store.url: no answer"), 503, "store.url: no answer"),
+        (RuntimeError("a secret"), 500, "the dashboard failed at this; its log says why"),
+    ],
+)
+async def test_what_fails_keeps_the_promises_too(
+    failure: Exception, status: int, said: str, session: aiohttp.ClientSession
+) -> None:
     async with (
-        serving(application(Storeless(SCENE), OwnMachine()), "127.0.0.1:0") as url,
+        serving(application(Failing(failure), OwnMachine()), "127.0.0.1:0") as url,
         session.get(f"{url}/history") as answer,
     ):
-        assert answer.status == 503
-        assert await answer.text() == "store.url: the server does not answer"
+        assert answer.status == status
+        assert await answer.text() == said
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert answer.headers["Cache-Control"] == "no-store"
 

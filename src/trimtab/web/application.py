@@ -51,7 +51,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 def application(
     board: Board, access: Access, *, hosts: Collection[str] = LOOPBACK_HOSTS, secure: bool = False
-) -> Starlette:
+) -> ASGIApp:
     """The dashboard of a board; `secure` where it is reached by TLS, `hosts` are the names that it answers to."""
     sessions = Sessions()
     rendering = Rendering(board, access)
@@ -65,7 +65,7 @@ def application(
         return Route(path, door.acted(handler), methods=["POST"])
 
     workload = "/workloads/{namespace}/{kind}/{name}"
-    return Starlette(
+    pages_and_acts = Starlette(
         routes=[
             page("/", pages.overview),
             page("/parts/overview", pages.overview_part),
@@ -91,18 +91,18 @@ def application(
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[
-            Middleware(_Promises),
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
             # Over TLS nothing is compressed: its length would tell of the secrets in a page (BREACH).
             *([] if secure else [Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)]),
         ],
-        # What is named here is answered inside of the promises; the last, for what nobody foresaw, is not.
+        # Of the last, for what nobody foresaw, the server's own log tells as well.
         exception_handlers={
             HTTPException: rendering.failed,
             TrimtabError: rendering.failed,
             Exception: rendering.failed,
         },
     )
+    return _Promises(pages_and_acts)  # around it all: what fails keeps them too
 
 
 class _Door:
