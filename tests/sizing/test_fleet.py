@@ -120,3 +120,21 @@ def test_a_kill_of_long_ago_takes_nothing_from_what_was_learned_of_others() -> N
     days_ago = np.array([now - (17 * 24 + 5) * HOUR])
     assert some.observe_oom(days_ago, some.rows([killed]), np.array([1e9])).all()
     assert targets(some, [other], now) == before
+
+
+def test_a_kill_of_long_ago_is_not_of_now_because_another_is() -> None:
+    some, now = fleet("seasonal"), 1.7e9
+    before, lately = Name("pod-1", "main"), Name("pod-2", "main")
+    some.include([before, lately])
+    for hours in range(72, 0, -1):
+        show(some, [before, lately], now - hours * HOUR)
+    (_, (usual, _)) = targets(some, [before, lately], now)
+    times = np.array([now - 70 * HOUR, now - 60.0])
+    assert some.observe_oom(times, some.rows([before, lately]), np.full(2, 8e9)).all()
+    (_, (of_long_ago, of_now)) = targets(some, [before, lately], now)
+    assert of_long_ago == usual
+    assert of_now == pytest.approx(8.8e9)
+    for hours in range(3):
+        show(some, [before, lately], now + hours * HOUR)
+    (_, (of_long_ago, _)) = targets(some, [before, lately], now + 2 * HOUR)
+    assert of_long_ago < 2 * usual

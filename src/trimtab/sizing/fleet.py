@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.proposed import Lately, Proposed, ProposedSettings
+from trimtab.sizing.proposed import HOUR, Lately, Proposed, ProposedSettings
 from trimtab.sizing.registry import strategy
 from trimtab.sizing.rows import NEW, regrouped
 from trimtab.sizing.strategy import Floats, Indices, Sizes, Strategy
@@ -116,8 +116,10 @@ class Fleet(Generic[K]):
         One known already is not counted again; the answer says which were new.
         """
         new = self._witness.observe_oom(t, rows, memory)
-        if new.any():
-            self._strategy.observe_oom(float(t[new].max()), rows[new], memory[new])
+        hours = t // HOUR
+        for hour in np.unique(hours[new]):  # one kill may be of now and another of days ago
+            then = new & (hours == hour)
+            self._strategy.observe_oom(float(t[then].max()), rows[then], memory[then])
         return new
 
     def recommend(self, t: float) -> Sizes:

@@ -262,7 +262,8 @@ class Seasonal(Strategy[SeasonalSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         had = spread(self.containers, containers, memory)
-        self._memory.add(had)
+        if math.floor(t / self.settings.bin) >= self._clock[0]:  # one of an earlier bin is not of this one
+            self._memory.add(had)
         self._ooms.add(t, had, MEMORY_MOST)
 
     def recommend(self, t: float) -> Sizes:
