@@ -47,6 +47,9 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["crds", "--output", "xml"], 'Invalid value "xml" for --output.'),
         (["crds", "--directory"], "--directory requires an argument"),
         (["crds", "--check"], "--check needs --directory"),
+        (["scan", "--days", "inf"], "--days inf: must be a number of days, and more than 0"),
+        (["doctor", "--days", "inf"], "--days inf: must be a number of days, and more than 0"),
+        (["backtest", "--found", "--days", "inf"], "--days inf: must be a number of days, and more than 0"),
         (
             ["plan", "shop/web", "--config", "nowhere.yaml"],
             "--config nowhere.yaml: cannot be read: No such file",

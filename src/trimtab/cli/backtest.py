@@ -19,7 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from trimtab.api import Duration, DurationError
-from trimtab.cli.looking import pairs, plainly_refused
+from trimtab.cli.looking import pairs, plainly_refused, window_of
 from trimtab.counting import counted, lasting
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
@@ -183,8 +183,7 @@ class Asked:
                 raise TrimtabError(f"{option}: is about usage of a cluster; add --prometheus or --found")
 
     async def read(self, progress: Progress) -> dict[str, Trace]:
-        if not self.days > 0:
-            raise TrimtabError(f"--days {self.days:g}: must be more than 0")
+        window = window_of(self.days)
         settings = pairs("--source-setting", self.source_setting)
         if self.prometheus is not None:
             settings["url"] = self.prometheus
@@ -200,7 +199,7 @@ class Asked:
                 client,
                 opened.source,
                 namespaces=self.namespaces or None,
-                window=self.days * 86400,
+                window=window,
                 step=step,
                 now=time.time(),
                 progress=lambda text, share: progress.update(task, description=text, completed=share),

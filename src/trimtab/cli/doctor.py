@@ -11,9 +11,8 @@ from cyclopts import Parameter
 
 from trimtab.api import API_VERSION, GROUP, INSTALL, KINDS
 from trimtab.cli.finding import SHOWN_AT_MOST, Finding
-from trimtab.cli.looking import pairs, plainly_refused
+from trimtab.cli.looking import pairs, plainly_refused, window_of
 from trimtab.cli.readiness import readiness
-from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, KubeError, describe
@@ -64,8 +63,7 @@ def doctor(
     output
         A table for people or json for programs.
     """
-    if not days > 0:
-        raise TrimtabError(f"--days {days:g}: must be more than 0")
+    window_of(days)  # or it is refused here
     source = pairs("--source-setting", source_setting) | ({"url": prometheus} if prometheus else {})
     findings = asyncio.run(_examine(kubeconfig, context, process, namespace, source=source, days=days))
     if output == "json":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import math
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -76,8 +77,7 @@ class Looking:
         heard: Heard = lambda _usage, _owners: None,
     ) -> Survey:
         """One look, with its progress on stderr."""
-        if not self.days > 0:
-            raise TrimtabError(f"--days {self.days:g}: must be more than 0")
+        window = window_of(self.days)
         settings = pairs("--source-setting", self.source_setting)
         if self.prometheus:
             settings["url"] = self.prometheus
@@ -100,7 +100,7 @@ class Looking:
                     strategy=self.strategy,
                     settings=pairs("--setting", self.setting),
                     compare=compare,
-                    window=self.days * DAY if found.has_past else A_LOOK,
+                    window=window if found.has_past else A_LOOK,
                     step=step if found.has_past else A_MINUTE,
                     now=time.time(),
                     prices=prices,
@@ -192,6 +192,13 @@ def _before_the_read(reading: past.Reading) -> None:
     gc.freeze()  # the picture of the cluster stays: no need to look through it again and again
     if reading.is_big:
         print(f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr)
+
+
+def window_of(days: float) -> float:
+    """The seconds of so many days to look at."""
+    if not 0 < days < math.inf:
+        raise TrimtabError(f"--days {days:g}: must be a number of days, and more than 0")
+    return days * DAY
 
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
