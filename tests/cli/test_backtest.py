@@ -92,6 +92,7 @@ def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[st
             "--setting peak.margin=1: this strategy is not among those",
         ),
         (["--demo", "--setting", "vpa.margin=-1"], "strategy vpa: margin"),
+        (["--demo", "--setting", "vpa.half_life=1e-300"], "strategy vpa: half_life: must be at least 1"),
         (
             ["--demo", "--setting", "vpa.half_life=inf"],
             "strategy vpa: half_life: input should be a finite number",

@@ -38,7 +38,7 @@ OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 48 * HOUR, 8, 1.1
 class AutopilotMlSettings(Settings):
     """The models, and what their mistakes cost."""
 
-    half_lives: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+    half_lives: tuple[Annotated[float, Field(ge=1)], ...] = Field(
         default=(3 * HOUR, 12 * HOUR, 48 * HOUR), min_length=1, max_length=8
     )
     """Seconds in which a sample loses half its weight, of each model."""
@@ -54,9 +54,9 @@ class AutopilotMlSettings(Settings):
     """What it costs to change a limit."""
     model_change_cost: float = Field(default=0.02, ge=0)
     """What it costs to listen to another model."""
-    cost_half_life: float = Field(default=24 * HOUR, gt=0)
+    cost_half_life: float = Field(default=24 * HOUR, ge=1)
     """Seconds in which a cost that was paid loses half its weight."""
-    update_interval: float = Field(default=HOUR, gt=0)
+    update_interval: float = Field(default=HOUR, ge=1)
     """Seconds between one picking of limits and the next."""
     min_samples: int = Field(default=10, ge=1)
     """Samples under which nothing is said."""

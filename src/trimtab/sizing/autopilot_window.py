@@ -48,11 +48,11 @@ class AutopilotWindowSettings(Settings):
     of the highest."""
     margin: float = Field(default=0.1, ge=0)
     """What is added, as a fraction; the paper says 10 to 15 %."""
-    cpu_half_life: float = Field(default=12 * HOUR, gt=0)
+    cpu_half_life: float = Field(default=12 * HOUR, ge=1)
     """Seconds in which a CPU sample loses half its weight."""
-    memory_half_life: float = Field(default=48 * HOUR, gt=0)
+    memory_half_life: float = Field(default=48 * HOUR, ge=1)
     """Seconds in which a memory sample loses half its weight."""
-    peak_window: float = Field(default=48 * HOUR, gt=0)
+    peak_window: float = Field(default=48 * HOUR, ge=1)
     """Seconds of which the highest sample is taken."""
     min_samples: int = Field(default=10, ge=1)
     """Samples under which nothing is said."""

@@ -35,7 +35,7 @@ class KrrSettings(Settings):
     """What is added to the memory at which a container was killed, as a fraction."""
     use_oom: bool = True
     """Look at OOMs. KRR's own default is not to."""
-    window: float = Field(default=14 * 86400.0, gt=0)
+    window: float = Field(default=14 * 86400.0, ge=1)
     """Seconds of history that count."""
     slices: int = Field(default=14, ge=2, le=366)
     """Parts of the window; it forgets one of them at a time."""

@@ -33,9 +33,9 @@ class PeakSettings(Settings):
     """The quantile of memory usage that counts as its peak."""
     margin: float = Field(default=0.1, ge=0)
     """What is added, as a fraction."""
-    cpu_half_life: float = Field(default=12 * HOUR, gt=0)
+    cpu_half_life: float = Field(default=12 * HOUR, ge=1)
     """Seconds in which a CPU sample loses half its weight."""
-    memory_half_life: float = Field(default=24 * HOUR, gt=0)
+    memory_half_life: float = Field(default=24 * HOUR, ge=1)
     """Seconds in which a memory sample loses half its weight."""
     cold_start: float = Field(default=24 * HOUR, ge=0)
     """Seconds after a container's first sample in which nothing is said."""

@@ -25,7 +25,7 @@ class PercentileSettings(Settings):
     """The quantile of usage that is asked for: 0.5, 0.9, 0.99 or any other; 1 is the maximum."""
     safety_factor: float = Field(default=1.2, ge=1)
     """What the quantile is multiplied by."""
-    window: float = Field(default=86400.0, gt=0)
+    window: float = Field(default=86400.0, ge=1)
     """Seconds of history that count."""
     slices: int = Field(default=12, ge=2, le=366)
     """Parts of the window; it forgets one of them at a time."""

@@ -38,11 +38,11 @@ OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 2 * DAY, 8, 1.1
 class SeasonalSettings(Settings):
     """How long to remember, and how careful to be."""
 
-    bin: float = Field(default=HOUR, gt=0)
+    bin: float = Field(default=HOUR, ge=60)
     """Seconds that are kept as one number."""
     memory: int = Field(default=21 * 24, ge=8, le=10_000)
     """How many of them are kept: half of them is the longest period that can be found."""
-    horizon: float = Field(default=HOUR, gt=0)
+    horizon: float = Field(default=HOUR, gt=0, le=7 * DAY)
     """Seconds ahead that a recommendation must hold: the time to the next."""
     quantile: float = Field(default=0.9, ge=0.5, le=1)
     """The quantile of the same hours, or of the last day, that is asked for."""

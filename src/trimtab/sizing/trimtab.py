@@ -65,7 +65,7 @@ class TrimtabSettings(Settings):
     """OOMs a container and month that are worth the memory saved: less risk, more cost."""
     unserved: float = Field(default=0.5, ge=0, le=1)
     """What counts as harm: 0 is time over the request alone, 1 is CPU left unserved alone, which covers spikes better."""
-    update: float = Field(default=HOUR, gt=0)
+    update: float = Field(default=HOUR, ge=1)
     """Seconds that a size stays until the next is asked for."""
     half_life: float = Field(default=96.0, gt=0)
     """Hours in which an error of a forecast loses half its weight."""

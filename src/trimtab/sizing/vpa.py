@@ -55,11 +55,11 @@ class VpaSettings(Settings):
     """The percentile over which a request is too large."""
     margin: float = Field(default=0.15, ge=0)
     """What is added to all three, as a fraction."""
-    half_life: float = Field(default=DAY, gt=0)
+    half_life: float = Field(default=DAY, ge=1)
     """Seconds in which a sample loses half its weight."""
-    memory_interval: float = Field(default=DAY, gt=0)
+    memory_interval: float = Field(default=DAY, ge=1)
     """Seconds of which memory's peak is taken."""
-    confidence_interval: float = Field(default=DAY, gt=0)
+    confidence_interval: float = Field(default=DAY, ge=1)
     """Seconds of history, at a sample a minute, that count as one unit of confidence."""
     oom_bump_ratio: float = Field(default=1.2, ge=1)
     """An OOM counts as a peak this many times what the container had,"""

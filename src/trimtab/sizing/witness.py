@@ -32,7 +32,7 @@ less: whoever is held back by day must not be made smaller by night."""
 class WitnessSettings(Settings):
     """How far back is looked."""
 
-    window: float = Field(default=86400.0, gt=0)
+    window: float = Field(default=86400.0, ge=1)
     """Seconds in which the peaks are the highest."""
 
 

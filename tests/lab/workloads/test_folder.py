@@ -1,6 +1,8 @@
 """Workloads under their ids: kept, had back, and refused clearly."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,15 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrimtabError, match=r"--folder .*file.*: cannot be written"):
         Folder(tmp_path / "file").save(generate("step", **BRIEF))
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "is_dir", refused)  # whoever runs tests may be let into every folder
+    with pytest.raises(TrimtabError, match=r"--folder .*: cannot be read: Permission denied"):
+        Folder(tmp_path).list()
 
 
 def test_the_usual_folder_is_where_the_system_keeps_data(

@@ -167,6 +167,7 @@ def test_a_recording_becomes_a_workload_with_its_gaps_bridged(tmp_path: Path) ->
         ("step", {"duration": math.inf}, "workload type step: duration: input should be a finite number"),
         ("step", {"hold": 1e-9, "regular": True}, "workload type step: Unable to allocate .*; ask for less"),
         ("diurnal_web", {"rate": 1e308}, "more than a number can tell"),
+        ("batch", {"at": 1e300}, "more than a number can tell"),
         ("borg", {"mean_cores": "1,2"}, "workload type borg: mean_cores"),
     ],
 )

@@ -78,7 +78,7 @@ class Folder:
     def load(self, id: str) -> Workload:  # noqa: A002
         """The workload of this id; a clear refusal where there is none, or it is damaged."""
         place = self.path / checked(id)
-        if not place.is_dir():
+        if not self._is_there(place):
             known = ", ".join(saved.id for saved in self.list()) or "none"
             raise TrimtabError(f"workload {id}: there is no such one in {self.path}; there are: {known}")
         try:
@@ -100,7 +100,7 @@ class Folder:
     def list(self) -> list[Saved]:
         """Those that are there and whole, by id."""
         found = []
-        for place in sorted(self.path.glob(f"*/{ABOUT}")):
+        for place in sorted(self.path.glob(f"*/{ABOUT}")) if self._is_there(self.path) else ():
             if place.parent.name.startswith("."):
                 continue
             try:
@@ -110,6 +110,12 @@ class Folder:
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return found
+
+    def _is_there(self, place: Path) -> bool:
+        try:
+            return place.is_dir()
+        except OSError as error:
+            raise TrimtabError(f"--folder {self.path}: cannot be read: {error.strerror}") from None
 
     def _told(self, name: str) -> dict[str, Any]:
         told: dict[str, Any] = json.loads((self.path / name / ABOUT).read_text())

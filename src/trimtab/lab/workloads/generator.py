@@ -80,13 +80,13 @@ class Drawn(Generator[D]):
         check(self.name, count=count, steps=steps)
         draw = Draw(series=count, steps=steps, step=self.settings.step, seed=seed)
         try:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 curves = self.drawn(draw)
         except MemoryError as error:
             raise TrimtabError(
                 f"workload type {self.name}: {error}; ask for less often, or for less"
             ) from None
-        if np.isinf(curves.cpu).any() or np.isinf(curves.memory).any():
+        if not (np.isfinite(curves.cpu).all() and np.isfinite(curves.memory).all()):
             raise TrimtabError(
                 f"workload type {self.name}: it would use more than a number can tell; ask for less"
             )
