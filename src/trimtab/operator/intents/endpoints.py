@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 OWN = ""
 MOST = 64
-"""Servers that profiles may name in all."""
+"""Servers that profiles may name at a time."""
 
 
 class Endpoints:
@@ -32,19 +32,19 @@ class Endpoints:
     def __init__(self, own: Teller | None, *, stale: float, patience: float) -> None:
         self._stale, self._patience = stale, patience
         self._asking: dict[str, Asking] = {OWN: self._of(own)} if own else {}
-        self._stack = AsyncExitStack()
+        self._opened: dict[str, AsyncExitStack] = {}
 
     async def __aenter__(self) -> Self:
-        await self._stack.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        await self._leave(list(self._opened))
 
     async def readings(
         self, asked: Mapping[str, Iterable[Question]], *, at: float
     ) -> dict[tuple[str, Question], Reading]:
-        """What each server knows of each question."""
+        """What each server knows of each question; one that is not asked any more makes room for another."""
+        await self._leave([server for server in self._opened if server not in asked])
         servers = list(asked)
         answers = await asyncio.gather(*(self._ask(server, asked[server], at) for server in servers))
         return {
@@ -65,12 +65,20 @@ class Endpoints:
             raise TrimtabError(
                 "the operator has no Prometheus; see metricsSource, or name one in the profile"
             )
-        if len(self._asking) >= MOST:
+        if server not in self._opened and len(self._opened) >= MOST:
             raise TrimtabError(f"profiles name more than {MOST} servers")
-        found = await self._stack.enter_async_context(source("prometheus", url=server, retries=0))
+        stack = self._opened[server] = (
+            AsyncExitStack()
+        )  # before anything is waited for: others open theirs meanwhile
+        found = await stack.enter_async_context(source("prometheus", url=server, retries=0))
         assert isinstance(found, Prometheus)
         self._asking[server] = self._of(found)
         return self._asking[server]
+
+    async def _leave(self, servers: Iterable[str]) -> None:
+        for server in servers:
+            self._asking.pop(server, None)
+            await self._opened.pop(server).aclose()
 
     def _of(self, teller: Teller) -> Asking:
         return Asking(teller, stale=self._stale, patience=self._patience)
