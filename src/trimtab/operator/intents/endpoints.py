@@ -67,9 +67,8 @@ class Endpoints:
             )
         if server not in self._opened and len(self._opened) >= MOST:
             raise TrimtabError(f"profiles name more than {MOST} servers")
-        stack = self._opened[server] = (
-            AsyncExitStack()
-        )  # before anything is waited for: others open theirs meanwhile
+        # Its place is taken before anything is waited for: others are opened meanwhile.
+        stack = self._opened[server] = AsyncExitStack()
         found = await stack.enter_async_context(source("prometheus", url=server, retries=0))
         assert isinstance(found, Prometheus)
         self._asking[server] = self._of(found)
