@@ -164,6 +164,22 @@ def test_several_contexts_are_one_report(
     assert run(["scan", "--context", "green", "-o", "json", *given]) == 0
     assert [found["context"] for found in json.loads(capsys.readouterr().out)["clusters"]] == ["green"]
 
+    # One that is no more keeps nobody from the others, and is told of in what is written.
+    gone = {"name": "gone", "cluster": {"server": "https://127.0.0.1:1"}}
+    config["clusters"] = [gone, *config["clusters"]]
+    config["contexts"] = [
+        {"name": "red", "context": {**context["context"], "cluster": "gone"}},
+        *config["contexts"],
+    ]
+    path.write_text(yaml.safe_dump(config))
+    assert run(["scan", "--all-contexts", "--top", "1", *given]) == 2
+    out, err = capsys.readouterr()
+    assert "green: 17 workloads" in out
+    assert "Not seen: this cluster: red: cannot connect to https://127.0.0.1:1" in " ".join(out.split())
+    assert err.startswith("trimtab: red: cannot connect to https://127.0.0.1:1")
+    assert run(["scan", "--context", "red", *given]) == 2
+    assert capsys.readouterr().out == ""
+
 
 def altered(cluster: Cluster, path: Path, **user: Any) -> str:
     config = yaml.safe_load(cluster.kubeconfig.read_text())

@@ -25,7 +25,7 @@ from trimtab.kube.client import Client
 from trimtab.kube.errors import Garbled, Unauthorized, Unreachable
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.survey import past
-from trimtab.survey.findings import Survey
+from trimtab.survey.findings import Survey, unseen
 from trimtab.survey.prices import Prices
 from trimtab.survey.sources import AUTO, open_source
 from trimtab.survey.survey import Heard, survey
@@ -109,6 +109,11 @@ class Looking:
                     planned=_before_the_read,
                     heard=heard,
                 )
+
+    def unseen(self, context: str, why: str, *, prices: Prices) -> Survey:
+        """What is told of a cluster that could not be looked at."""
+        window = window_of(self.days)
+        return unseen(context, why, at=time.time(), window=window, strategy=self.strategy, prices=prices)
 
     def _step(self) -> float | None:
         if self.step is None:

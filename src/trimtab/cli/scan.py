@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ import yaml
 from cyclopts import Parameter
 from rich.console import RenderableType
 
+from trimtab.cli import USAGE
 from trimtab.cli.looking import Looking, drawn, write
 from trimtab.errors import TrimtabError
 from trimtab.files import see_writable
@@ -55,7 +57,7 @@ def scan(
 
         trimtab scan --output html --output-file report.html --fail-on 'waste>33%'
 
-    Exits with 1 when a --fail-on is met.
+    Exits with 1 when a --fail-on is met, and with 2 when of several clusters one could not be looked at.
 
     Parameters
     ----------
@@ -96,28 +98,47 @@ def scan(
     for name in (looking.strategy, *peers):
         STRATEGIES.type_of(name)
 
-    surveys: list[Survey] = []  # no task's result: to end its loop, asyncio writes that out, however long
-
-    async def look() -> None:
-        for each in _contexts(looking.kubeconfig, context, every=all_contexts):
-            found = await looking.survey(
-                context=each,
-                namespaces=namespace or None,
-                labels=selector,
-                kinds=kind,
-                compare=peers,
-                prices=prices,
-            )
-            surveys.append(found)
-
-    asyncio.run(look())
-    if not any(found.workloads or found.skipped for found in surveys):
+    look = partial(
+        looking.survey,
+        namespaces=namespace or None,
+        labels=selector,
+        kinds=kind,
+        compare=peers,
+        prices=prices,
+    )
+    names = _contexts(looking.kubeconfig, context, every=all_contexts)
+    surveys, failed = _surveys(names, look, partial(looking.unseen, prices=prices))
+    if not failed and not any(found.workloads or found.skipped for found in surveys):
         raise TrimtabError("no workloads found; see --namespace, --selector and --kind")
     write(_rendered(surveys, output, top=top, to_file=output_file is not None), output_file)
     broken = [why for threshold in thresholds if (why := threshold.broken_by(surveys))]
     for why in broken:
         print(f"trimtab: {why}", file=sys.stderr)
-    return int(bool(broken))
+    return USAGE if failed else int(bool(broken))
+
+
+def _surveys(
+    names: Sequence[str | None],
+    look: Callable[..., Awaitable[Survey]],
+    unseen: Callable[[str, str], Survey],
+) -> tuple[list[Survey], bool]:
+    """Each cluster, and whether one of them failed: of several that is told, and keeps nobody from the others."""
+    surveys: list[Survey] = []  # no task's result: to end its loop, asyncio writes that out, however long
+    failed: list[TrimtabError] = []
+
+    async def look_at_all() -> None:
+        for name in names:
+            try:
+                surveys.append(await look(context=name))
+            except TrimtabError as error:
+                failed.append(error)
+                if len(failed) == len(names):
+                    raise failed[0] from None
+                print(f"trimtab: {error}", file=sys.stderr)
+                surveys.append(unseen(name or "", str(error)))
+
+    asyncio.run(look_at_all())
+    return surveys, bool(failed)
 
 
 def _contexts(kubeconfig: str | None, given: Sequence[str], *, every: bool) -> Sequence[str | None]:

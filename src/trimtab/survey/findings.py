@@ -168,6 +168,25 @@ class Survey:
         return sum(each.lacks_requests for one in self.workloads for each in one.containers)
 
 
+def unseen(context: str, why: str, *, at: float, window: float, strategy: str, prices: Prices) -> Survey:
+    """Of a cluster that could not be looked at: nothing but that, so that a report of several does not pass for one of all."""
+    return Survey(
+        context=context,
+        server="",
+        source="none was read",
+        at=at,
+        window=window,
+        step=0.0,
+        strategy=strategy,
+        settings={},
+        prices=prices,
+        workloads=(),
+        skipped=(),
+        refused={},
+        troubles={"this cluster": why},
+    )
+
+
 def lacks_requests(has: Resources) -> bool:
     """Whether the scheduler has to guess: with a limit alone, that is what is requested."""
     return has.cpu_request is has.cpu_limit is None or has.memory_request is has.memory_limit is None
