@@ -107,7 +107,8 @@ class Operator:
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for task in (self._config.run(), events.run(), catalog.run()):
                 group.create_task(task)
-            if config.webhook.enabled:
+            # One that is switched off stands down; but who only looks switches off nobody's.
+            if config.webhook.enabled or not config.dry_run:
                 await stack.enter_async_context(self._webhook(client, catalog, group))
             self._health.ready["cluster"] = lambda: "" if catalog.is_ready else "its objects are being listed"
             await catalog.ready()
@@ -138,7 +139,8 @@ class Operator:
             config=lambda: self._config.current, policies=lambda: catalog.policies, metrics=self._metrics
         )
         async with gate.listening(admission.application()) as port:
-            log.info("webhook.listening", port=port)
+            if port:
+                log.info("webhook.listening", port=port)
             self._health.ready["webhook"] = gate.trouble
             keeping = group.create_task(gate.run())
             try:

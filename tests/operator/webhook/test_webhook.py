@@ -12,16 +12,21 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from harness import process
 from harness.certificates import LOOPBACK, Authority, Pair
 from harness.cluster import Cluster, KubectlError
+from harness.watching import eventually
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.informer import Informer
 from trimtab.kube.policies import Policy, policies
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.operator.config import OperatorConfig
+from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.process import Operator
 from trimtab.operator.webhook.gate import Gate
 from trimtab.operator.webhook.registration import MUTATING, NAME, VALIDATING
 from trimtab.operator.webhook.rules import GUARDRAIL
@@ -224,6 +229,35 @@ async def test_one_that_is_switched_off_refuses_nothing(replica_of: Callable[...
         await after.gate.look()
         await after.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
     assert after.gate.trouble() == ""
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_an_operator_whose_webhook_is_switched_off_stands_down_unless_it_only_looks(
+    replica_of: Callable[..., Replica], cluster: Cluster, client: Client, tmp_path: Path, *, dry_run: bool
+) -> None:
+    """A dry run on somebody's desk is not to switch off the webhook of the operator in the cluster."""
+    before = replica_of()
+    await before.gate.look()
+    settings = {
+        "namespace": before.namespace,
+        "dryRun": dry_run,
+        "webhook": {"enabled": False},
+        "metricsSource": {"provider": "metrics-server"},
+        "store": {"url": str(tmp_path / "trimtab.db")},
+        "address": "127.0.0.1:0",
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    config = LiveConfig(tmp_path / "config.yaml", environment={})
+    with capture_logs() as logs:
+        running = asyncio.create_task(Operator(load_connection(kubeconfig=cluster.kubeconfig), config).run())
+        if dry_run:
+            await eventually(lambda: any(each["event"] == "lease.leading" for each in logs), what="it leads")
+            found = await client.get(VALIDATING, NAME)
+            assert found["webhooks"][0]["failurePolicy"] == "Fail"
+        else:
+            await before.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def test_replicas_share_one_certificate_whoever_comes_first(

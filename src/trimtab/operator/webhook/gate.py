@@ -89,9 +89,11 @@ class Gate:
         while True:
             try:
                 await self.look()
+                self._trouble = ""
             except KubeError as error:
-                self._trouble = describe(error)
-                log.warning("webhook.not_kept", error=self._trouble)
+                told, self._trouble = self._trouble, describe(error)
+                if self._trouble != told:  # what is refused may stay so for ever
+                    log.warning("webhook.not_kept", error=self._trouble)
             await asyncio.sleep(min(interval, 1.0) if self.trouble() else interval)
 
     async def look(self) -> None:
