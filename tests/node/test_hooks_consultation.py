@@ -64,7 +64,7 @@ async def test_an_answer_is_what_the_agent_decided(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="truncated"):
             await agent(Subject(namespace="", pod="hopeless", uid="", container=""))
         assert await agent(SUBJECT) == WANTED  # whatever was before
-    assert path.stat().st_mode & 0o777 == 0o600
+        assert path.stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_socket_that_cannot_be_is_told_with_its_option() -> None:
