@@ -11,7 +11,7 @@ from harness.records import workload as manifest
 from sizing.containers import rules
 from trimtab.actuation.marks import Applied, Marks
 from trimtab.api.optimizationpolicy import UpdateStrategy
-from trimtab.kube.pods import Container, Exit, Resources
+from trimtab.kube.pods import Container, Exit, Pod, Resources
 from trimtab.kube.resources import CRON_JOBS
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import AS_A_WHOLE, JUST_KILLED, Assessment, assess, runs_on
@@ -160,10 +160,10 @@ def java(options: str) -> Workload:
     )
 
 
-def memory_for(found: Workload) -> int:
+def memory_for(found: Workload, *pods: Pod) -> int:
     small = learned(100.0, 64.0 * MIB, memory_peak=60 * MIB)
     (recommendation,) = assess(
-        found, (), rules=rules(), learned=lambda _: small, around=Surroundings(), source="test", now=NOW
+        found, pods, rules=rules(), learned=lambda _: small, around=Surroundings(), source="test", now=NOW
     ).recommendations
     return recommendation.resources.memory_request or 0
 
@@ -171,6 +171,11 @@ def memory_for(found: Workload) -> int:
 @pytest.mark.parametrize("options", ["-Xmx700m", "-XX:MaxRAMPercentage=35"])
 def test_a_java_process_is_never_made_smaller_than_its_heap(options: str) -> None:
     assert memory_for(java(options)) >= 1.25 * 700 * MIB
+
+
+def test_one_that_was_made_smaller_in_place_still_has_the_heap_that_it_started_with() -> None:
+    resized = pod(sizes={"web": Resources(1000, None, 900 * MIB, 1024 * MIB)})
+    assert memory_for(java("-XX:MaxRAMPercentage=35"), resized) >= 1.25 * 700 * MIB
 
 
 def test_one_that_says_nothing_of_its_heap_is_sized_by_what_it_uses() -> None:

@@ -145,9 +145,13 @@ def _with_heaps(
     """With what the template says of a container's heap; most say nothing."""
     if not workload.heaps:
         return evidence
-    limits = {each.name: each.resources.memory_limit for each in containers}
+    limits: dict[str, int] = {}
+    # A share of the limit is taken when a process starts. One that was resized since has its bound by what it had then, of
+    # which the template tells: the larger of the two.
+    for each in (*workload.containers, *containers):
+        limits[each.name] = max(limits.get(each.name, 0), each.resources.memory_limit or 0)
     heaps = {
-        hint.container: heap([hint.args], dict(hint.env), limits.get(hint.container))
+        hint.container: heap([hint.args], dict(hint.env), limits.get(hint.container) or None)
         for hint in workload.heaps
     }
     return {name: msgspec.structs.replace(seen, heap=heaps.get(name)) for name, seen in evidence.items()}
