@@ -45,7 +45,7 @@ class Metrics:
         )
         self.reconciliation_errors = self._counter(
             "reconciliation_errors_total",
-            "Looks that failed, by the kind of error; without a policy: reads of usage",
+            "Looks that failed, by the kind of error; without a policy: reads of usage, and strategies",
             "policy",
             "error_type",
         )
