@@ -92,6 +92,30 @@ def test_other_strategies_are_shown_beside_it(workloads: Found) -> None:
     assert compared["krr"]["requests"]["memory"] == "345Mi"
 
 
+def test_a_strategy_is_not_compared_with_itself_and_keeps_its_settings(ask: Ask, town: Town) -> None:
+    where = (
+        "scan",
+        "-n",
+        town.namespace,
+        "--kind",
+        "deploy",
+        "--strategy",
+        "percentile",
+        "--setting",
+        "quantile=0.5",
+    )
+    code, out, _ = ask(*where, "--compare", "percentile,vpa,vpa")
+    assert code == 0
+    assert [line.split() for line in out.splitlines() if "VPA" in line] == [["WORKLOAD", "PERCENTILE", "VPA"]]
+    (alone,), (beside,) = (
+        json.loads(ask(*where, "-o", "json", *more)[1])["clusters"]
+        for more in ((), ("--compare", "percentile"))
+    )
+    assert [each["containers"][0]["recommended"] for each in beside["workloads"]] == [
+        each["containers"][0]["recommended"] for each in alone["workloads"]
+    ]
+
+
 def test_a_table_has_the_headline_first_and_fits_eighty_columns(
     ask: Ask, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,8 +58,11 @@ async def survey(
     Whatever the source or the cluster refuses as a whole is a `TrimtabError`; what only some of it refuses is in the
     answer.
     """
-    sizing = Sizing.of(strategy, settings or {})
-    sizings = {strategy: sizing, **{name: Sizing.of(name, {}) for name in compare}}
+    others = [name for name in dict.fromkeys(compare) if name != strategy]
+    sizings = {
+        strategy: Sizing.of(strategy, settings or {}),
+        **{name: Sizing.of(name, {}) for name in others},
+    }
     # What is wrong with a strategy or its settings is refused before anything long is begun.
     known = [STRATEGIES.settings_of(each.strategy, each.given()) for each in sizings.values()]
     progress("looking at workloads", 0.0)
@@ -103,7 +106,7 @@ async def survey(
         skipped=tuple(skipped),
         refused=picture.refused,
         troubles=picture.troubles,
-        compared=tuple(compare),
+        compared=tuple(others),
     )
 
 
