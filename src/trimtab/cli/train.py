@@ -197,7 +197,8 @@ def _long_enough(lesson: Lesson, traces: Mapping[str, Trace], console: Console) 
     hours = sources.SHORTEST if lesson.learner == "forecaster" else _episode(lesson)
     for name, trace in traces.items():
         if not sources.lasts(trace, hours):
-            console.print(f"trimtab: {name}: left out, for {hours} hours are the least", highlight=False)
+            line = f"trimtab: {name}: left out, for {hours} hours are the least"
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
     return {name: trace for name, trace in traces.items() if sources.lasts(trace, hours)}
 
 
