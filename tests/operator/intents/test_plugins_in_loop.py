@@ -21,6 +21,7 @@ class Dial:
 
     def __init__(self) -> None:
         self.stuck = False
+        self.refuses = ""
         self.performed: list[pb.PerformRequest] = []
         self.observed: list[pb.ObserveRequest] = []
         self.together: threading.Barrier | None = None
@@ -51,7 +52,7 @@ class Dial:
 
     def _perform(self, asked: pb.PerformRequest) -> pb.Performed:
         self.performed.append(asked)
-        return pb.Performed()
+        return pb.Performed(refused=self.refuses)
 
     def _observe(self, asked: pb.ObserveRequest) -> pb.Observed:
         if self.together and asked.target.namespace == self.shop:
@@ -100,6 +101,24 @@ async def test_a_plugin_that_takes_its_time_is_shown_all_intents_side_by_side(sh
         await shop.take(loop)
     ours = [each.target.name for each in dial.observed if each.target.namespace == shop.namespace]
     assert sorted(ours) == ["api", "web"]
+
+
+async def test_what_a_plugin_does_not_do_is_planned_for_without_it_for_a_while(
+    shop: Shop, dial: Dial
+) -> None:
+    """Else the best plan would be the one that fails, turn after turn."""
+    shop.registry.register(dial.info)
+    dial.refuses = "the dial is stuck"
+    shop.settings["plugins"] = {"timeout": "30s"}
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+        assert status["plan"]["withheld"] == "dial: the dial is stuck"
+        status = await shop.take(loop)
+    assert [each["actuator"] for each in status["plan"]["deeds"]] == ["scaleOut"]
+    assert await shop.replicas() > 1
 
 
 async def test_a_plugin_that_hangs_does_not_stop_the_loop(shop: Shop, dial: Dial) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Never
 
+import msgspec
 import structlog
 
 from trimtab.api.intent import Verdict
@@ -77,6 +78,8 @@ class IntentLoop:
         self._last_turn: float | None = None
         self._waiting: dict[str, float | None] = {}
         """Since when intents have waited for room; to lose it costs them time."""
+        self._refused: dict[tuple[str, str], float] = {}
+        """When a plugin last did not do what was planned, by intent and actuator; to lose it costs a try."""
 
     async def run(self) -> Never:
         while True:
@@ -173,11 +176,12 @@ class IntentLoop:
             others=self._others(workload),
             rests_until=self._rests_until(self._telling.before(observation.intent), now),
         )
+        resting = {**limits.resting, **self._refusing(goal.intent, now)}
         return Claim(
             goal=goal,
             state=state,
             effects=self._lessons.effects(goal, state),
-            limits=limits,
+            limits=msgspec.structs.replace(limits, resting=resting),
             waiting_since=self._waiting.get(goal.intent),
         )
 
@@ -238,6 +242,8 @@ class IntentLoop:
         performed = await self._performer.perform(
             plan.deeds, observation, limits=limits, plugins=plugins, now=now
         )
+        if performed.refused and (refused := plan.deeds[len(performed.done)].actuator) in plugins:
+            self._refused[observation.goal.intent, refused] = now
         for deed in plan.deeds:
             result = "done" if deed in performed.done else "withheld"
             self._metrics.intent_deeds.labels(observation.goal.namespace, deed.actuator, result).inc()
@@ -254,6 +260,12 @@ class IntentLoop:
     def _rests_until(self, before: Document, now: float) -> float:
         done = performed_at(before, now=now)
         return 0.0 if done is None else done + self._config().intents.cool_down.seconds
+
+    def _refusing(self, intent: str, now: float) -> dict[str, float]:
+        """Until when plugins rest that did not do what was planned: meanwhile others may, and nobody waits for them."""
+        rest = self._config().intents.cool_down.seconds
+        self._refused = {key: at for key, at in self._refused.items() if 0 <= now - at < rest}
+        return {actuator: at + rest for (whose, actuator), at in self._refused.items() if whose == intent}
 
     def _others(self, workload: Workload) -> Others:
         return Others(
