@@ -122,7 +122,8 @@ def workload(
 
 def wish(sizes: Sizes | None = None, **terms: Any) -> Wish:
     """A wish for more, on a cluster that resizes in place; other keywords are of the update strategy."""
-    own = {name: terms.pop(name) for name in ("urgent", "withheld", "need", "evidence") if name in terms}
+    facts = ("urgent", "unread", "withheld", "need", "evidence")
+    own = {name: terms.pop(name) for name in facts if name in terms}
     in_place = terms.pop("resizes_in_place", True)
     return Wish(
         sizes={"web": LARGE} if sizes is None else sizes,

@@ -220,6 +220,13 @@ def test_a_broken_or_unknown_guardrail_keeps_a_change_from_beginning() -> None:
         assert "guardrail latency" in why(next_deeds(situation(wanted)))
 
 
+def test_while_usage_cannot_be_read_nothing_begins_but_relief_and_what_is_under_way_goes_on() -> None:
+    away = wish(unread="prometheus: refused")
+    assert why(next_deeds(situation(away))) == "usage cannot be read: prometheus: refused"
+    assert begun(situation(wish(unread="prometheus: refused", urgent=True))).after == AFTER
+    assert [type(deed) for deed in step(change(), FIVE, wanted=away)] == [ResizePod]
+
+
 def test_a_limit_that_cannot_be_removed_in_place_stays_and_the_rest_goes_on() -> None:
     limited = {"web": Resources(100, 200, 64 * MIB, 256 * MIB)}
     unlimited = {"web": Resources(300, None, 64 * MIB, 256 * MIB)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +310,27 @@ async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work:
     async with Store.open(work.folder / "trimtab.db") as store:
         told = {each.what for each in await store.history.find(namespace=work.namespace)}
         assert told >= {"recommended", "applying", "applied"}
+
+
+async def test_while_its_source_is_away_no_change_begins(work: Office) -> None:
+    await work.client.delete(DEPLOYMENTS, "web", namespace=work.namespace)
+    await work.client.create(DEPLOYMENTS, deployment("api", replicas=1), namespace=work.namespace)
+    await work.write_policy(mode="Recommend")
+
+    def is_now(*states: str) -> Callable[[Object], bool]:
+        return lambda status: entry(status, "api").get("status") in states
+
+    async with work.kubelet(), work.leading():
+        await work.until(is_now("Recommended"), what="api is recommended a size")
+        work.source.go_away()
+        await work.until(
+            lambda status: condition(status, "MetricsAvailable")["status"] == "False", what="usage is away"
+        )
+        await work.write_policy(mode="Auto")
+        status = await work.until(is_now("Pending", "Applying", "Applied"), what="the mode is Auto")
+        assert entry(status, "api")["reason"].startswith("usage cannot be read: ")
+        work.source.come_back()
+        await work.until(is_now("Applying", "Applied"), what="it is changed when usage is read again")
 
 
 async def test_a_change_that_its_policy_left_half_done_is_told(work: Office) -> None:

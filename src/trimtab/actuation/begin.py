@@ -102,6 +102,8 @@ def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
         yield Wait(now + LOOK_AGAIN, "a rollout is under way")
     if wish.urgent:
         return
+    if wish.unread:
+        yield Wait(now + LOOK_AGAIN, f"usage cannot be read: {wish.unread}")
     if marks.applied and now < (due := marks.applied.at + int(strategy.min_interval.seconds)):
         yield Wait(due, "it was changed a short while ago, see updateStrategy.minInterval")
     opening = next_opening(strategy.windows, now=now)

@@ -35,6 +35,9 @@ class Wish:
     urgent: bool = False
     """Whether a container was just killed for lack of memory: more of it waits for no interval, window or canary."""
 
+    unread: str = ""
+    """Why usage cannot be read at present: what is under way goes on, and nothing but more memory after a kill begins."""
+
     withheld: str = ""
     """Why nothing may be touched at all: the policy's mode, the global dry-run. Empty when it may."""
 

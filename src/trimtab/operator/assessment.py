@@ -59,7 +59,9 @@ class Assessment:
             return f"{', '.join(each.container for each in self.recommendations)}: {reasons.pop()}"
         return "; ".join(f"{each.container}: {each.held}" for each in self.recommendations)
 
-    def wish(self, strategy: UpdateStrategy, *, resizes_in_place: bool, withheld: str) -> Wish:
+    def wish(
+        self, strategy: UpdateStrategy, *, resizes_in_place: bool, withheld: str, unread: str = ""
+    ) -> Wish:
         """What is asked of `actuation`; how its pods fare is not looked at yet."""
         return Wish(
             sizes=self.sizes,
@@ -71,6 +73,7 @@ class Assessment:
                 if found.memory_peak is not None
             },
             urgent=self.urgent,
+            unread=unread,
             withheld=withheld,
             held=self.held,
         )

@@ -224,6 +224,7 @@ class SizingLoop:
             withheld=mandate.withheld(
                 workload, config, vpa=vpa, intent=self._intent(workload.key), hold=hold
             ),
+            unread=self._learning.of(mandate.sizing).trouble,
         )
         if hold and hold.sizes:
             wish = hold.asked(wish)
