@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trimtab.actuation.hold import HOLD
+from trimtab.actuation.marks import Marks, Reverted, write_marks
 from trimtab.api.intent import IntentSpec, Objective, TargetRef
 from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
 from trimtab.intents.objective import Goal
@@ -125,6 +126,18 @@ def test_nothing_is_given_back_below_what_is_used() -> None:
     )
     assert limits.min_replicas == 3
     assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
+
+
+def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is() -> None:
+    """Else the best plan would be one that is withheld, turn after turn."""
+    reverted = Reverted(id="c", at=1000, why="it was slower", times=1, until=5000)
+    marks = write_marks(Marks(reverted=reverted), uid=workload().uid)
+    found = workload(annotations=tuple(marks.items()))
+    others = Others(found, hpas=[], vpa="", resizes_in_place=True)
+    limits = limits_of(observed(found), config=OperatorConfig(), others=others, rests_until=0.0)
+    every = SCALING | RESIZING
+    assert {name for name in every if limits.allows(name, now=2000.0)} == SCALING
+    assert {name for name in every if limits.allows(name, now=5000.0)} == every
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from math import inf
 from msgspec.structs import replace
 
 from trimtab.actuation.hold import read_hold
-from trimtab.actuation.marks import Foreign, read_marks
+from trimtab.actuation.marks import Foreign, Marks, read_marks
 from trimtab.actuation.options import RETRY, Phase, can_roll, read_options
 from trimtab.intents.limits import EVERY, Limits
 from trimtab.intents.state import State
@@ -120,11 +120,15 @@ def _freeze(workload: Workload, config: OperatorConfig) -> str:  # noqa: PLR0911
 
 
 def _reverted(workload: Workload) -> dict[str, float]:
-    """Until when options are left alone that could not be had the last time."""
-    mark = read_options(workload)
-    if mark is None or mark.phase is not Phase.REVERTED:
-        return {}
-    return dict.fromkeys(CHOOSING, mark.since + RETRY)
+    """Until when sizes and options are left alone that had to be taken back the last time: other deeds may help."""
+    found: dict[str, float] = {}
+    marks = read_marks(dict(workload.annotations), uid=workload.uid)
+    if isinstance(marks, Marks) and marks.reverted:
+        found |= dict.fromkeys(RESIZING, float(marks.reverted.until))
+    options = read_options(workload)
+    if options is not None and options.phase is Phase.REVERTED:
+        found |= dict.fromkeys(CHOOSING, options.since + RETRY)
+    return found
 
 
 def _least(values: Iterable[float]) -> float:
