@@ -55,6 +55,10 @@ def test_it_is_renewed_when_a_third_of_its_time_is_left(pair: Pair) -> None:
     assert pair.expires > NOW + 61 * DAY
 
 
+def test_it_is_renewed_when_a_clock_that_was_ahead_has_made_it(pair: Pair) -> None:
+    assert not pair.serves(NAMES, now=NOW - DAY)
+
+
 def test_it_is_renewed_when_the_webhook_is_called_by_another_name(pair: Pair) -> None:
     assert pair.serves(NAMES[:1], now=NOW)
     assert not pair.serves(("other.svc",), now=NOW)

@@ -48,11 +48,11 @@ class Pair:
         return key.public_key() == leaf.public_key()
 
     def serves(self, names: Sequence[str], *, now: datetime) -> bool:
-        """Whether it is for all of these names, and good for a while yet."""
+        """Whether it is for all of these names, and good by now and for a while yet."""
         leaf = _leaf(self)
-        lasts = leaf.not_valid_after_utc - leaf.not_valid_before_utc
-        is_young = now < leaf.not_valid_after_utc - lasts * _RENEWED_AT
-        return is_young and set(map(_name, names)) <= set(_stated(leaf))
+        begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+        is_good = begins <= now < ends - (ends - begins) * _RENEWED_AT
+        return is_good and set(map(_name, names)) <= set(_stated(leaf))
 
     def after(self, before: Pair | None, *, now: datetime) -> Pair:
         """This one, with the authority of the one before trusted too for as long as that is in use."""
