@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -126,7 +127,7 @@ def explain(survey: Survey, past: Past) -> Explanation:
     containers = []
     for place, each in enumerate(workload.containers):
         own = lived(trace.only(np.array([place], np.intp)))
-        containers.append(Explained(each, own, fared(own, survey.strategy)))
+        containers.append(Explained(each, own, fared(own, survey.strategy, survey.settings)))
     return Explanation(survey, workload, tuple(containers))
 
 
@@ -143,12 +144,12 @@ def lived(trace: Trace) -> Trace:
     )
 
 
-def fared(trace: Trace, strategy: str) -> tuple[Fared, ...]:
-    """How a strategy and its peers would have done with one container, on its own past; empty where that is short."""
+def fared(trace: Trace, strategy: str, settings: Mapping[str, Any]) -> tuple[Fared, ...]:
+    """How a strategy with its settings, and its peers, would have done with one container; empty where its past is short."""
     schedule = Schedule()
     found = []
     for name in (*dict.fromkeys((strategy, *PEERS)), ORACLE):
-        scores = Run(trace.names[0], name, {}).scores(trace, schedule)
+        scores = Run(trace.names[0], name, settings if name == strategy else {}).scores(trace, schedule)
         if scores.containers:
             found.append(Fared(name, scores))
     return tuple(found)

@@ -12,6 +12,7 @@ import structlog
 from trimtab.kube.pods import Container
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.assessment import as_they_run
+from trimtab.operator.cohort import Sizing
 from trimtab.operator.desk import Desk
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.store import HistoryEntry
@@ -27,6 +28,8 @@ log = structlog.get_logger(__name__)
 MOST_HISTORY = 2000
 MOST_KEPT = 100
 """Workloads of which the past is kept for the next viewer."""
+UNMANAGED = Sizing.of("trimtab", {})
+"""How one is replayed that no policy selects."""
 REPLAY_LASTS = 6 * 3600.0
 """Seconds for which a back-test is good: it is slow, and a few hours more of a week change little."""
 
@@ -37,6 +40,8 @@ class _Kept:
     containers: tuple[ContainerView, ...]
     replayed_at: float
     replayed: Mapping[str, tuple[Fared, ...]]
+    sizing: Sizing
+    """By which it was replayed."""
 
 
 class Details:
@@ -82,10 +87,10 @@ class Details:
             trace = await read_past(source, desk.catalog.owners(), key, names, now=now)
         except UsageError as error:
             log.warning("dashboard.no_past", workload=str(key), error=str(error))
-        if before is None or now - before.replayed_at >= REPLAY_LASTS:
-            strategy = mandate.sizing.strategy if mandate else "trimtab"
+        sizing = mandate.sizing if mandate else UNMANAGED
+        if before is None or before.sizing != sizing or now - before.replayed_at >= REPLAY_LASTS:
             replayed: Mapping[str, tuple[Fared, ...]] = await self._replay(
-                trace, names, strategy=strategy, pods=len(pods)
+                trace, names, sizing=sizing, pods=len(pods)
             )
             at = now
         else:
@@ -99,15 +104,15 @@ class Details:
             )
             for place, each in enumerate(containers)
         ]
-        return _Kept(now, tuple(views), at, replayed)
+        return _Kept(now, tuple(views), at, replayed, sizing)
 
     async def _replay(
-        self, trace: Trace | None, names: list[str], *, strategy: str, pods: int
+        self, trace: Trace | None, names: list[str], *, sizing: Sizing, pods: int
     ) -> dict[str, tuple[Fared, ...]]:
         if trace is None:
             return {}
         return {
-            name: await backtests(trace, place, strategy=strategy, pods=max(pods, 1), prices=self._prices)
+            name: await backtests(trace, place, sizing=sizing, pods=max(pods, 1), prices=self._prices)
             for place, name in enumerate(names)
         }
 

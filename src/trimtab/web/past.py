@@ -11,6 +11,7 @@ import numpy as np
 
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.cohort import Sizing
 from trimtab.store import HistoryEntry
 from trimtab.survey.explanation import Fared as Replayed
 from trimtab.survey.explanation import Past, fared, lived
@@ -120,11 +121,11 @@ def plots(trace: Trace, place: int, sizes: Sizes) -> tuple[Plot, Plot]:
 
 
 async def backtests(
-    trace: Trace, place: int, *, strategy: str, pods: int, prices: Prices
+    trace: Trace, place: int, *, sizing: Sizing, pods: int, prices: Prices
 ) -> tuple[Fared, ...]:
     """How the strategy and its peers would have fared with one container; in a thread, for it takes its time."""
     own = lived(trace.only(np.array([place], np.intp)))
-    found = await asyncio.to_thread(fared, own, strategy)
+    found = await asyncio.to_thread(fared, own, sizing.strategy, sizing.given())
     return tuple(_fared(each, pods, prices) for each in found)
 
 
