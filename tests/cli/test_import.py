@@ -103,7 +103,7 @@ def test_the_server_takes_the_policies(
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=capsys.readouterr().out)
     cluster.kubectl("wait", "--for=condition=Established", "crd/optimizationpolicies.trimtab.io")
     assert imported(cluster, "--namespace", scene, "--directory", str(tmp_path)) == 1
-    assert {each.name for each in tmp_path.iterdir()} == {f"{scene}-web.yaml", f"{scene}-api.yaml"}
+    assert {each.name for each in tmp_path.iterdir()} == {f"{scene}.web.yaml", f"{scene}.api.yaml"}
     cluster.kubectl("apply", "--dry-run=server", "-f", str(tmp_path))
 
 

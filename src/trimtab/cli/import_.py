@@ -75,11 +75,7 @@ def import_(
     assert what == "vpa"
     found = asyncio.run(_import(kubeconfig, context, namespace or None, store))
     if directory is not None:
-        files = {
-            directory / f"{each.vpa.namespace}-{each.vpa.name}.yaml": _document(each)
-            for each in found
-            if each.policy
-        }
+        files = {directory / _file_name(each.vpa): _document(each) for each in found if each.policy}
         write(files)
         print("\n".join(map(str, files)))
     elif output == "json":
@@ -146,6 +142,11 @@ async def _keep(client: Client, known: list[Vpa], workloads: Sequence[Workload],
             )
         await store.states.save(key, cohort.state(), timestamp=time.time())
     return f"{address}: what VPA learned of {counted(len(cohort.fleet), 'container')}"
+
+
+def _file_name(vpa: Vpa) -> str:
+    """With a dot, which no namespace has: shop and api-web are not shop-api and web."""
+    return f"{vpa.namespace}.{vpa.name}.yaml"
 
 
 def _document(found: Inherited) -> str:
