@@ -52,6 +52,30 @@ async def test_who_follows_nothing_lags_behind_nothing(client: Client, namespace
     assert told() == set()
 
 
+async def test_what_a_server_need_not_have_is_waited_for_where_it_only_has_trouble(
+    client: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    """Without the policies that it could not list yet, an operator would act by others that give way to them."""
+    await client.create(CONFIG_MAPS, config_map("there"), namespace=namespace)
+    fault_proxy.fail_next(faults.status(503), count=2, match=IS_WATCH)
+    fault_proxy.fail_next(faults.status(422), match=lambda asked: "sendInitialEvents" in asked.query)
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
+        await informer.answered()
+        assert fault_proxy.injected["422"] == 1
+        assert names(informer) == {"there"}
+
+
+@pytest.mark.parametrize(("code", "tries"), [(403, 1), (500, 6)])
+async def test_what_is_refused_or_fails_for_long_is_waited_for_no_more(
+    fault_proxy: FaultProxy, namespace: str, code: int, tries: int
+) -> None:
+    fault_proxy.fail_next(faults.status(code), count=1000, match=lambda asked: "configmaps" in asked.path)
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
+        await informer.answered()
+        assert fault_proxy.injected[str(code)] >= tries
+        assert informer.trouble
+
+
 async def test_what_is_there_is_listed_and_what_changes_is_followed(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:

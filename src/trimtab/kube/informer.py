@@ -35,6 +35,9 @@ _FAILURES = Counter("trimtab_informer_failures_total", "Lists and watches that b
 _RECORDS = Gauge("trimtab_informer_records", "Records in the cache", ["resource"])
 _LAG = Gauge("trimtab_informer_lag_seconds", "Since the server was last heard", ["resource"])
 
+_TRIES, _LONG = 6, 30.0
+"""So often, or for so many seconds, may fail what passes by itself, until that counts as an answer."""
+
 _LIST_IS_OVER = b'"k8s.io/initial-events-end":"true"'
 
 
@@ -99,7 +102,7 @@ class Informer(Generic[R]):
             await self._synced.wait()
 
     async def answered(self) -> None:
-        """Wait until it is synced or has met its first `trouble`, for what a server need not have or grant."""
+        """Wait until it is synced or refused, for what a server need not have or grant; or has had trouble for long."""
         await self._answered.wait()
 
     @property
@@ -125,8 +128,9 @@ class Informer(Generic[R]):
             _RECORDS.remove(self._name)
 
     async def _follow_on(self) -> Never:
-        failures = 0
+        failures = tries = 0
         clock = asyncio.get_running_loop().time
+        started = clock()
         while True:
             began = clock()
             try:
@@ -152,7 +156,9 @@ class Informer(Generic[R]):
                 # What is refused may stay so for ever: that is told once.
                 is_news = self.trouble is None or describe(self.trouble) != describe(error)
                 self.trouble = error
-                self._answered.set()
+                tries += 1
+                if not error.transient or tries >= _TRIES or clock() - started >= _LONG:
+                    self._answered.set()
                 say = log.warning if is_news else log.debug
                 say("informer.broke", resource=self._name, error=describe(error), failures=failures)
             if failures:
@@ -164,18 +170,21 @@ class Informer(Generic[R]):
             await self._watch({"resourceVersion": self._version})
             return
         _LISTS.labels(self._name).inc()
-        if not self._streams_lists:
-            await self._list_pages()
-            return
-        try:
-            await self._watch({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
-        except (BadRequest, Invalid, TimedOut) as error:
-            if self._version is None:
+        if self._streams_lists:
+            try:
+                await self._watch({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
+            except (BadRequest, Invalid, TimedOut) as error:
+                if self._version is not None:
+                    raise
                 log.info("informer.reads_pages", resource=self._name, reason=describe(error))
                 self._streams_lists = False
                 # One that only took too long may do better next time; the pages will come in any case.
                 self._knows_streaming = isinstance(error, TimedOut)
-            raise
+                if self._knows_streaming:
+                    raise
+            else:
+                return
+        await self._list_pages()
 
     async def _watch(self, start: Mapping[str, str]) -> None:
         # The uids of a list under way; None once everything the server has is in the cache.
