@@ -8,12 +8,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from harness.watching import eventually
+from trimtab.kube.following import ABSENT
 from trimtab.operator import process
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.process import lacking, tell_of_lacks
 
-GONE = {"optimizationpolicies.trimtab.io": "the server does not have it"}
+GONE = {"optimizationpolicies.trimtab.io": ABSENT}
 
 
 def test_a_cluster_that_was_not_made_ready_is_told_of_with_the_fix() -> None:
@@ -22,8 +23,9 @@ def test_a_cluster_that_was_not_made_ready_is_told_of_with_the_fix() -> None:
     assert found["namespace trimtab-system"].startswith("kubectl create namespace trimtab-system")
 
 
-def test_one_that_was_is_not() -> None:
-    assert not list(lacking({}, {"default", "trimtab-system"}, OperatorConfig()))
+@pytest.mark.parametrize("troubles", [{}, dict.fromkeys(GONE, "503: storage is (re)initializing")])
+def test_one_that_was_is_not(troubles: dict[str, str]) -> None:
+    assert not list(lacking(troubles, {"default", "trimtab-system"}, OperatorConfig()))
 
 
 def test_without_an_election_no_namespace_is_needed() -> None:

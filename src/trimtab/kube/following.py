@@ -23,6 +23,9 @@ from trimtab.kube.resources import Resource
 
 log = structlog.get_logger(__name__)
 
+ABSENT = "the server does not have it"
+"""The trouble with a resource that is not installed, or no more."""
+
 
 @dataclass(slots=True)
 class _Followed:
@@ -34,7 +37,7 @@ class _Followed:
     @property
     def trouble(self) -> str:
         if self.task is None:
-            return "the server does not have it"
+            return ABSENT
         return describe(self.informer.trouble) if self.informer.trouble else ""
 
     def start(self, group: asyncio.TaskGroup) -> None:

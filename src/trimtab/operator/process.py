@@ -21,7 +21,7 @@ from trimtab.api import INSTALL
 from trimtab.kube.auth import Connection
 from trimtab.kube.client import Client
 from trimtab.kube.events import EventRecorder
-from trimtab.kube.following import Following
+from trimtab.kube.following import ABSENT, Following
 from trimtab.kube.lease import Candidate, LeadershipLost
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.policies import Policy
@@ -206,7 +206,7 @@ def lacking(
     troubles: Mapping[str, str], namespaces: Collection[str], config: OperatorConfig
 ) -> Iterator[tuple[str, str]]:
     """What a newcomer's cluster may not have, without which the operator waits and nothing happens; and the fix."""
-    if str(OPTIMIZATION_POLICIES) in troubles:
+    if troubles.get(str(OPTIMIZATION_POLICIES)) == ABSENT:
         yield str(OPTIMIZATION_POLICIES), INSTALL
     if config.leader_election.enabled and config.namespace not in namespaces:
         fix = f"kubectl create namespace {config.namespace}, or name another by --set namespace=NAME"
