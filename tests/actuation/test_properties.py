@@ -26,12 +26,13 @@ from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.begin import LOOK_AGAIN
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, Wait
 from trimtab.actuation.marks import Applied, Marks, Phase, Way
+from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Situation, Wish
 from trimtab.actuation.sizes import safe_memory
 from trimtab.actuation.step import next_deeds
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
-from trimtab.kube.errors import Forbidden, Invalid, Status
+from trimtab.kube.errors import Forbidden, Invalid, NotFound, Status
 from trimtab.kube.pods import Resources
 from trimtab.kube.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from trimtab.sizing.qos import qos_class
@@ -271,6 +272,23 @@ def test_property_26_failure_event_creation(code: int, replicas: int, new: Resou
     assert world.sizes == {(("web", SMALL),)}
     if code == 403:
         assert "raise the quota" in world.marks.reverted.why
+
+
+def test_a_server_that_does_not_know_of_resizing_is_asked_again_later_and_not_at_once() -> None:
+    """While API servers are upgraded one after the other, one of them has the subresource and another has not."""
+    world, asked = World(template={"web": SMALL}, replicas=1), []
+
+    def unknown(what: str) -> None:
+        if what == "before resize":
+            asked.append(what)
+            raise NotFound(Status(message="the server could not find the requested resource", code=404))
+
+    world.meddle = unknown
+    report = run(Actuator(world, may_write=lambda: True).reconcile(KEY, wish(need=PLENTY), now=world.now))
+    assert len(asked) == 2, "a pod may just have gone"
+    assert report
+    assert (report.state, report.again) == (WorkloadState.APPLYING, world.now + POLL)
+    assert "could not find" in report.reason
 
 
 def test_a_refusal_does_not_hold_for_a_day_when_the_clock_is_set_back_by_one() -> None:

@@ -84,6 +84,8 @@ class _Memory:
     unsettled: dict[str, int] = field(default_factory=dict)
     refused: dict[str, tuple[str, int]] = field(default_factory=dict)
     holding: set[Hashable] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    """Pods, by uid, of which a server said in this go that they are not there."""
     failures: int = 0
 
     def look(self, pods: Sequence[Pod], now: int) -> Sightings:
@@ -143,6 +145,7 @@ class Actuator:
     async def reconcile(self, key: WorkloadKey, wish: Wish, *, now: int) -> Report | None:
         """Bring one workload as far as it can be brought now; None when it is gone."""
         memory = self._memories.setdefault(key, _Memory())
+        memory.gone.clear()
         done: list[Deed] = []
         try:
             for _ in range(ROUNDS):
@@ -228,11 +231,16 @@ class Actuator:
             raise _Stop(replace(_report(situation, None), reason="this process may not write any more"))
         try:
             await self._write(deed, situation.workload)
-        except NotFound:
+        except NotFound as missing:
+            if isinstance(deed, ResizePod):
+                if (
+                    deed.pod.uid in memory.gone
+                ):  # yet it was seen again: this server knows nothing of resizing
+                    raise _Stop(_later(situation, missing, POLL)) from missing
+                memory.gone.add(deed.pod.uid)
             return False
         except DisruptionBlocked as blocked:
-            again = situation.now + math.ceil(blocked.retry_after or POLL)
-            raise _Stop(replace(_report(situation, None), reason=blocked.message, again=again)) from blocked
+            raise _Stop(_later(situation, blocked, blocked.retry_after or POLL)) from blocked
         except Conflict as conflict:
             if isinstance(deed, PatchTemplate):
                 self._refuse(deed, situation, memory, conflict)
@@ -288,6 +296,12 @@ def _slot(deed: Deed, workload: Workload) -> _Slot | None:
         case WriteMarks(begins=Urgency() as urgency):
             return _Slot(workload.uid, Place(workload.namespace), urgency)
     return None
+
+
+def _later(situation: Situation, error: ApiError, seconds: float) -> Report:
+    """That it stands where it stood, in the server's words, and is looked at again."""
+    again = situation.now + math.ceil(seconds)
+    return replace(_report(situation, None), reason=error.message, again=again)
 
 
 def _report(situation: Situation, rest: Wait | Skip | None) -> Report:
