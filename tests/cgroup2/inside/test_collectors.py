@@ -52,3 +52,24 @@ def test_a_container_that_waits_is_seen_to_wait_and_its_counters_count(kubepods:
     cpi.close()
     held = [os.fspath(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     assert not [name for name in held if "perf_event" in name]
+
+
+def test_a_cpu_that_goes_offline_costs_its_counters_and_none_of_those_to_come(kubepods: Kubepods) -> None:
+    cgroup, [path] = kubepods.pod()
+    kubepods.run(path)
+    pod = pod_view(cgroup, [path])
+    view, series, switch = node_view(kubepods, pod), Series(), Path("/sys/devices/system/cpu/cpu1/online")
+    cpi = CpiCollector(kubepods.hierarchy, (CLOCK, CLOCK))
+    cpi.collect(view, series)
+    switch.write_text("0")
+    for _ in range(2):  # a view has it for some seconds yet
+        cpi.collect(view, series)
+    switch.write_text("1")
+    series.now = 1000.0
+
+    def counted() -> bool:
+        cpi.collect(view, series)
+        return series.latest(container_subject(pod.uid, "c0"), Metric.CPI) is not None
+
+    measured.until(counted)
+    cpi.close()

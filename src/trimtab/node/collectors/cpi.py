@@ -52,7 +52,7 @@ class CpiCollector:
         for _ in range(min(room, len(self._waiting))):
             subject = self._waiting.popleft()
             if subject in cgroups:
-                with suppress(OSError):  # it ended; one that did not comes again
+                with suppress(OSError):  # it ended, or a CPU has gone; one that did not end comes again
                     self._counting[subject] = self._open(cgroups[subject], view)
 
     def close(self) -> None:

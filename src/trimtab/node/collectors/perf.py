@@ -26,15 +26,8 @@ _NUMBERS = {"x86_64": 298, "aarch64": 241}
 _IN_CGROUP, _CLOSE_ON_EXEC = 4, 8
 _TIMES_AND_GROUP = 1 | 2 | 8
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQ")
-_REFUSED = {
-    errno.ENOENT,
-    errno.ENOSYS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENODEV,
-    errno.EOPNOTSUPP,
-    errno.EINVAL,
-}
+_REFUSED = {errno.ENOENT, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL}
+"""For good. ENODEV is not: so the kernel says that a CPU is offline."""
 
 
 class Group:
@@ -52,9 +45,12 @@ class Group:
             raise
 
     def counts(self) -> tuple[int, ...] | None:
-        """What was counted of each; None when the processor never got round to it."""
+        """What was counted of each; None when the processor never got round to it, or is offline since."""
         size = 8 * (3 + len(self._fds))
-        _, _, running, *counted = struct.unpack(f"={size // 8}Q", os.read(self._fds[0], size))
+        told = os.read(self._fds[0], size)
+        if len(told) < size:  # with its CPU a group falls apart
+            return None
+        _, _, running, *counted = struct.unpack(f"={size // 8}Q", told)
         return tuple(counted) if running else None
 
     def close(self) -> None:
