@@ -96,7 +96,7 @@ class CpuSuppress:
         if found is not None:
             wanted = self._next(found, scene)
             # On a node where pods come every second one is always unknown: it is a reason to give no more.
-            if found.is_all or (self._last is not None and wanted < self._last):
+            if found.is_all or self._last is None or wanted < self._last:
                 self._last, self._why = wanted, str(found)
         if self._last is None:
             return NOTHING
