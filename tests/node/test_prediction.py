@@ -74,6 +74,15 @@ def test_what_was_learned_by_a_clock_that_was_ahead_is_learned_anew() -> None:
     assert predictor.spare(view, "careful") is not None
 
 
+def test_a_day_is_a_day_of_samples_though_nobody_watched_meanwhile_or_the_clock_jumped() -> None:
+    pod = requesting(2.0, GIB)
+    before, _ = learned([(pod, 0.5, GIB / 4)], hours=1)
+    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=22, since=1e6 + 30 * DAY, predictor=before)
+    assert predictor.spare(view, "pods") is None
+    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=1, since=1e6 + 60 * DAY, predictor=predictor)
+    assert predictor.spare(view, "pods") is not None
+
+
 def test_what_is_requested_beyond_the_peak_and_a_tenth_is_to_spare() -> None:
     pod = requesting(2.0, GIB)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24)

@@ -44,6 +44,7 @@ class Peaks:
     """What one pod, or all of production, was seen to use."""
 
     since: float
+    """When it began, moved on by all the time for which nobody watched."""
     last: float
     cpu: Decaying = field(default_factory=lambda: Decaying(CPU))
     memory: Decaying = field(default_factory=lambda: Decaying(MEMORY))
@@ -125,6 +126,8 @@ class Predictor:
         # What a clock that was ahead has begun would tell nothing until that time has come.
         if peaks is None or now < peaks.since:
             peaks = self._peaks[key] = Peaks(now, now)
+        if now - peaks.last > 2 * EVERY:  # nobody watched, or the clock has jumped
+            peaks.since += now - peaks.last
         peaks.last = now
         peaks.cpu.add(now, cpu)
         peaks.memory.add(now, memory)
