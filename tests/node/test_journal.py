@@ -59,6 +59,7 @@ def test_the_last_two_values_that_were_written_are_known_in_the_next_life(path: 
     journal.keep({spot: frozenset({0, 1})})
     for number in range(1000):
         journal.wrote(spot, frozenset({number}))
+    journal.wrote(spot, frozenset({0, 1}))  # which is known
     assert path.stat().st_size < 50_000
     assert Journal(path, boot="b").written == {spot: (frozenset({998}), frozenset({999}))}
     journal.drop([spot])

@@ -51,7 +51,7 @@ class Journal:
 
     def wrote(self, spot: Spot, value: Value) -> None:
         """About to write this to a knob whose original is kept. Not synced: what ends a boot ends its worth."""
-        if spot in self._originals and self._written.get(spot, ())[-1:] != (value,):
+        if value not in (self._originals.get(spot, value), *self._written.get(spot, ())[-1:]):
             self._append([{"ours": _entry(spot, value)}], sync=False)
             self._written[spot] = (*self._written.get(spot, ())[-1:], value)
             self._tidy()

@@ -126,8 +126,7 @@ class Executor:
             return
         self._seen.pop(spot, None)
         try:
-            if value != self._journal.originals.get(spot):
-                self._journal.wrote(spot, value)
+            self._journal.wrote(spot, value)
             self._surface.write(spot, value)
         except Vanished:
             pass
