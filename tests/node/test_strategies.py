@@ -243,7 +243,7 @@ def test_a_pod_of_which_nothing_is_known_yet_is_a_reason_to_give_no_more_and_not
     assert _of(plan) == {(BE_CGROUP, "cpu.quota"): quota}
 
 
-def test_an_agent_that_begins_while_pods_come_every_second_gives_no_more_than_what_is_known_to_be_safe() -> None:
+def test_an_agent_that_begins_meanwhile_gives_no_more_than_is_known_to_be_safe() -> None:
     policy, samples = NodeQoSPolicySpec(cpu_suppress=BY_QUOTA), {(SYSTEM, Metric.CPU): 1.0}
     plan = _new("cpusuppress").plan(_scene(_node(_pod("new", Tier.LS), BE), policy, samples))
     assert _of(plan) == {(BE_CGROUP, "cpu.quota"): 550_000}
