@@ -31,7 +31,7 @@ from rich.table import Table
 
 from trimtab.lab.backtest import Schedule, backtest
 from trimtab.lab.oracle import Oracle
-from trimtab.lab.report import Outcome, page
+from trimtab.lab.report import Outcome, page, section
 from trimtab.lab.scores import Scores
 from trimtab.lab.workloads import generate
 from trimtab.sizing import strategy
@@ -100,7 +100,8 @@ def main() -> None:
         show(source, {key: scores[source] for key, scores in results.items()})
     if given.chart:
         outcomes = [Outcome(name, settings, scores[FLEET]) for (name, settings), scores in results.items()]
-        given.chart.write_text(page("Cost against harm, all sets", outcomes, [("set", *sets)]))
+        title = "Cost against harm, all sets"
+        given.chart.write_text(page(title, [section(title, outcomes, [("set", *sets)])]))
 
 
 def found(folder: Path, wanted: Sequence[str] | None) -> list[tuple[str, Trace]]:

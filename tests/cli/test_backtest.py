@@ -58,9 +58,17 @@ def test_csv_has_a_row_a_strategy(usage: str, capsys: pytest.CaptureFixture[str]
     assert float(rows[0]["cpu_slack"]) > 0
 
 
-def test_html_is_a_page(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["backtest", usage, "--strategy", "vpa", "--output", "html"]) == 0
-    assert capsys.readouterr().out.startswith("<!doctype html>")
+def test_html_is_one_page_of_all_recordings(
+    usage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text(Path(usage).read_text())
+    assert run(["backtest", usage, str(other), "--strategy", "vpa", "--output", "html"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("<!doctype html>")
+    assert text.count("<html") == 1
+    assert f"<h1>{usage}</h1>" in text
+    assert f"<h1>{other}</h1>" in text
 
 
 def test_what_is_too_short_to_be_scored_is_refused_in_one_line(

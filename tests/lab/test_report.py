@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from trimtab.lab.backtest import Schedule, backtest
-from trimtab.lab.report import Outcome, page
+from trimtab.lab.report import Outcome, page, section
 from trimtab.lab.sample import sample
 from trimtab.sizing import strategy
 
@@ -16,7 +16,8 @@ def test_the_page_shows_each_strategy_and_the_worst_containers_and_fetches_nothi
         Outcome("vpa", "", backtest(fleet, strategy("vpa", 8), Schedule())),
         Outcome("vpa", "margin=<0>", backtest(fleet, strategy("vpa", 8, margin=0), Schedule())),
     ]
-    text = page("A & B", outcomes, [("STRATEGY", "SLACK"), ("vpa", "1")])
+    rows = [("STRATEGY", "SLACK"), ("vpa", "1")]
+    text = page("A & B", [section("A & B", outcomes, rows)])
     assert "A &amp; B" in text
     assert "vpa margin=&lt;0&gt;: slack" in text
     assert text.count("<svg") == 2
@@ -29,6 +30,7 @@ def test_the_page_shows_each_strategy_and_the_worst_containers_and_fetches_nothi
 def test_what_was_not_recorded_has_no_score_on_the_page() -> None:
     fleet = sample(4)
     bare = replace(fleet, memory=np.full_like(fleet.memory, np.nan))
-    text = page("CPU", [Outcome("vpa", "", backtest(bare, strategy("vpa", 4), Schedule()))], [("STRATEGY",)])
+    outcomes = [Outcome("vpa", "", backtest(bare, strategy("vpa", 4), Schedule()))]
+    text = section("CPU", outcomes, [("STRATEGY",)])
     assert "nan" not in text
     assert "<td>-</td>" in text

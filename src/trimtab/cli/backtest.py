@@ -28,7 +28,7 @@ from trimtab.kube.pace import RetryRule
 from trimtab.lab.backtest import Schedule
 from trimtab.lab.cores import on_cores
 from trimtab.lab.ray_cluster import HERE, OnRay
-from trimtab.lab.report import Outcome, page
+from trimtab.lab.report import Outcome, page, section
 from trimtab.lab.run import ORACLE, Engine, Run
 from trimtab.lab.sample import sample
 from trimtab.lab.scores import Scores
@@ -308,8 +308,10 @@ def _told(settings: Mapping[str, str], schedule: Schedule) -> str:
 
 def _print(results: Mapping[str, Sequence[Outcome]], output: str) -> None:
     if output == "html":
-        for source, outcomes in results.items():
-            print(page(f"Back-test: {source}", outcomes, [HEAD, *map(_row, outcomes)]))
+        sections = [
+            section(source, outcomes, [HEAD, *map(_row, outcomes)]) for source, outcomes in results.items()
+        ]
+        print(page(f"Back-test: {', '.join(results)}", sections))
     elif output == "table":
         console = Console()
         for source, outcomes in results.items():

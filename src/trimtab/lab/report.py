@@ -5,7 +5,7 @@ The page is whole in itself: the chart is SVG, there is no script and nothing is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -35,10 +35,15 @@ class Outcome:
         return f"{self.strategy} {self.settings}".strip()
 
 
-def page(title: str, outcomes: Sequence[Outcome], rows: Sequence[Sequence[str]]) -> str:
-    """The page; `rows` is the table of scores with its head."""
+def page(title: str, sections: Iterable[str]) -> str:
+    """The page of all recordings."""
+    head = f"<meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
+    return f"<!doctype html><html lang=en>{head}{''.join(sections)}"
+
+
+def section(title: str, outcomes: Sequence[Outcome], rows: Sequence[Sequence[str]]) -> str:
+    """What there is to say of one recording; `rows` is the table of scores with its head."""
     return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
         f"<h1>{escape(title)}</h1>"
         "<p>Left is cheaper, down is safer: the lower left wins. A line joins the settings of one strategy.</p>"
         f"{chart(outcomes, 'cpu_under', 'time under-provisioned')}{chart(outcomes, 'cpu_deficit', 'CPU unserved')}"
