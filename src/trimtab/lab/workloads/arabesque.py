@@ -27,7 +27,7 @@ class ArabesqueSettings(Typical):
     """Memory when all data is loaded, in MiB."""
     idle_mib: float = Field(default=200.0, ge=0)
     """Memory between jobs."""
-    job: float = Field(default=14400.0, gt=0)
+    job: float = Field(default=14400.0, ge=1)
     """Seconds that a job takes, on average."""
     epoch: float = Field(default=1200.0, gt=0)
     """Seconds from one epoch to the next."""
@@ -50,7 +50,7 @@ class Arabesque(Drawn[ArabesqueSettings]):
         place = draw.seconds / s.job + draw.uniform(0, 1)
         number = place.astype(np.int64)
         within = place - number
-        lots = np.take_along_axis(draw.chance.random((draw.series, int(number.max()) + 1)), number, axis=1)
+        lots = np.take_along_axis(draw.chance.random(draw.table(number)), number, axis=1)
         begun = draw.seconds - within * s.job
         hour, weekday = begun % DAY / 3600, np.floor(begun / DAY) % 7
         at_work = (hour >= 8) & (hour < 18) & (weekday < 5)

@@ -12,7 +12,7 @@ from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
 class BatchSettings(Typical):
     """A run each night."""
 
-    period: float = Field(default=86400.0, gt=0)
+    period: float = Field(default=86400.0, ge=1)
     """Seconds from one run to the next."""
     at: float = Field(default=7200.0, ge=0)
     """Seconds into the period at which a run begins."""
@@ -45,7 +45,7 @@ class Batch(Drawn[BatchSettings]):
         place = draw.seconds - s.at - draw.uniform(0, s.apart)
         number = np.floor(place / s.period).astype(np.int64)
         since, number = place - number * s.period, number - number.min()
-        table = (draw.series, int(number.max()) + 1)
+        table = draw.table(number)
         lengths = s.length * np.exp(s.length_spread * draw.chance.standard_normal(table))
         lengths[draw.chance.random(table) < s.missed_share] = 0.0
         length = np.minimum(np.take_along_axis(lengths, number, axis=1), s.period)

@@ -12,6 +12,8 @@ from trimtab.lab.workloads.workload import MONDAY
 from trimtab.usage.trace import Floats
 
 DAY, WEEK = 86400.0, 7 * 86400.0
+MOST_CELLS = 2**28
+"""Of all series together: 2 GiB an array."""
 
 
 class Draw:
@@ -30,6 +32,13 @@ class Draw:
     @property
     def is_weekend(self) -> npt.NDArray[np.bool_]:
         return ((self.seconds + MONDAY) // DAY + 3) % 7 >= 5  # the first day of all time was a Thursday
+
+    def table(self, number: npt.NDArray[np.int64]) -> tuple[int, int]:
+        """The shape of something drawn for each series and each of these numbers, from 0; as much as fits."""
+        turns = int(number.max()) + 1
+        if self.series * turns > MOST_CELLS:
+            raise MemoryError(f"{self.series:,} series of {turns:,} turns do not fit into memory")
+        return self.series, turns
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> Floats:
         """A number a series."""
@@ -68,7 +77,7 @@ class Draw:
 
     def levels(self, stretch: npt.NDArray[np.int64], low: float, high: float) -> Floats:
         """A level for each stretch, evenly between the two."""
-        table = self.chance.uniform(low, high, (self.series, int(stretch.max()) + 1))
+        table = self.chance.uniform(low, high, self.table(stretch))
         return np.take_along_axis(table, stretch, axis=1)
 
     def day(self, *, peak_hour: float, sharpness: float = 1.0) -> Floats:

@@ -14,14 +14,13 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads.draw import WEEK, Draw
+from trimtab.lab.workloads.draw import DAY, MOST_CELLS, WEEK, Draw
 from trimtab.lab.workloads.workload import Workload
 from trimtab.plugins import Family, Settings
 from trimtab.usage.trace import Floats
 
 MIB = 2.0**20
-MOST_CELLS = 2**28
-"""Of all series together: 2 GiB an array."""
+CENTURY = 36525 * DAY
 
 
 class Span(Settings):
@@ -29,7 +28,7 @@ class Span(Settings):
 
     step: float = Field(default=300.0, gt=0)
     """Seconds from one sample to the next."""
-    duration: float = Field(default=WEEK, gt=0)
+    duration: float = Field(default=WEEK, gt=0, le=CENTURY)
     """Seconds from the first sample to the end."""
 
 

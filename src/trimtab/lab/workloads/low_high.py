@@ -22,7 +22,7 @@ class LowHighSettings(Typical):
     """Memory while high."""
     high_share: float = Field(default=0.25, ge=0, le=1)
     """The share of time that it is high."""
-    hold: float = Field(default=14400.0, gt=0)
+    hold: float = Field(default=14400.0, ge=1)
     """Seconds from one rise to the next that could be: in each such stretch it is high for its share."""
     regular: bool = False
     """A rise in every stretch, in the midst of it; or else whole stretches are high, at random."""

@@ -19,7 +19,7 @@ class StepSettings(Typical):
     """The lowest level of memory, in MiB."""
     mib_high: float = Field(default=512.0, ge=0)
     """The highest level of memory."""
-    hold: float = Field(default=21600.0, gt=0)
+    hold: float = Field(default=21600.0, ge=1)
     """Seconds that a level is held."""
     regular: bool = False
     """Hold each level for exactly that long, and not on average."""
