@@ -45,5 +45,6 @@ def test_an_agent_sizes_a_real_pod_as_it_would_a_simulated_one(node_cluster: Clu
         assert (seen[2], seen[3]) == (0.1, 40 * MIB)
     finally:
         env.close()
+    env.close()  # as wrappers do that were closed already
     deployments = node_cluster.call("GET", f"/apis/apps/v1/namespaces/{namespace}/deployments")
     assert deployments["items"] == []

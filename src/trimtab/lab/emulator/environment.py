@@ -88,8 +88,9 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
         )
 
     def close(self) -> None:
-        """Take the pod away."""
-        self._runner.run(self._end())
+        """Take the pod away, if there is one: who closes twice, as wrappers do, closes once."""
+        if self._client is not None:
+            self._runner.run(self._end())
         self._runner.close()
 
     async def _begin(self, course: Course) -> list[Entry]:
