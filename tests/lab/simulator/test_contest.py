@@ -39,17 +39,17 @@ def test_a_recording_becomes_a_cluster_with_a_workload_a_series() -> None:
 
 
 def test_a_recording_without_memory_or_with_names_that_are_one_in_kubernetes_becomes_a_cluster_too() -> None:
-    cpu = np.tile(np.linspace(0.1, 0.5, 24)[:, None], 4)
+    cpu = np.tile(np.linspace(0.1, 0.5, 24)[:, None], 5)
     cpu[:, 3] = np.nan
-    memory = np.full((24, 4), np.nan)
+    memory = np.full((24, 5), np.nan)
     memory[:, 1] = 1e8
-    found = settled(Trace(("web_1", "web-1", "db", "gone"), 0.0, STEP, cpu, memory), replicas=2)
-    assert {spec.name for spec in found.workloads} == {"web-1", "web-1-1", "db-2"}
+    found = settled(Trace(("web_1", "web-1", "db-4", "gone", "db"), 0.0, STEP, cpu, memory), replicas=2)
+    assert {spec.name for spec in found.workloads} == {"web-1", "web-1-1", "db-4", "db-4-4"}
     assert np.nanmin(found.demand.memory[:, 0]) == 64 * 2**20
     sizes = {spec.name: spec.containers[0].resources.memory_request for spec in found.workloads}
     assert max(sizes.values(), key=lambda size: size or 0) == sizes["web-1-1"]
     with pytest.raises(TrimtabError, match="no series with CPU usage"):
-        settled(Trace(("gone",), 0.0, STEP, cpu[:, 3:], memory[:, 3:]))
+        settled(Trace(("gone",), 0.0, STEP, cpu[:, 3:4], memory[:, 3:4]))
 
 
 def test_what_a_pod_had_before_its_node_went_is_not_starved_of_by_the_next() -> None:

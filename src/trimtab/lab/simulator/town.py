@@ -171,4 +171,9 @@ def _name(name: str, series: int, *, taken: Collection[str]) -> str:
     """As Kubernetes allows it, and as nobody else is called."""
     kept = "".join(letter if letter.isalnum() else "-" for letter in name.lower()).strip("-")[:40].rstrip("-")
     is_numbered = kept.rsplit("-", 1)[-1].isdigit()
-    return kept if is_numbered and kept not in taken else f"{kept or 'series'}-{series}"
+    if is_numbered and kept not in taken:
+        return kept
+    own = f"{kept or 'series'}-{series}"
+    while own in taken:
+        own = f"{own}-{series}"
+    return own
