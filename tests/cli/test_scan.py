@@ -205,6 +205,24 @@ def test_several_contexts_are_one_report(
     assert capsys.readouterr().out == ""
 
 
+def test_where_no_cluster_can_be_looked_at_each_is_told_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {
+        "clusters": [{"name": "gone", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "me", "user": {"token": "t"}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": "gone", "user": "me"}} for name in ("blue", "green")
+        ],
+    }
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    assert run(["scan", "--all-contexts", "--kubeconfig", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.split(":")[1] for line in err.splitlines()] == [" blue", " green"]
+
+
 def altered(cluster: Cluster, path: Path, **user: Any) -> str:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"][0]["user"] |= user

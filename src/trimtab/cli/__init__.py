@@ -102,9 +102,8 @@ def main() -> NoReturn:
     """The entry point of the `trimtab` command."""
     arguments = sys.argv[1:]
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # an output that knows no arrows gets question marks, not a traceback
+        # An output that knows no arrows gets question marks, not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     _import(*arguments[:1])
     sys.exit(run(arguments))
 

@@ -133,7 +133,7 @@ def _surveys(
             except TrimtabError as error:
                 failed.append(error)
                 if len(failed) == len(names):
-                    raise failed[0] from None
+                    raise
                 print(f"trimtab: {error}", file=sys.stderr)
                 surveys.append(unseen(name or "", str(error)))
 
