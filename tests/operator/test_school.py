@@ -224,6 +224,24 @@ async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch
     assert bed.metrics.registry.get_sample_value("trimtab_reconciliation_errors_total", failures) == 4
 
 
+async def test_a_strategy_that_begins_to_fail_no_longer_says_what_it_said_before(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    assert math.isfinite(bed.cpu("web", NOW))
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("a bug of theirs")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Percentile, "recommend", fail)
+        await bed.advance(NOW + MINUTE)
+    assert math.isnan(bed.cpu("web", NOW + MINUTE))
+    await bed.advance(NOW + 2 * MINUTE)
+    assert math.isfinite(bed.cpu("web", NOW + 2 * MINUTE))
+
+
 async def test_nonsense_of_a_source_is_not_believed(store: Store) -> None:
     bed = Bed(store, "web", script=lambda _, t: (-1.0, math.inf) if t % 120 else (math.nan, 1e18))
     await bed.advance(NOW)

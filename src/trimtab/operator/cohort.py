@@ -19,7 +19,7 @@ from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.fleet import Fleet
 from trimtab.sizing.proposal import Proposal, proposal, told
 from trimtab.sizing.registry import STRATEGIES
-from trimtab.sizing.strategy import Floats, Indices, Sizes
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes
 from trimtab.usage.merge import apart, merged
 from trimtab.usage.owners import WorkloadContainer
 from trimtab.usage.workloads import WorkloadUsage
@@ -126,6 +126,12 @@ class Cohort:
         if running is None:
             self._observe_past_kills(usage, rows)
         self._sizes = self.fleet.propose(self.until)
+
+    def say_nothing(self) -> None:
+        """Until the next read: what a strategy said before it failed is of then."""
+        unknown = np.full(self.fleet.places, np.nan)
+        nothing = Bounds(target=unknown, lower=unknown, upper=unknown)
+        self._sizes = Sizes(cpu=nothing, memory=nothing)
 
     def take_in_kills(self, kills: Iterable[Kill]) -> set[Kill]:
         """Learn of kills; the answer is those that were not known yet."""

@@ -249,6 +249,7 @@ def _teach(
             cohort.take_in(forms[cohort.form], running=running, until=until)
         except Exception as error:  # noqa: BLE001 - it may be anybody's, and must not end the rest
             failed[cohort.sizing] = error
+            cohort.say_nothing()
     return failed
 
 
