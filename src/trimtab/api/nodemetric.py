@@ -144,7 +144,9 @@ class PodUsage(Observed):
     pod_usage: Usage
     """All containers of the pod together."""
 
-    containers: Annotated[tuple[ContainerUsage, ...], Field(max_length=MOST_CONTAINERS), Unique(("name",))] = ()
+    containers: Annotated[
+        tuple[ContainerUsage, ...], Field(max_length=MOST_CONTAINERS), Unique(("name",))
+    ] = ()
     """What each of its containers uses, or each of the first of very many."""
 
 
