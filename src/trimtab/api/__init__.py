@@ -7,7 +7,7 @@ from trimtab.api.crd import crd, crd_yaml
 from trimtab.api.duration import Duration
 from trimtab.api.errors import DurationError, InvalidObjectError, QuantityError, problems_of
 from trimtab.api.intent import Intent
-from trimtab.api.kind import API_VERSION, GROUP, INSTALL, VERSION, Kind
+from trimtab.api.kind import API_VERSION, GROUP, VERSION, Kind
 from trimtab.api.kpiprofile import KPIProfile
 from trimtab.api.meta import Condition, LabelSelector, ObjectMeta
 from trimtab.api.nodemetric import NodeMetric
@@ -20,7 +20,6 @@ KINDS: tuple[type[Kind], ...] = (OptimizationPolicy, Intent, KPIProfile, NodeMet
 __all__ = [
     "API_VERSION",
     "GROUP",
-    "INSTALL",
     "KINDS",
     "VERSION",
     "Condition",

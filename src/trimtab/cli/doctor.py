@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from trimtab.api import API_VERSION, GROUP, INSTALL, KINDS
+from trimtab.api import API_VERSION, GROUP, KINDS
+from trimtab.api.kind import INSTALL
 from trimtab.cli.finding import SHOWN_AT_MOST, Finding
 from trimtab.cli.looking import pairs, plainly_refused, window_of
 from trimtab.cli.readiness import readiness

@@ -17,7 +17,7 @@ from typing import Never
 
 import structlog
 
-from trimtab.api import INSTALL
+from trimtab.api.kind import INSTALL
 from trimtab.kube.auth import Connection
 from trimtab.kube.client import Client
 from trimtab.kube.events import EventRecorder
