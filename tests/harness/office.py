@@ -164,8 +164,11 @@ class Office:
         await eventually(lambda: len(self.source.asked) >= before + count, what=f"{count} turns")
 
     @asynccontextmanager
-    async def kubelet(self, **state: Any) -> AsyncIterator[None]:
-        """Somebody who reports of every pod here that it runs with just what it asks for, and its last `state`."""
+    async def kubelet(self, of: str, **state: Any) -> AsyncIterator[None]:
+        """Somebody who reports of every pod here that it runs with just what it asks for, and its last `state`.
+
+        One of this workload does by then, and has a past: a leader who was there first would see none of it.
+        """
 
         async def report() -> Never:
             seen: dict[str, Any] = {}
@@ -190,6 +193,9 @@ class Office:
 
         reporting = asyncio.create_task(report())
         try:
+            await eventually(
+                lambda: any(each.pod.startswith(f"{of}-") for each in self.source.pods), what=f"{of} runs"
+            )
             yield
         finally:
             reporting.cancel()

@@ -294,7 +294,7 @@ async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work:
     await work.client.create(DEPLOYMENTS, deployment("api", replicas=1), namespace=work.namespace)
     killed = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": "2026-11-01T08:00:00Z"}
     await work.write_policy(mode="Auto")
-    async with work.kubelet(terminated=killed | {"startedAt": "2026-11-01T07:00:00Z"}), work.leading():
+    async with work.kubelet("api", terminated=killed | {"startedAt": "2026-11-01T07:00:00Z"}), work.leading():
         status = await work.until(
             lambda status: (
                 entry(status, "api").get("status") == "Applied" and "lastApplied" in entry(status, "api")
@@ -320,7 +320,7 @@ async def test_while_its_source_is_away_no_change_begins(work: Office) -> None:
     def is_now(*states: str) -> Callable[[Object], bool]:
         return lambda status: entry(status, "api").get("status") in states
 
-    async with work.kubelet(), work.leading():
+    async with work.kubelet("api"), work.leading():
         await work.until(is_now("Recommended"), what="api is recommended a size")
         work.source.go_away()
         await work.until(
@@ -339,7 +339,7 @@ async def test_a_change_that_its_policy_left_half_done_is_told(work: Office) -> 
     slow = {"minInterval": "0s", "canary": {"observation": "1h"}}
     await work.write_policy(mode="Auto", updateStrategy=slow)
     api = WorkloadKey("Deployment", work.namespace, "api")
-    async with work.kubelet(), work.leading() as term:
+    async with work.kubelet("api"), work.leading() as term:
 
         def is_under_way() -> bool:
             found = term.desk.catalog.get(api)
