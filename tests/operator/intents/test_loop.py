@@ -10,9 +10,9 @@ import pytest
 from harness.watching import eventually
 from trimtab.api.fields import time_text
 from trimtab.intents.plugins.registry import Registry
-from trimtab.kube.client import Object
+from trimtab.kube.client import Object, PatchType
 from trimtab.kube.errors import Unreachable
-from trimtab.kube.resources import HPAS, INTENTS, KPI_PROFILES
+from trimtab.kube.resources import DISRUPTION_BUDGETS, HPAS, INTENTS, KPI_PROFILES, PODS
 from trimtab.operator.intents.status import met_since, performed_at
 from trimtab.store import Store
 
@@ -242,6 +242,36 @@ async def test_a_server_that_takes_no_status_neither_stops_the_turn_nor_has_anyt
         status = await shop.take(loop)
         assert "performedAt" in status["plan"]
     assert await shop.replicas() == more
+
+
+async def test_a_pod_that_a_disruption_budget_keeps_is_left_alone_for_a_while_and_something_else_done(
+    shop: Shop,
+) -> None:
+    """Else the best plan would be the one that is refused, turn after turn."""
+    shop.settings |= {"actuators": {"rmPod": {"min_pods": 0}, "scaleOut": {}}}
+    await shop.deploy(replicas=2)
+    chosen = {"matchLabels": {"app": "web"}}
+    await shop.write(DISRUPTION_BUDGETS, "web", minAvailable=2, selector=chosen)
+    await shop.write(KPI_PROFILES, "up", type="availability")
+    wanted = {"name": "up", "value": 0.9, "measuredBy": "up"}
+    await shop.write(INTENTS, "web", targetRef={"name": "web"}, objectives=[wanted])
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        await shop.take(loop)
+        for pod in await shop.client.items(PODS, namespace=shop.namespace):
+            body = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+            where = {"namespace": shop.namespace, "subresource": "status"}
+            await shop.client.patch(PODS, pod["metadata"]["name"], body, type=PatchType.STRATEGIC, **where)
+        await eventually(
+            lambda: not any(pod.ready for pod in shop.catalog.pods.in_namespace(shop.namespace)),
+            what="the pods are known to be away",
+        )
+        status = await shop.take(loop, 2)
+        assert "disruption budget" in status["plan"]["withheld"]
+        status = await shop.take(loop)
+    assert [each["actuator"] for each in status["plan"]["deeds"]] == ["scaleOut"]
+    assert await shop.replicas() > 2
 
 
 async def test_a_turn_that_fails_is_followed_by_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

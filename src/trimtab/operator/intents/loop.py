@@ -31,7 +31,7 @@ from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.guarding import Others, limits_of
 from trimtab.operator.intents.lessons import Lessons
 from trimtab.operator.intents.observing import Observation, Observer
-from trimtab.operator.intents.performing import Performer
+from trimtab.operator.intents.performing import REMOVING, Performer
 from trimtab.operator.intents.planning import Planning
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.intents.room import room_of
@@ -42,8 +42,9 @@ from trimtab.tasks import side_by_side
 
 log = structlog.get_logger(__name__)
 
-SHOWN_AT_ONCE = 8
-"""To how many questions plugins may owe an answer while they are shown what is so: each of them keeps a thread."""
+SHOWN_AT_ONCE = 4
+"""To how many questions plugins may owe an answer while they are shown what is so: each of them keeps a thread, of which a
+process with one CPU has five, and others need them too."""
 
 
 class IntentLoop:
@@ -79,7 +80,8 @@ class IntentLoop:
         self._waiting: dict[str, float | None] = {}
         """Since when intents have waited for room; to lose it costs them time."""
         self._refused: dict[tuple[str, str], float] = {}
-        """When a plugin last did not do what was planned, by intent and actuator; to lose it costs a try."""
+        """When a plugin last did not do what was planned, or a pod could not be sent away, by intent and actuator; to lose it
+        costs a try."""
 
     async def run(self) -> Never:
         while True:
@@ -242,8 +244,10 @@ class IntentLoop:
         performed = await self._performer.perform(
             plan.deeds, observation, limits=limits, plugins=plugins, now=now
         )
-        if performed.refused and (refused := plan.deeds[len(performed.done)].actuator) in plugins:
-            self._refused[observation.goal.intent, refused] = now
+        if performed.refused:
+            refused = plan.deeds[len(performed.done)].actuator
+            if refused in plugins or refused == REMOVING:
+                self._refused[observation.goal.intent, refused] = now
         for deed in plan.deeds:
             result = "done" if deed in performed.done else "withheld"
             self._metrics.intent_deeds.labels(observation.goal.namespace, deed.actuator, result).inc()
@@ -262,7 +266,7 @@ class IntentLoop:
         return 0.0 if done is None else done + self._config().intents.cool_down.seconds
 
     def _refusing(self, intent: str, now: float) -> dict[str, float]:
-        """Until when plugins rest that did not do what was planned: meanwhile others may, and nobody waits for them."""
+        """Until when those rest that did not do what was planned: meanwhile others may, and nobody waits for them."""
         rest = self._config().intents.cool_down.seconds
         self._refused = {key: at for key, at in self._refused.items() if 0 <= now - at < rest}
         return {actuator: at + rest for (whose, actuator), at in self._refused.items() if whose == intent}
