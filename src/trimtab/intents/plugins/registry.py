@@ -182,7 +182,9 @@ class Registry:
     def _forget(self, known: Known) -> None:
         log.warning("plugin.forgotten", plugin=known.info.name, why=known.trouble)
         with self._lock:
-            self._known.pop((known.info.type, known.info.name), None)
+            key = known.info.type, known.info.name
+            if self._known.get(key) is known:  # and not the one that took its place meanwhile
+                del self._known[key]
         known.channel.close()
 
 
