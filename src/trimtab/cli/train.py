@@ -154,7 +154,7 @@ class Lesson:
 
     @property
     def command(self) -> str:
-        """What one would type to have it anew."""
+        """What one would type to have it anew, beside what was read from a cluster: that is of its time."""
         numbers = ("updates", "seed", "containers", "hours")
         words = ["trimtab", "train", *self.recordings, "--learner", self.learner]
         words += [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
