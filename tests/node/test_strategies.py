@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from trimtab.api.nodeqospolicy import (
     BlkIO,
     BlockIO,
+    BlockType,
     CPUBurst,
     CPUBurstPolicy,
     CPUEvict,
@@ -471,6 +472,22 @@ def test_disks_are_throttled_for_the_tier_and_for_each_pod_of_the_others() -> No
     assert {path: wishes[path, IO_READ_BPS.name] for path in paths} == {key: {"8:0": 1000} for key in paths}
     assert {path: wishes[path, IO_WEIGHT.name] for path in paths} == {key: {"default": 40} for key in paths}
     assert len(wishes) == 4
+
+
+def test_disks_are_looked_for_once_however_many_pods_there_are() -> None:
+    """A volume group takes a look at all volumes of the node, each second."""
+    asked: list[str] = []
+
+    def find(block: BlockIO) -> tuple[str, ...]:
+        asked.append(block.name)
+        return ("8:0",)
+
+    disk = BlockIO(name="data", type=BlockType.VOLUME_GROUP, read_bps=1000, write_bps=1000)
+    policy = NodeQoSPolicySpec(blkio=BlkIO(enable=True, ls=(disk,)))
+    view = _node(*(_pod(str(number), Tier.LS) for number in range(10)))
+    scene = replace(_scene(view, policy), devices=find)
+    assert len(_new("blkio").plan(scene).wishes) == 20
+    assert asked == ["data"]
 
 
 def test_watermarks_are_in_ten_thousandths_of_the_memory() -> None:

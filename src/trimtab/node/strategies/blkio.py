@@ -31,35 +31,39 @@ class BlkIo:
         tiers = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
         return Plan(
             tuple(
-                wish
+                Wish(
+                    spot=Spot(path, knob),
+                    value=value,
+                    bound=bound,
+                    strategy=self.name,
+                    why="as the policy says",
+                )
                 for tier, blocks in tiers.items()
+                for knob, value, bound in _wanted(blocks, scene)
                 for path in _cgroups(scene.view, tier)
-                for wish in self._of_cgroup(path, blocks, scene)
             )
         )
 
-    def _of_cgroup(self, path: str, blocks: Iterable[BlockIO], scene: Scene) -> list[Wish]:
-        amounts: dict[Knob[Amounts], dict[str, int]] = {}
-        weight = 100
-        for block in blocks:
-            for knob, amount in (
-                (IO_READ_BPS, block.read_bps),
-                (IO_WRITE_BPS, block.write_bps),
-                (IO_READ_IOPS, block.read_iops),
-                (IO_WRITE_IOPS, block.write_iops),
-            ):
-                if amount:
-                    amounts.setdefault(knob, {}).update(dict.fromkeys(scene.devices(block), amount))
-            weight = min(weight, block.io_weight_percent)
-        wishes = [self._wish(path, knob, value, Bound.AT_MOST) for knob, value in amounts.items() if value]
-        if weight < 100:
-            wishes.append(self._wish(path, IO_WEIGHT, {"default": weight}, Bound.EXACTLY))
-        return wishes
 
-    def _wish(self, path: str, knob: Knob[Amounts], value: Amounts, bound: Bound) -> Wish:
-        return Wish(
-            spot=Spot(path, knob), value=value, bound=bound, strategy=self.name, why="as the policy says"
-        )
+def _wanted(blocks: Iterable[BlockIO], scene: Scene) -> list[tuple[Knob[Amounts], Amounts, Bound]]:
+    """What each cgroup of a tier may do. Devices are looked for once, not once a cgroup: there may be hundreds of either."""
+    amounts: dict[Knob[Amounts], dict[str, int]] = {}
+    weight = 100
+    for block in blocks:
+        devices = scene.devices(block)
+        for knob, amount in (
+            (IO_READ_BPS, block.read_bps),
+            (IO_WRITE_BPS, block.write_bps),
+            (IO_READ_IOPS, block.read_iops),
+            (IO_WRITE_IOPS, block.write_iops),
+        ):
+            if amount:
+                amounts.setdefault(knob, {}).update(dict.fromkeys(devices, amount))
+        weight = min(weight, block.io_weight_percent)
+    wanted: list[tuple[Knob[Amounts], Amounts, Bound]] = [
+        (knob, value, Bound.AT_MOST) for knob, value in amounts.items() if value
+    ]
+    return [*wanted, (IO_WEIGHT, {"default": weight}, Bound.EXACTLY)] if weight < 100 else wanted
 
 
 def _cgroups(view: NodeView, tier: Tier) -> list[str]:
