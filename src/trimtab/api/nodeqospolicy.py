@@ -67,7 +67,7 @@ class CPUBurst(Model):
     throttled; auto does both."""
 
     cpu_burst_percent: Annotated[Int, Field(ge=0, le=10000)] = 1000
-    """How much unused quota may be saved up, of the limit."""
+    """How much unused quota may be saved up, of the limit; no more than the limit is."""
 
     cfs_quota_burst_percent: Annotated[Int, Field(ge=100, le=10000)] = 300
     """How far the quota may be raised, of the limit."""
