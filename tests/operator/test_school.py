@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from harness.records import workload
 from harness.scripted import Script, Scripted, steady
@@ -388,6 +389,26 @@ async def test_a_store_that_is_away_when_a_leader_begins_keeps_what_it_has_and_i
     bed.restarted()
     await bed.advance(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 31
+
+
+async def test_a_store_that_is_away_is_asked_once_a_time_and_not_by_every_strategy(
+    store: Store, tmp_path: Path
+) -> None:
+    """To be told that it does not answer may take half a minute, in which nobody can be looked at."""
+    found = cohorts.Cohorts(store, cluster="c", young=HOUR, keep=DAY)
+    wanted = {
+        container(name): Want(Sizing.of("percentile", {"min_samples": 1 + number}), OLD)
+        for number, name in enumerate("abc")
+    }
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler, capture_logs() as logs:
+        meddler.execute("ALTER TABLE trimtab_states RENAME TO away")
+        await found.assign(wanted, now=NOW, past=cohorts.Past(NOW - HOUR, known=True))
+        await found.save(NOW, lock=asyncio.Lock())
+        meddler.execute("ALTER TABLE away RENAME TO trimtab_states")
+    assert [each["event"] for each in logs] == ["learning.not_restored"] * 2
+    assert len(list(found)) == 3
+    await found.save(NOW, lock=asyncio.Lock())
+    assert len(await store.states.notes()) == 3
 
 
 @settings(max_examples=100)

@@ -123,15 +123,15 @@ class Cohorts:
 
     async def _restore(self, sizings: Collection[Sizing]) -> None:
         """Go on from what the store has of these; what was learned while it could not be asked is read again."""
-        for sizing in list(sizings):
-            meanwhile = self._cohorts.setdefault(sizing, [])
-            try:
-                self._cohorts[sizing] = await self._found(sizing) or meanwhile
-            except StoreError as error:
-                self._unasked.add(sizing)
-                log.warning("learning.not_restored", strategy=sizing.strategy, error=str(error))
-            else:
+        self._unasked.update(sizings)
+        for sizing in sizings:
+            self._cohorts.setdefault(sizing, [])
+        try:
+            for sizing in list(sizings):
+                self._cohorts[sizing] = await self._found(sizing) or self._cohorts[sizing]
                 self._unasked.discard(sizing)
+        except StoreError as error:  # and of each of the others it would be waited for as long
+            log.warning("learning.not_restored", error=str(error))
 
     async def _found(self, sizing: Sizing) -> list[Cohort]:
         found: list[Cohort] = []
