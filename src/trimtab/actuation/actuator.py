@@ -233,9 +233,8 @@ class Actuator:
             await self._write(deed, situation.workload)
         except NotFound as missing:
             if isinstance(deed, ResizePod):
-                if (
-                    deed.pod.uid in memory.gone
-                ):  # yet it was seen again: this server knows nothing of resizing
+                # Twice, though it was seen in between: this server knows nothing of resizing.
+                if deed.pod.uid in memory.gone:
                     raise _Stop(_later(situation, missing, POLL)) from missing
                 memory.gone.add(deed.pod.uid)
             return False
