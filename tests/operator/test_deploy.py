@@ -134,16 +134,30 @@ def test_the_account_has_all_rights_that_doctor_looks_for(
     assert rights["state"] == "ok", rights["found"]
 
 
+def pod_of(workload: dict[str, Any]) -> str:
+    template, namespace = workload["spec"]["template"], workload["metadata"]["namespace"]
+    metadata = {"name": "probe", "namespace": namespace, "labels": template["metadata"]["labels"]}
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+
+
 def test_its_pod_is_let_in_where_only_restricted_pods_are(cluster: Cluster, deployed: None) -> None:
-    template = of_kind("deployment.yaml", "Deployment")["spec"]["template"]
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "probe", "namespace": HOME, "labels": template["metadata"]["labels"]},
-        "spec": template["spec"],
-    }
-    created = cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
-    assert "pod/probe created" in created
+    pod = pod_of(of_kind("deployment.yaml", "Deployment"))
+    assert "pod/probe created" in cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=pod)
+
+
+def test_the_agents_pod_is_let_in_where_its_manifests_put_it(cluster: Cluster, deployed: None) -> None:
+    """What it needs of its node no restricted pod may have."""
+    agent = str(DEPLOY / "agent")
+    made = [*yaml.safe_load_all(cluster.kubectl("kustomize", agent))]
+    (daemons,) = [each for each in made if each["kind"] == "DaemonSet"]
+    (binding,) = [each for each in made if each["kind"] == "ClusterRoleBinding"]
+    assert {each["namespace"] for each in binding["subjects"]} == {daemons["metadata"]["namespace"]}
+    cluster.kubectl("apply", "--server-side", "-k", agent)
+    try:
+        pod = pod_of(daemons)
+        assert "pod/probe created" in cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=pod)
+    finally:
+        cluster.kubectl("delete", "--wait=false", "-k", agent)
 
 
 async def test_its_rights_suffice_for_the_webhook_and_the_manifests_take_nothing_back(
