@@ -139,8 +139,13 @@ def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(
     assert "DaemonSet" not in {each["kind"] for each in unset}
     plain, looking = (
         one(helm.rendered("operator.enabled=false", "agent.enabled=true", *more), "DaemonSet")
-        for more in ((), ("agent.readOnly=true", "agent.args={--dry-run,--kubelet=https://here:1}"))
+        for more in (
+            (),
+            ("agent.readOnly=true", "agent.hostPID=true", "agent.args={--dry-run,--kubelet=https://here:1}"),
+        )
     )
+    assert "hostPID" not in plain["spec"]["template"]["spec"]
+    assert looking["spec"]["template"]["spec"]["hostPID"]
     (before,) = plain["spec"]["template"]["spec"]["containers"]
     (after,) = looking["spec"]["template"]["spec"]["containers"]
     assert {*after["args"]} - {*before["args"]} == {"--read-only", "--dry-run", "--kubelet=https://here:1"}

@@ -55,6 +55,12 @@ def test_cpus_are_listed_as_the_kernel_lists_them() -> None:
     assert cpu_list({4, 0, 2, 1}) == "0-2,4"
 
 
+def test_threads_that_an_agent_in_a_container_cannot_number_are_none() -> None:
+    """To write their 0 into a class of resctrl would put the agent itself there."""
+    assert known.THREADS.v2 is not None
+    assert known.THREADS.v2.decode("0\n17\n0\n") == (17,)
+
+
 def test_memory_is_written_in_whole_pages() -> None:
     assert known.MEMORY_HIGH.encode(10_000, Version.V2) == ("8192",)
 

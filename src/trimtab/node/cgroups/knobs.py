@@ -233,10 +233,17 @@ MEMORY_STAT: Final = Knob[dict[str, int]](
 CPU_PRESSURE: Final = Knob[str](name="cpu.pressure", v1=None, v2=File("cpu.pressure", "", str))
 MEMORY_PRESSURE: Final = Knob[str](name="memory.pressure", v1=None, v2=File("memory.pressure", "", str))
 IO_PRESSURE: Final = Knob[str](name="io.pressure", v1=None, v2=File("io.pressure", "", str))
+
+
+def _threads(text: str) -> tuple[int, ...]:
+    """Without those of a PID namespace that is not ours: all of them are 0, which to the kernel means whoever writes it."""
+    return tuple(filter(None, map(int, text.split())))
+
+
 THREADS: Final = Knob[tuple[int, ...]](
     name="cgroup.threads",
-    v1=File("tasks", "cpu", lambda text: tuple(map(int, text.split()))),
-    v2=File("cgroup.threads", "", lambda text: tuple(map(int, text.split()))),
+    v1=File("tasks", "cpu", _threads),
+    v2=File("cgroup.threads", "", _threads),
 )
 
 KNOBS: Final[Mapping[str, Knob[Any]]] = {
