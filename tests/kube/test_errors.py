@@ -69,5 +69,13 @@ def test_an_answer_that_is_not_from_kubernetes_is_quoted_in_one_line() -> None:
     assert error.retry_after == 3.0
 
 
-def test_nonsense_in_retry_after_is_ignored() -> None:
-    assert error_from_response(429, b"", request="", retry_after="soon").retry_after is None
+def test_an_answer_in_another_encoding_is_quoted_too() -> None:
+    body = '{"message": "Zugriff für niemanden"}'.encode("latin-1")
+    assert str(error_from_response(403, body, request="")) == '{"message": "Zugriff f\ufffdr niemanden"}'
+    with pytest.raises(errors.Garbled, match="GET /x: what answers is no API server"):
+        errors.understood(body, msgspec.json.decode, request="GET /x")
+
+
+@pytest.mark.parametrize("wish", ["soon", "inf", "nan", "1e999"])
+def test_nonsense_in_retry_after_is_ignored(wish: str) -> None:
+    assert error_from_response(429, b"", request="", retry_after=wish).retry_after is None

@@ -45,6 +45,10 @@ def test_the_servers_own_wish_is_waited_for() -> None:
     assert wait >= 7.0
 
 
+def test_who_is_to_wait_for_long_hears_of_it_instead() -> None:
+    assert delay(TooManyRequests(Status(message="busy"), retry_after=86400.0)) is None
+
+
 def test_no_answer_to_a_request_that_must_not_act_twice_is_not_asked_again() -> None:
     assert delay(TimedOut("late", sent=True), repeatable=False) is None
     assert delay(InternalError(Status(message="oops")), repeatable=False) is None

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from trimtab.kube.errors import Garbled
 from trimtab.kube.metadata import metadata
 from trimtab.kube.pages import PageDecoder
 from trimtab.kube.resources import CONFIG_MAPS
@@ -27,3 +28,11 @@ def test_an_object_that_makes_no_sense_costs_only_itself(odd: object) -> None:
 
 def test_a_page_with_nothing_on_it_has_its_version() -> None:
     assert PageDecoder(CONFIG_MAPS, metadata()).decode(page()) == ([], "42")
+
+
+def test_bytes_that_are_no_text_cost_only_the_object_that_they_are_in() -> None:
+    decoder = PageDecoder(CONFIG_MAPS, metadata())
+    found, _ = decoder.decode(page(named("a"), named("odd"), named("b")).replace(b'"odd"', b'"\xfc"', 1))
+    assert [record.name for record in found] == ["a", "b"]
+    with pytest.raises(Garbled, match=r"list of configmaps: what answers is no API server"):
+        decoder.decode(b'{"items": [], "metadata": {"resourceVersion": "\xfc"}}')

@@ -15,6 +15,7 @@ ADDED = b'{"type":"ADDED","object":{"metadata":{"name":"%d"}}}\n'
 STREAM = b"".join(ADDED % number for number in range(20))
 EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
 MISSHAPEN = b'{"type":"ADDED","object":{"metadata":{"name":7}}}\n'
+NO_TEXT = b'{"type":"ADDED","object":{"metadata":{"name":"\xfc"}}}\n'
 
 
 async def pieces(stream: bytes, cuts: list[int]) -> AsyncIterator[bytes]:
@@ -36,13 +37,15 @@ def test_an_error_in_the_stream_is_raised_as_what_it_stands_for() -> None:
         EventDecoder(metadata()).decode(memoryview(STREAM + EXPIRED))
 
 
-def test_a_misshapen_object_costs_only_itself() -> None:
-    events = EventDecoder(metadata()).decode(MISSHAPEN + STREAM)
+@pytest.mark.parametrize("odd", [MISSHAPEN, NO_TEXT])
+def test_a_misshapen_object_costs_only_itself(odd: bytes) -> None:
+    events = EventDecoder(metadata()).decode(odd + STREAM)
     assert [event.object.metadata.name for event in events] == [str(number) for number in range(20)]
 
 
 @pytest.mark.parametrize(
-    "lines", [b"<html>\n", b'{"status":"ok"}\n', b"[]\n", b'{"type":"ADDED","object":{"meta\n']
+    "lines",
+    [b"<html>\n", b'{"status":"ok"}\n', b"[]\n", b'{"type":"ADDED","object":{"meta\n', b'{"type":"\xfc"}\n'],
 )
 def test_what_no_api_server_says_is_named_so(lines: bytes) -> None:
     with pytest.raises(Garbled, match="no API server"):

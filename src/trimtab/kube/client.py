@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, overload
 import msgspec
 
 from trimtab.kube.auth import Connection
-from trimtab.kube.errors import Conflict, NotFound
+from trimtab.kube.errors import Conflict, NotFound, understood
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.records import JSON
 from trimtab.kube.resources import PODS, Resource
@@ -149,7 +149,7 @@ class Client:
         """All objects of a resource in a namespace, or in all of them. For many, prefer an informer."""
         found: list[Object] = []
         async for page in self.pages(resource, namespace=namespace, labels=labels, fields=fields):
-            found += _LIST.decode(page).items or ()
+            found += understood(page, _LIST.decode, request=f"list of {resource}").items or ()
         return found
 
     @asynccontextmanager

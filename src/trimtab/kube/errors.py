@@ -32,12 +32,19 @@ another try is a property of the class (`transient`), following the OptiPod seed
 
 from __future__ import annotations
 
+import math
 import re
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
 import msgspec
 
 from trimtab.errors import TrimtabError
+
+T = TypeVar("T")
+
+_NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError)
+"""What msgspec raises of bytes that are no JSON, or not the one that is meant; of such in a text it raises Python's own."""
 
 
 class KubeError(TrimtabError):
@@ -222,13 +229,21 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
     """The error that an HTTP answer stands for, also when something between us and the server wrote it."""
     try:
         status = _STATUS.decode(body)
-    except msgspec.DecodeError:
+    except _NOT_UNDERSTOOD:
         status = Status(message=excerpt(body), code=code)
     if not status.message:
         status = Status(
             message=f"the server answered {code}", reason=status.reason, code=code, details=status.details
         )
     return error_from_status(status, request=request, retry_after=_seconds(retry_after), code=code)
+
+
+def understood(body: bytes, read: Callable[[bytes], T], *, request: str) -> T:
+    """What is read in the body of an answer; Garbled where it makes no sense."""
+    try:
+        return read(body)
+    except _NOT_UNDERSTOOD as error:
+        raise Garbled.answer(body, describe(error), request=request) from error
 
 
 def excerpt(body: bytes) -> str:
@@ -239,9 +254,10 @@ def excerpt(body: bytes) -> str:
 def _seconds(header: str | None) -> float | None:
     """Retry-After in seconds; its other form, a date, is not used by Kubernetes and counts as absent."""
     try:
-        return max(0.0, float(header)) if header is not None else None
+        wished = float(header) if header is not None else math.nan
     except ValueError:
         return None
+    return max(0.0, wished) if math.isfinite(wished) else None
 
 
 _OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")

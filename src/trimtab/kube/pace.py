@@ -53,6 +53,8 @@ class RetryRule:
 
     attempts: int = 5
     backoff: Backoff = Backoff()
+    longest: float = 60.0
+    """Seconds that a server may ask us to wait; where it asks for more, the caller hears of it instead."""
 
     def delay(self, error: KubeError, *, attempt: int, repeatable: bool, rng: random.Random) -> float | None:
         """Seconds until the next try, or None when there should be none."""
@@ -60,8 +62,8 @@ class RetryRule:
             return None
         if not repeatable and not _surely_not_done(error):
             return None
-        wished = error.retry_after if isinstance(error, ApiError) else None
-        return max(wished or 0.0, self.backoff.delay(attempt, rng=rng))
+        wished = (error.retry_after if isinstance(error, ApiError) else None) or 0.0
+        return None if wished > self.longest else max(wished, self.backoff.delay(attempt, rng=rng))
 
 
 def _surely_not_done(error: KubeError) -> bool:

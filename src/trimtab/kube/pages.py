@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from trimtab.kube.client import Client
-from trimtab.kube.errors import describe, excerpt
+from trimtab.kube.errors import describe, excerpt, understood
 from trimtab.kube.records import MetadataWire, R, Shape
 from trimtab.kube.resources import Resource
 
@@ -44,8 +44,8 @@ class PageDecoder(Generic[R]):
         try:
             page = self._pages.decode(raw)
             return list(self._folded(page.items or ())), page.metadata.resource_version
-        except msgspec.ValidationError:  # one is misshapen
-            unread = _UNREAD.decode(raw)
+        except ValueError:  # one is misshapen, or all is
+            unread = understood(raw, _UNREAD.decode, request=f"list of {self._resource}")
             return list(self._folded(self._shapely(unread.items or ()))), unread.metadata.resource_version
 
     def _folded(self, wires: Iterable[Any]) -> Iterator[R]:
@@ -59,7 +59,7 @@ class PageDecoder(Generic[R]):
         for item in items:
             try:
                 yield self._wire.decode(item)
-            except msgspec.ValidationError as error:
+            except ValueError as error:
                 found = excerpt(bytes(item))
                 log.warning("object.ignored", resource=self._resource, object=found, reason=describe(error))
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 import structlog
 
-from trimtab.kube.errors import Garbled, Status, describe, error_from_status, excerpt
+from trimtab.kube.errors import Status, describe, error_from_status, excerpt, understood
 from trimtab.kube.records import MetadataWire, R, Shape
 
 W = TypeVar("W")
@@ -55,14 +55,11 @@ class EventDecoder(Generic[R]):
     def decode(self, lines: Lines) -> list[Event[Any]]:
         """All events of these lines; an ERROR event is raised as what it stands for, and what is no event as Garbled."""
         try:
-            try:
-                return self._events.decode_lines(lines)
-            except msgspec.ValidationError:
-                return self._decode_one_by_one(lines)
-        except msgspec.DecodeError as error:
-            raise Garbled.answer(bytes(lines), describe(error), request="watch") from error
+            return self._events.decode_lines(lines)
+        except ValueError:  # which says the same of all that comes
+            return understood(bytes(lines), self._decode_one_by_one, request="watch")
 
-    def _decode_one_by_one(self, lines: Lines) -> list[Event[Any]]:
+    def _decode_one_by_one(self, lines: bytes) -> list[Event[Any]]:
         """The slow way, when a line is an error or a bookmark (a hollow object), or an object is misshapen."""
         events: list[Event[Any]] = []
         for line in self._lines.decode_lines(lines):
@@ -71,7 +68,7 @@ class EventDecoder(Generic[R]):
             decoder = _BOOKMARK if line.type == "BOOKMARK" else self._wire
             try:
                 events.append(Event(line.type, decoder.decode(line.object)))
-            except msgspec.ValidationError as error:
+            except ValueError as error:
                 log.warning("object.ignored", object=excerpt(bytes(line.object)), reason=describe(error))
         return events
 

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Self, TypeVar
 
 import aiohttp
-import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -30,6 +29,7 @@ from trimtab.kube.errors import (
     Unreachable,
     describe,
     error_from_response,
+    understood,
 )
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.records import JSON
@@ -103,7 +103,7 @@ class Wire:
                     timeout=timeout,
                 ) as response:
                     content = await response.read()
-                return _read(content, read, request=f"{method} {path}")
+                return understood(content, read, request=f"{method} {path}")
             except KubeError as error:
                 delay = self._retry.delay(error, attempt=attempt, repeatable=repeatable, rng=self._rng)
                 if delay is None:
@@ -194,13 +194,6 @@ class Wire:
                     or not await self.connection.renew(identity)
                 ):
                     raise error
-
-
-def _read(content: bytes, read: Callable[[bytes], T], *, request: str) -> T:
-    try:
-        return read(content)
-    except msgspec.DecodeError as error:
-        raise Garbled.answer(content, describe(error), request=request) from error
 
 
 @contextmanager
