@@ -15,7 +15,8 @@
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy -}}
 {{- $_ := set $container "resources" .values.resources -}}
 {{- range .values.env }}
-{{- if hasKey . "value" }}{{ $_ := set . "value" (toString .value) }}{{ end -}}
+{{- /* A number as it is written: of 1000000 toString makes 1e+06. */}}
+{{- if and (hasKey . "value") (not (kindIs "string" .value)) }}{{ $_ := set . "value" (toJson .value) }}{{ end -}}
 {{- $_ := set $container "env" (append ($container.env | default list) .) -}}
 {{- end -}}
 {{- with .root.Values.image.pullSecrets }}
