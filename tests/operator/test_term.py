@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from harness.faults import Asked, Fault, Kind
 from harness.office import Office, deployment, office
 from harness.scripted import Scripted, steady
 from harness.watching import eventually
+from trimtab.api.quantity import Quantity
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client, Object
+from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.pace import RateLimit, RetryRule
-from trimtab.kube.resources import DEPLOYMENTS, EVENTS, OPTIMIZATION_POLICIES, PODS
+from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, EVENTS, JOBS, OPTIMIZATION_POLICIES, PODS
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.journal import RECOMMENDATION
 from trimtab.store import Store
@@ -310,6 +312,42 @@ async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work:
     async with Store.open(work.folder / "trimtab.db") as store:
         told = {each.what for each in await store.history.find(namespace=work.namespace)}
         assert told >= {"recommended", "applying", "applied"}
+
+
+async def test_a_job_that_dies_of_its_memory_and_is_never_started_again_is_learned_from(work: Office) -> None:
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    job = {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+    cron = {"metadata": {"name": "nightly"}, "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}}}
+    made = await work.client.create(CRON_JOBS, cron, namespace=work.namespace)
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "controller": True}
+    owners = [owner | {"uid": made["metadata"]["uid"]}]
+    run = {"metadata": {"name": "nightly-1", "ownerReferences": owners}, "spec": job}
+    await work.client.create(JOBS, run, namespace=work.namespace)
+    await work.write_policy(mode="Recommend", updateStrategy={"updateRequestsOnly": False})
+
+    def memory(status: Object) -> Quantity:
+        found: list[Object] = entry(status, "nightly").get("recommendations", [])
+        return Quantity.parse(found[0].get("memory", "0") if found else "0")
+
+    async with work.kubelet("nightly"), work.leading():
+        await work.until(lambda status: memory(status).bytes > 0, what="nightly is recommended a size")
+        (pod,) = await work.client.items(PODS, namespace=work.namespace)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        killed = {"reason": "OOMKilled", "exitCode": 137, "startedAt": now, "finishedAt": now}
+        (told,) = pod["status"]["containerStatuses"]
+        told = told | {"ready": False, "started": False, "state": {"terminated": killed}}
+        await work.client.patch(
+            PODS,
+            pod["metadata"]["name"],
+            # At once, as a kubelet tells it: the pod fails with the word that its container was killed.
+            {"status": {"phase": "Failed", "containerStatuses": [told]}},
+            type=PatchType.MERGE,
+            namespace=work.namespace,
+            subresource="status",
+        )
+        had = Quantity.parse("512Mi")
+        await work.until(lambda status: memory(status) > had, what="the next run is to have more")
+        assert work.sample("oom_kills_total", policy=f"{work.namespace}/p") == 1
 
 
 async def test_while_its_source_is_away_no_change_begins(work: Office) -> None:

@@ -48,6 +48,8 @@ class Scope:
     namespace: str | None = None
     labels: str = ""
     fields: str = ""
+    called: str = ""
+    """What logs and metrics call them; else by their resource, of which there may be another informer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Informer(Generic[R]):
         self._knows_streaming = True
         self._synced = asyncio.Event()
         self._answered = asyncio.Event()
-        self._name = str(resource)
+        self._name = self._scope.called or str(resource)
         self._heard = time.monotonic()
         self.trouble: KubeError | None = None
         """Why the cache may be behind or empty: what broke last, until a connection is made again."""

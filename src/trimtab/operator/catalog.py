@@ -47,6 +47,10 @@ from trimtab.usage.owners import Owners
 Scaler = TypeVar("Scaler", Hpa, Vpa)
 
 _RUNNING = Scope(fields="status.phase!=Succeeded,status.phase!=Failed")
+FAILED = Scope(
+    called="failed pods of jobs", labels="batch.kubernetes.io/job-name", fields="status.phase=Failed"
+)
+"""A Job's pod that is never started again ends with its container; only then it tells of what, as for lack of memory."""
 _WITHOUT_OWNER = Scope(labels="!pod-template-hash,!rollouts-pod-template-hash")
 """Of ReplicaSets only those that no Deployment or Rollout made are workloads; of the others the metadata will do."""
 
@@ -69,6 +73,7 @@ class Catalog:
         self.namespaces: Cache[Metadata] = follow(NAMESPACES, metadata(shared))
         self.nodes: Cache[Node] = follow(NODES, nodes(shared))
         self.pods: Cache[Pod] = follow(PODS, pods(shared), scope=_RUNNING, indexes={OWNER: owner_uid})
+        self._failed: Cache[Pod] = follow(PODS, pods(shared), scope=FAILED, indexes={OWNER: owner_uid})
         self.policies: Cache[Policy] = follow(OPTIMIZATION_POLICIES, policies(shared), optional=True)
         self.node_policies: Cache[QosPolicy] = follow(NODE_QOS_POLICIES, qos_policies(), optional=True)
         self.hpas: Cache[Hpa] = follow(HPAS, hpas(shared), indexes={"target": target_of})
@@ -117,8 +122,15 @@ class Catalog:
         return self._ownership.above(pod)
 
     def pods_of(self, workload: Workload) -> list[Pod]:
+        return self._pods_in(self.pods, workload)
+
+    def failed_of(self, workload: Workload) -> list[Pod]:
+        """The pods of a Job, or of a CronJob's jobs, that have failed for good."""
+        return self._pods_in(self._failed, workload) if len(self._failed) else []
+
+    def _pods_in(self, cache: Cache[Pod], workload: Workload) -> list[Pod]:
         members = self._ownership.below(workload)
-        return [pod for member in members for pod in self.pods.find(OWNER, member.uid)]
+        return [pod for member in members for pod in cache.find(OWNER, member.uid)]
 
     def owners(self) -> Owners:
         """Who owns whom, to tell whose usage is read: of pods that are gone as well."""
@@ -172,6 +184,7 @@ class Catalog:
         self._following.on_discovery(self._discovered)
         self.namespaces.on_change(self._namespace_changed)
         self.pods.on_change(self._owned_changed)
+        self._failed.on_change(self._owned_changed)
         self._replica_sets.on_change(self._owned_changed)
         self.policies.on_change(self._policy_changed)
         self.hpas.on_change(self._scaler_changed)

@@ -188,8 +188,9 @@ class SizingLoop:
     def _note_kills(self, workload: Workload, pods: list[Pod], mandate: Mandate) -> None:
         read = read_marks(dict(workload.annotations), uid=workload.uid)
         marks = read if isinstance(read, Marks) else None
+        ended = [*pods, *self._catalog.failed_of(workload)]
         kills = self._learning.note_kills(
-            kill for name in containers_of(self._catalog, workload) for kill in kills_of(name, pods, marks)
+            kill for name in containers_of(self._catalog, workload) for kill in kills_of(name, ended, marks)
         )
         self._metrics.oom_kills.labels(mandate.name).inc(len(kills))
 

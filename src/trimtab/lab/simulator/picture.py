@@ -22,6 +22,7 @@ from trimtab.kube.resources import NAMESPACES, NODES, PODS, Resource
 from trimtab.kube.workloads import WorkloadKey, kind_name
 from trimtab.lab.simulator.members import RESOURCES, SimulatedPod, uid_of
 from trimtab.lab.simulator.world import World
+from trimtab.operator.catalog import FAILED
 
 
 class SimulatedFollowing:
@@ -40,9 +41,10 @@ class SimulatedFollowing:
         indexes: Mapping[str, Index[R]] | None = None,
         optional: bool = False,
     ) -> Cache[R]:
-        del shape, scope, optional  # nothing is decoded, and everything is there
+        del shape, optional  # nothing is decoded, and everything is there
         cache: Cache[R] = Cache(indexes)
-        self._caches.setdefault(resource, []).append(cache)
+        if scope != FAILED:  # of which there are none: every pod here is started again
+            self._caches.setdefault(resource, []).append(cache)
         return cache
 
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
