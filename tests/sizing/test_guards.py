@@ -274,6 +274,25 @@ def test_who_may_take_only_small_steps_gets_there_all_the_same(
     assert (has.memory_request or 0) >= GIB * 0.9
 
 
+@pytest.mark.parametrize(
+    ("has", "changes"),
+    [
+        (Resources(5000), {"cpu": {"decrease": 0.02}}),  # less than what is rounded by
+        (Resources(40), {"cpu": {"decrease": 0.01}}),  # less than 1m
+        (Resources(None, None, 400 * MIB), {"memory": {"decrease": 0.002}}),  # less than 1 MiB
+    ],
+)
+def test_who_may_shrink_only_a_little_at_once_gets_there_too(has: Resources, changes: dict[str, Any]) -> None:
+    asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
+    for _ in range(400):
+        found = sized(20, 300 * MIB, has=has, asked=asked, around=Surroundings(qos="Burstable")).resources
+        if found == has:
+            break
+        has = found
+    assert (has.cpu_request or 0) <= 26
+    assert (has.memory_request or 0) <= 335 * MIB
+
+
 @given(amount=st.integers(1, 10**6))
 def test_rounding_never_goes_below_the_need_nor_far_above(amount: int) -> None:
     rounded = round_up("cpu", amount)

@@ -25,10 +25,11 @@ def largest_step(amount: int, case: Case) -> Step | None:
     request, rule = case.request, case.rule
     if request is None:
         return None
-    highest = max(int(request * (1 + rule.increase)), request + 1)  # a share of very little is nothing at all
+    # A share of very little is nothing at all, and nobody would ever get anywhere.
+    highest = max(int(request * (1 + rule.increase)), request + 1)
     if amount > highest:
         return Step(highest, f"at most {rule.increase:.0%} more at once", f"policy changes.{case.resource}")
-    lowest = ceil(request * (1 - rule.decrease))
+    lowest = min(ceil(request * (1 - rule.decrease)), request - bool(rule.decrease))
     if amount < lowest:
         return Step(lowest, f"at most {rule.decrease:.0%} less at once", f"policy changes.{case.resource}")
     return None
@@ -54,9 +55,12 @@ def is_small(before: int, after: int, case: Case) -> bool:
 
 
 def rounding(amount: int, case: Case) -> Step | None:
-    """To a number that people can read, never below the need; what is not changed is not rounded either."""
+    """To a number that people can read, never below the need; what is not changed is not rounded either.
+
+    Nor is what is less, if only a little, rounded up to what it was or more.
+    """
     rounded = round_up(case.resource, amount)
-    if amount in {rounded, case.request}:
+    if amount in {rounded, case.request} or amount < (case.request or 0) <= rounded:
         return None
     return Step(rounded, "rounded up", "rounding")
 
