@@ -42,7 +42,10 @@ def test_what_is_written_beside_takes_the_place_of_what_was_there_only_when_it_i
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize(("path", "says"), [("", "is a folder"), ("no/where/report", "there is no folder")])
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [("", "is a folder"), ("no/where/report", "there is no folder"), ("x" * 300, "File name too long")],
+)
 def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, path: str, says: str) -> None:
     with pytest.raises(TrimtabError, match=says):
         see_writable(tmp_path / path)

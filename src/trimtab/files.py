@@ -53,15 +53,18 @@ def beside(path: Path) -> Iterator[Path]:
 
 def see_writable(path: Path) -> None:
     """Complain of a file that could not be written now, before the work is done that is to go into it."""
-    if _is_no_file(path):
-        return
-    folder = path.resolve().parent
-    if path.is_dir():
-        raise TrimtabError(f"{path}: is a folder; name a file")
-    if not folder.is_dir():
-        raise TrimtabError(f"{path}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK):
-        raise TrimtabError(f"{path}: {folder} cannot be written to")
+    try:
+        if _is_no_file(path):
+            return
+        folder = path.resolve().parent
+        if path.is_dir():
+            raise TrimtabError(f"{path}: is a folder; name a file")
+        if not folder.is_dir():
+            raise TrimtabError(f"{path}: there is no folder {folder}")
+        if not os.access(folder, os.W_OK):
+            raise TrimtabError(f"{path}: {folder} cannot be written to")
+    except OSError as error:  # it may not even be looked at
+        raise TrimtabError(f"{path}: {error.strerror}") from error
 
 
 def sync(path: Path) -> None:

@@ -57,7 +57,16 @@ class Family(Generic[P]):
         entry_point = _installed(self.group).get(name)
         if entry_point is None:
             raise TrimtabError(f"{self.noun} {name!r} is not known; there are: {', '.join(self.names())}")
-        found: type[P] = entry_point.load()
+        try:
+            found: type[P] = entry_point.load()
+        except Exception as error:  # others' code, which may lack what it imports
+            where = (
+                f"{entry_point.value} of {entry_point.dist.name}" if entry_point.dist else entry_point.value
+            )
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise TrimtabError(
+                f"{self.noun} {name!r} cannot be loaded from {where} ({why}); mend that package or remove it"
+            ) from error
         return found
 
     def settings_of(self, name: str, given: Mapping[str, Any]) -> Any:

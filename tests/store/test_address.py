@@ -65,6 +65,10 @@ async def test_a_server_can_be_given_as(scheme: str, postgres: str) -> None:
         "postgresql//me:secret@there/db",
         "postgresql://me:secret@there:port/db",
         "postgresql://me:se/cr@et@there:port/db",
+        "me:secret@there/db",
+        "postgresql:me:secret@there/db",
+        "mysql://me:/secret@there/db",
+        "mysql://there/db?user=me&password=secret",
     ],
 )
 async def test_what_is_no_store_is_said_without_its_password(address: str) -> None:

@@ -75,6 +75,17 @@ async def test_a_time_that_is_none_is_refused(store: Store, moment: float) -> No
         await store.history.append([entry(moment)])
 
 
+async def test_a_number_that_no_entry_can_have_finds_none(store: Store) -> None:
+    assert await store.history.get(2**63) is None
+
+
+async def test_bytes_that_are_no_text_cannot_break_a_batch(store: Store) -> None:
+    name = b"caf\xe9".decode(errors="surrogateescape")
+    await store.history.append([entry(1, who=name)])
+    (found,) = await store.history.find()
+    assert found.who == "caf\ufffd"
+
+
 async def test_words_from_outside_cannot_break_a_batch(store: Store) -> None:
     await store.history.append([entry(1, why="a plugin said \0 '; DROP TABLE trimtab_history; --")])
     (found,) = await store.history.find()

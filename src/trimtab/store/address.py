@@ -40,5 +40,8 @@ def _file(path: str) -> SQLite:
 
 
 def _unknown(address: str) -> AddressError:
-    shown = re.sub(r"(/[^/:@]*):[^/].*@", r"\1:***@", address)
+    # However it is mistyped: a password stands before the last @, or is an option.
+    shown = re.sub(r"^(\w*:/*)?.*@", r"\1***@", address, flags=re.DOTALL)
+    path, mark, options = shown.partition("?")
+    shown = path + mark + re.sub(r"=[^&]*", "=***", options)
     return AddressError(f"{SETTING}: {shown!r} is no store that is known; {_FORMS}")

@@ -13,6 +13,9 @@ from trimtab.store.database import Database
 from trimtab.store.rows import within
 from trimtab.store.tables import history
 
+_LARGEST = 2**63 - 1
+"""The last number that a database has for an entry: of a larger one SQLite's driver would fail."""
+
 
 class HistoryEntry(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="history"
@@ -43,6 +46,8 @@ class History:
         await self._database.append(history, records)
 
     async def get(self, number: int) -> HistoryEntry | None:
+        if number > _LARGEST:
+            return None
         found = await self._database.newest(HistoryEntry, history, history.c.id == number, limit=1)
         return found[0] if found else None
 

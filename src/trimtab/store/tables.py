@@ -8,6 +8,7 @@ A change here needs a migration beside it in `migrations/versions`; a test compa
 """
 
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -29,6 +30,9 @@ from sqlalchemy import (
 
 from trimtab.store.errors import DamagedError, RecordError
 
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
+"""PostgreSQL holds no NUL, and no database the half of a surrogate pair, as which Python reads bytes that are no text."""
+
 
 class Json(TypeDecorator[Any]):
     """What JSON can say, as text. NaN becomes null: unknown."""
@@ -47,13 +51,13 @@ class Json(TypeDecorator[Any]):
 
 
 class Words(TypeDecorator[str]):
-    """Text from outside. NUL, which PostgreSQL cannot hold, becomes the replacement character on both."""
+    """Text from outside. What is no character to a database (NUL, half a pair) becomes the replacement character."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return value.replace("\0", "\ufffd") if value else value
+        return _NO_CHARACTER.sub("\ufffd", value) if value else value
 
 
 class Seconds(TypeDecorator[float]):

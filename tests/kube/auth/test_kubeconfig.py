@@ -60,6 +60,9 @@ def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_an_error_also_when_nobody_asked_for_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         from_files(tmp_path)
+    # As of a home that is another user's: even to look there fails.
+    with pytest.raises(ConfigError, match="cannot be read: File name too long"):
+        from_files(tmp_path / ("x" * 300))
 
 
 def test_without_a_home_there_is_nothing_to_read() -> None:

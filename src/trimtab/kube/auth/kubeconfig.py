@@ -104,10 +104,10 @@ class Kubeconfig:
 def read_kubeconfig(given: str | Path | None, *, environ: Mapping[str, str]) -> Kubeconfig:
     """The file given, or those that kubectl would read, merged; empty when there are none."""
     if given is not None:
-        if not Path(given).exists():
+        if _is_missing(Path(given)):
             raise ConfigError(f"kubeconfig {given} does not exist")
         return _merge([_read(Path(given))])
-    paths = [path for path in usual_paths(environ) if path.exists()]
+    paths = [path for path in usual_paths(environ) if not _is_missing(path)]
     return _merge(map(_read, paths))
 
 
@@ -117,6 +117,15 @@ def usual_paths(environ: Mapping[str, str]) -> list[Path]:
         return [Path(name) for name in dict.fromkeys(listed.split(":")) if name]
     home = environ.get("HOME")
     return [Path(home) / ".kube" / "config"] if home else []
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether nothing is there; what may not be looked at may be there, and to read it tells why it cannot be."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    return False
 
 
 def _merge(files: Iterable[Kubeconfig]) -> Kubeconfig:
