@@ -7,6 +7,7 @@ credentials for it; it passes on none for the server behind it.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 
 from yarl import URL
@@ -24,6 +25,9 @@ from trimtab.usage.prometheus.settings import PrometheusSettings
 
 Way = tuple[Connection, str]
 """A connection, and the path on it under which /api/v1 is."""
+
+_SERVICE = re.compile(r"[a-z0-9-]+|.+\.svc(\..+)?", re.IGNORECASE)
+"""What a cluster's own DNS calls a Service, whatever the cluster's domain; NAME.NAMESPACE may be a host anywhere."""
 
 
 async def ways_to(settings: PrometheusSettings, client: Client | None) -> list[Way]:
@@ -54,11 +58,10 @@ async def _found(settings: PrometheusSettings, client: Client | None) -> list[Wa
 
 
 def _by_proxy(connection: Connection) -> Connection:
-    """Through the proxy that the environment names, if any, as to the API server; never to a name inside a cluster."""
+    """Through the proxy that the environment names, if any, as to the API server; never to a Service's name."""
     server = URL(connection.server)
-    host = server.host or ""
-    inside = "." not in host or host.endswith((".svc", ".cluster.local"))
-    proxy = None if inside else proxy_for(server, proxy_url="", where="", environ=os.environ)
+    is_service = _SERVICE.fullmatch(server.host or "")
+    proxy = None if is_service else proxy_for(server, proxy_url="", where="", environ=os.environ)
     return replace(connection, proxy=proxy.url, proxy_headers=proxy.headers) if proxy else connection
 
 
