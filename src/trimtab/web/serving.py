@@ -17,12 +17,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from trimtab.errors import TrimtabError
+from trimtab.kube.auth.tls import KeyPair
+from trimtab.kube.errors import ConfigError
 from trimtab.operator.values import host_and_port
 
 log = structlog.get_logger(__name__)
 
 RENEWED_EVERY = 60.0
-"""Seconds after which the files of a certificate are looked at again."""
+"""Seconds after which the files of a certificate are read again."""
 _GRACE = 1
 """Seconds that answers under way have at the end; streams never end by themselves."""
 
@@ -34,8 +36,10 @@ class Certificate:
     certificate: Path
     key: Path
 
-    def contents(self) -> tuple[bytes, bytes]:
-        return self.certificate.read_bytes(), self.key.read_bytes()
+    def read(self) -> KeyPair:
+        """What the files hold now, once it is known to fit together."""
+        where = str(self.certificate), str(self.key)
+        return KeyPair.read(self.certificate.read_bytes(), self.key.read_bytes(), where=where)
 
 
 class _Server(uvicorn.Server):
@@ -116,15 +120,9 @@ async def serving(
 
 async def _renew(shown: ssl.SSLContext, certificate: Certificate, *, every: float) -> None:
     """Show new connections what is in the files now: a certificate is renewed long before the process ends."""
-    known = certificate.contents()
     while True:
         await asyncio.sleep(every)
         try:
-            now = certificate.contents()
-            if now != known:
-                # On another first: of a pair that does not fit, nothing may be taken over.
-                for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), shown):
-                    context.load_cert_chain(certificate.certificate, certificate.key)
-                known = now
-        except OSError as error:  # what OpenSSL has to say is one too
+            certificate.read().show_in(shown)
+        except (OSError, ConfigError) as error:  # of a pair that does not fit, nothing is taken over
             log.warning("dashboard.certificate_not_renewed", error=str(error))
