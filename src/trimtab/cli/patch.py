@@ -119,7 +119,7 @@ def _patches(changes: Sequence[Change], form: Format, directory: Path | None) ->
         there = [directory / name for name in KUSTOMIZATIONS] if directory else []
         existing = next((path for path in there if path.exists()), None)
         name = existing.name if existing else KUSTOMIZATIONS[0]
-        files[name] = kustomization(changes, _read(existing) if existing else None)
+        files[name] = kustomization(changes, _read(existing) if existing else None, where=name)
     if directory is None:
         print("---\n".join(f"# {name}\n{text}" for name, text in files.items()), end="")
     elif changes:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from survey.patches.changes import MIB, change, container
+from trimtab.errors import TrimtabError
 from trimtab.kube.pods import Resources
 from trimtab.kube.resources import JOBS, Resource
 from trimtab.survey.patches.render import command, diff, edit, file_name, kustomization, manifest
@@ -91,6 +92,8 @@ def test_a_kustomization_that_is_there_only_gets_what_it_lacks() -> None:
     assert kustomization([change()], first) == first
     for empty in ("a: 1\npatches: []\n", "a: 1\n"):
         assert len(yaml.safe_load(kustomization([change()], empty))["patches"]) == 1
+    with pytest.raises(TrimtabError, match=r"^Kustomization: this is no kustomization"):
+        kustomization([change()], "[]\n", where="Kustomization")
 
 
 def test_what_cannot_be_patched_says_why() -> None:

@@ -69,7 +69,9 @@ def file_name(change: Change) -> str:
     return change.path.replace("/", "-") + ".yaml"
 
 
-def kustomization(changes: Sequence[Change], existing: str | None = None) -> str:
+def kustomization(
+    changes: Sequence[Change], existing: str | None = None, *, where: str = KUSTOMIZATIONS[0]
+) -> str:
     """A kustomization with an entry for each patch: the one that is there with what it lacks, or a new component.
 
     A patch names its target without a namespace, which an overlay may give; only where that leaves two, with it.
@@ -84,10 +86,10 @@ def kustomization(changes: Sequence[Change], existing: str | None = None) -> str
     ]
     if existing is None:
         return _COMPONENT + _dumped({"patches": entries})
-    text = Text(existing, where=KUSTOMIZATIONS[0])
+    text = Text(existing, where=where)
     root = text.roots[0] if text.roots else None
     if not isinstance(root, MappingNode):
-        raise TrimtabError(f"{KUSTOMIZATIONS[0]}: this is no kustomization; name another --directory")
+        raise TrimtabError(f"{where}: this is no kustomization; name another --directory")
     patches = child(root, "patches")
     there = {plain(child(entry, "path")) for entry in items(patches)}
     missing = [entry for entry in entries if entry["path"] not in there]
