@@ -3,8 +3,8 @@
 A class a tier. Its part of the cache is a run of ways, (1 << ⌈ways · end⌉) - (1 << ⌈ways · start⌉); its bandwidth comes
 in steps of ten, rounded up. What the machine has is what the root class may use: bandwidth is in percent on Intel's
 processors and in eighths of a GB/s on AMD's, and without a root class nothing is asked for. Containers get into their
-class when they are made, by `hooks`; every ten seconds whoever was missed follows, thread by thread, as resctrl has it.
-A pod whose annotation names another class than its tier's is in that one.
+class when they are made, by `hooks`; every ten seconds whoever was missed follows, thread by thread, as resctrl has it,
+where the agent sees the node's threads. A pod whose annotation names another class than its tier's is in that one.
 """
 
 from __future__ import annotations
