@@ -46,6 +46,11 @@ def pod(name: str) -> PodContainer:
     return PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web")
 
 
+def nobody(_: Sizing, error: Exception) -> None:
+    """Fails here."""
+    raise error
+
+
 class Published(Sampled[SampledSettings]):
     """What a metrics-server tells: of each pod what it measured up to a minute ago."""
 
@@ -225,6 +230,34 @@ async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch
     assert bed.metrics.registry.get_sample_value("trimtab_reconciliation_errors_total", failures) == 4
 
 
+@pytest.mark.parametrize("deed", ["__init__", "arrays", "take_over", "observe"])
+async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_learned_of_and_saved(
+    store: Store, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    of_theirs, works = Sizing.of("percentile", {"min_samples": 2}), getattr(Percentile, deed)
+
+    def fail(self: Percentile, *given: Any) -> Any:
+        settings = given[1] if deed == "__init__" else self.settings
+        if settings.min_samples == 2:
+            raise ZeroDivisionError("a bug of theirs")
+        return works(self, *given)
+
+    bed = Bed(store, history=False)
+    bed.add("theirs", sizing=of_theirs)
+    bed.add("web")
+    await bed.advance(NOW)
+    monkeypatch.setattr(Percentile, deed, fail)
+    for minute in range(1, 12):
+        await bed.advance(NOW + minute * MINUTE)
+    await bed.school.save(NOW + 12 * MINUTE)
+    bed.restarted()
+    await bed.advance(NOW + 12 * MINUTE)
+    bed.add("more", sizing=of_theirs, created=NEW)
+    await bed.advance(NOW + 13 * MINUTE)
+    assert bed.samples("web", NOW + 13 * MINUTE) == 14
+    assert bed.school.trouble == ""
+
+
 async def test_a_strategy_that_begins_to_fail_no_longer_says_what_it_said_before(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,7 +382,7 @@ async def test_who_is_gone_is_forgotten_after_a_day_and_not_before(store: Store)
 
 async def test_a_sizing_that_nobody_wants_any_more_is_not_kept_for_ever(store: Store) -> None:
     """Else every change of a policy's settings would be looked through at each turn, and saved."""
-    found = cohorts.Cohorts(store, cluster="c", young=HOUR, keep=DAY)
+    found = cohorts.Cohorts(store, cluster="c", young=HOUR, keep=DAY, failed=nobody)
     past = cohorts.Past(NOW - HOUR, known=True)
     for change in range(20):
         sizing = Sizing.of("percentile", {"min_samples": 1 + change})
@@ -395,7 +428,7 @@ async def test_a_store_that_is_away_is_asked_once_a_time_and_not_by_every_strate
     store: Store, tmp_path: Path
 ) -> None:
     """To be told that it does not answer may take half a minute, in which nobody can be looked at."""
-    found = cohorts.Cohorts(store, cluster="c", young=HOUR, keep=DAY)
+    found = cohorts.Cohorts(store, cluster="c", young=HOUR, keep=DAY, failed=nobody)
     wanted = {
         container(name): Want(Sizing.of("percentile", {"min_samples": 1 + number}), OLD)
         for number, name in enumerate("abc")

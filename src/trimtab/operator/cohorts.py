@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -56,12 +56,24 @@ def state_key(cluster: str, sizing: Sizing, number: int) -> StateKey:
 class Cohorts:
     """All cohorts of a cluster that learn from one source."""
 
-    def __init__(self, store: Store, *, cluster: str, young: float, keep: float) -> None:
-        """Seconds: who is younger has no past worth reading; and how long what was learned of one that is gone is kept."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        cluster: str,
+        young: float,
+        keep: float,
+        failed: Callable[[Sizing, Exception], None],
+    ) -> None:
+        """Seconds: who is younger has no past worth reading; and how long what was learned of one that is gone is kept.
+
+        `failed` is told of a strategy that fails: it may be anybody's, and must not keep the others.
+        """
         self._store = store
         self._cluster = cluster
         self._young = young
         self._keep = keep
+        self._failed = failed
         self._cohorts: dict[Sizing, list[Cohort]] = {}
         self._unasked: set[Sizing] = set()
         """Those of which the store may know more than what was learned since, for it was away."""
@@ -98,10 +110,14 @@ class Cohorts:
             if new:
                 young = all(now - ours[name].created <= self._young for name in new)
                 joins = cohorts and (young or not past.known)
-                self._cohorts[sizing] = (
-                    _joined(cohorts, new) if joins else _beside(cohorts, sizing, new, ours, past.begins)
-                )
-                newcomers.update(new)
+                try:
+                    self._cohorts[sizing] = (
+                        _joined(cohorts, new) if joins else _beside(cohorts, sizing, new, ours, past.begins)
+                    )
+                except Exception as error:  # noqa: BLE001 - see `failed`
+                    self._failed(sizing, error)
+                else:
+                    newcomers.update(new)
         return newcomers
 
     async def save(self, now: float, *, lock: asyncio.Lock) -> None:
@@ -110,16 +126,24 @@ class Cohorts:
             await self._restore(self._unasked)
         try:
             for sizing, cohorts in self._cohorts.items():
-                if sizing in self._unasked:
-                    continue
-                for number, cohort in enumerate(cohorts):
-                    async with lock:
-                        state = await asyncio.to_thread(cohort.state)
-                    await self._store.states.save(self._key(sizing, number), state, timestamp=now)
-                # Or one of a time when there were more cohorts would be taken for one of now.
-                await self._store.states.forget(self._key(sizing, len(cohorts)))
+                if sizing not in self._unasked:
+                    await self._save(sizing, cohorts, now, lock=lock)
         except StoreError as error:
             log.warning("learning.not_saved", error=str(error))
+
+    async def _save(
+        self, sizing: Sizing, cohorts: Sequence[Cohort], now: float, *, lock: asyncio.Lock
+    ) -> None:
+        for number, cohort in enumerate(cohorts):
+            try:
+                async with lock:
+                    state = await asyncio.to_thread(cohort.state)
+            except Exception as error:  # noqa: BLE001 - see `failed`
+                self._failed(sizing, error)
+                return
+            await self._store.states.save(self._key(sizing, number), state, timestamp=now)
+        # Or one of a time when there were more cohorts would be taken for one of now.
+        await self._store.states.forget(self._key(sizing, len(cohorts)))
 
     async def _restore(self, sizings: Collection[Sizing]) -> None:
         """Go on from what the store has of these; what was learned while it could not be asked is read again."""
@@ -142,6 +166,10 @@ class Cohorts:
                 found.append(cohort)
         except (DamagedStateError, ValueError) as error:  # as good as none: it is saved over
             log.warning("learning.not_understood", strategy=sizing.strategy, error=str(error))
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `failed`
+            self._failed(sizing, error)
         return found
 
     def _key(self, sizing: Sizing, number: int) -> StateKey:

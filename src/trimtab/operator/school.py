@@ -75,7 +75,13 @@ class School:
         self.source = source
         self._pace = pace or Pace()
         self._metrics = metrics
-        self._cohorts = Cohorts(store, cluster=cluster, young=self._pace.young, keep=self._pace.keep)
+        self._cohorts = Cohorts(
+            store,
+            cluster=cluster,
+            young=self._pace.young,
+            keep=self._pace.keep,
+            failed=self._note_failure,
+        )
         self._warm: set[Sizing] = set()
         self._failing: set[Sizing] = set()
         self._saved_at = float("-inf")
