@@ -99,7 +99,8 @@ RIGHTS: dict[Process, tuple[Right, ...]] = {
         Right("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
         Right("coordination.k8s.io", "leases", ("get", "create", "update"), home=True),
         # Its webhook: the certificate, and that the API server trusts it.
-        Right("", "secrets", ("get", "create", "update"), home=True),
+        Right("", "secrets", ("create",), home=True),  # which no name can be said of
+        Right("", "secrets", ("get", "update"), names=("trimtab-webhook",), home=True),
         Right(_ADMISSION, "validatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
         Right(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
     ),
