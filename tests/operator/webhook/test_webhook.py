@@ -176,11 +176,13 @@ async def test_a_rival_of_equal_weight_is_a_warning(replica: Replica) -> None:
 async def test_what_is_in_can_still_be_labelled_and_deleted_when_limits_are_tightened(
     replica: Replica,
 ) -> None:
+    def limit(**limits: Any) -> None:
+        told = OperatorConfig.model_validate({"limits": limits}).limits
+        replica.config = replica.config.model_copy(update={"limits": told})
+
+    limit()
     await replica.apply(manifest("web", {"mode": "Auto", "strategy": {"name": "vpa"}}))
-    tight = {"forbiddenModes": ["Auto"], "forbiddenStrategies": ["vpa"]}
-    replica.config = replica.config.model_copy(
-        update={"limits": OperatorConfig.model_validate({"limits": tight}).limits}
-    )
+    limit(maxCpu="4", forbiddenModes=["Auto"], forbiddenStrategies=["vpa"])
     assert "labeled" in await replica.kubectl("label", "optimizationpolicy", "web", "team=shop")
     patch = ("patch", "optimizationpolicy", "web", "--type=merge", "-p", '{"spec":{"weight":7}}')
     with pytest.raises(KubectlError, match=r"spec\.mode: Auto is forbidden"):

@@ -60,6 +60,8 @@ class Admission:
 
     def mutate(self, request: Request) -> Answer:
         """What is filled in: the maxima of the organisation where a policy states none."""
+        if not request.changes_spec:
+            return Answer()  # or it would be judged anew, by what is filled in
         try:
             policy = OptimizationPolicy.read(request.object or {})
         except InvalidObjectError:
