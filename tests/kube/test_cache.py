@@ -56,6 +56,22 @@ def test_an_older_version_never_follows_a_newer(cache: Cache[Thing], diary: Diar
     assert diary.lines == [(None, new)]
 
 
+def test_what_a_full_list_has_holds_whatever_its_version(cache: Cache[Thing], diary: Diary) -> None:
+    new, restored, another = Thing("web", 5), Thing("web", 4), Thing("web", 3, uid="u2")
+    cache.put(new)
+    cache.put(restored, listed=True)
+    cache.put(restored, listed=True)
+    cache.put(another, listed=True)
+    assert list(cache) == [another]
+    assert diary.lines == [(None, new), (new, restored), (restored, None), (None, another)]
+
+
+def test_where_versions_are_no_numbers_the_last_that_came_holds(cache: Cache[Thing]) -> None:
+    cache.put(Thing("web", 0, node="a"))
+    cache.put(Thing("web", 0, node="b"))
+    assert [thing.node for thing in cache] == ["b"]
+
+
 def test_the_same_version_again_is_no_change(cache: Cache[Thing], diary: Diary) -> None:
     cache.put(Thing("web", 5))
     cache.put(Thing("web", 5))

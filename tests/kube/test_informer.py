@@ -14,7 +14,7 @@ from harness.faults import Asked
 from harness.objects import pod, pod_status
 from harness.watching import eventually, watching
 from trimtab.kube.client import Client, Object, PatchType
-from trimtab.kube.errors import Garbled, Gone
+from trimtab.kube.errors import Garbled, Gone, TimedOut
 from trimtab.kube.informer import Informer, Scope
 from trimtab.kube.metadata import Metadata, metadata
 from trimtab.kube.pods import Resources, pods
@@ -213,6 +213,27 @@ async def test_a_watch_that_falls_silent_is_given_up_and_resumed(
         await eventually(lambda: "unheard" in names(informer), what="a new connection heard of it")
         assert witness.faults == []
         assert informer.trouble is None, "silence alone is no trouble"
+
+
+async def test_a_server_that_has_gone_back_is_listed_anew(
+    client: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    """As after its data was restored from a backup: it says nothing of what comes after a version yet to be."""
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
+        await informer.synced(timeout=30)
+        informer._version = str(10**15)
+        fault_proxy.strike(faults.cut(), match=IS_WATCH)
+        await client.create(CONFIG_MAPS, config_map("unheard"), namespace=namespace)
+        await eventually(lambda: "unheard" in names(informer), what="the list was read anew")
+        assert fault_proxy.asked[-1].query.get("resourceVersion") != str(10**15)
+
+
+async def test_a_server_that_does_not_answer_is_trouble(fault_proxy: FaultProxy, namespace: str) -> None:
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
+        await informer.synced(timeout=30)
+        fault_proxy.fail_next(faults.delay(3600), count=99, match=IS_WATCH)
+        fault_proxy.strike(faults.cut(), match=IS_WATCH)
+        await eventually(lambda: isinstance(informer.trouble, TimedOut), what="the trouble is told")
 
 
 @pytest.mark.parametrize("code", [400, 422])

@@ -2,7 +2,7 @@
 
 Records live by namespace and then by name, which makes the namespace an index for free. A cache takes
 in what a watch says and guards two promises to its handlers: an older version never follows a newer
-one, and an object replaced under its name while nobody looked is reported deleted, then added.
+one (unless a full list says so: a server's data may have been restored from a backup), and an object replaced under its name while nobody looked is reported deleted, then added.
 """
 
 from __future__ import annotations
@@ -65,16 +65,18 @@ class Cache(Generic[R]):
         for record in list(self):
             handler(None, record)
 
-    def put(self, record: R) -> None:
-        """Take in a record; one that is older than what we have is ignored."""
+    def put(self, record: R, *, listed: bool = False) -> None:
+        """Take in a record; one that is older than what we have is ignored, unless a full list has it."""
         old = self.get(record.name, record.namespace)
-        if old is not None and record.uid != old.uid and record.version >= old.version:
+        if old is not None and record.uid != old.uid and (listed or record.version >= old.version):
             self._drop(old)
             old = None
         if old is None:
             self._size += 1
-        elif record.version <= old.version:
-            return
+        elif record.version and (
+            record.version == old.version or (record.version < old.version and not listed)
+        ):
+            return  # of one without a number nobody can tell
         self._records.setdefault(record.namespace, {})[record.name] = record
         self._reindex(old, record)
         self._tell(old, record)

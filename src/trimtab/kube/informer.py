@@ -2,7 +2,8 @@
 
 The first list is streamed (`sendInitialEvents`), so that no page of raw objects is ever held; a server
 that cannot do it is read in pages. After that every connection resumes from the last version seen, and
-only a 410 (that version is compacted away) costs a new list. What vanished meanwhile is then reported
+only a 410 (that version is compacted away) costs a new list, or a server that has gone back to before it,
+as one whose data was restored from a backup. What vanished meanwhile is then reported
 as deleted. Any failure costs time, never correctness: the cache keeps what it last knew.
 """
 
@@ -23,7 +24,7 @@ from trimtab.kube.client import Client, selectors
 from trimtab.kube.errors import BadRequest, Gone, Invalid, KubeError, TimedOut, describe
 from trimtab.kube.pace import Backoff
 from trimtab.kube.pages import PageDecoder, ignore
-from trimtab.kube.records import R, Shape
+from trimtab.kube.records import R, Shape, version_number
 from trimtab.kube.resources import Resource
 from trimtab.kube.watch import EventDecoder, whole_lines
 
@@ -89,6 +90,8 @@ class Informer(Generic[R]):
         self._decoder = EventDecoder(shape)
         self._pages = PageDecoder(resource, shape)
         self._version: str | None = None
+        self._is_open = False
+        self._fell_silent = False
         self._streams_lists = True
         self._knows_streaming = True
         self._synced = asyncio.Event()
@@ -135,6 +138,7 @@ class Informer(Generic[R]):
         started = clock()
         while True:
             began = clock()
+            self._is_open = False
             try:
                 await self._follow()
                 # A watch that ends at once did not help; come back more and more slowly.
@@ -144,13 +148,10 @@ class Informer(Generic[R]):
                 self._version = None
                 failures += 1
             except KubeError as error:
-                if (
-                    isinstance(error, TimedOut)
-                    and self._version
-                    and clock() - began >= self._patience.silence
-                ):
-                    # Where nothing changes some servers say nothing at all: to ask anew costs one request.
+                if isinstance(error, TimedOut) and self._version and self._is_open:
+                    # Where nothing changes some servers say nothing at all: to ask anew costs two requests.
                     log.debug("informer.quiet", resource=self._name)
+                    self._fell_silent = True
                     failures = 0
                     continue
                 failures = failures + 1 if clock() - began < self._patience.silence else 1
@@ -168,6 +169,9 @@ class Informer(Generic[R]):
 
     async def _follow(self) -> None:
         """One connection's worth: what is missing is listed first."""
+        if self._version is not None and self._fell_silent:
+            await self._forget_what_is_to_come(self._version)
+            self._fell_silent = False
         if self._version is not None:
             await self._watch({"resourceVersion": self._version})
             return
@@ -188,6 +192,24 @@ class Informer(Generic[R]):
                 return
         await self._list_pages()
 
+    async def _forget_what_is_to_come(self, version: str) -> None:
+        """Who asks for what comes after a version that the server has yet to reach is told nothing until it has."""
+        scope = self._scope
+        pages = self._client.pages(
+            self._resource,
+            namespace=scope.namespace,
+            labels=scope.labels,
+            fields=scope.fields,
+            accept=self._shape.accept_list,
+            limit=1,
+        )
+        _, present = self._pages.decode(await anext(pages))
+        if version_number(present) < version_number(version):
+            log.warning(
+                "informer.server_went_back", resource=self._name, last_version=version, present=present
+            )
+            self._version = None
+
     async def _watch(self, start: Mapping[str, str]) -> None:
         # The uids of a list under way; None once everything the server has is in the cache.
         listed: set[str] | None = set() if self._version is None else None
@@ -207,6 +229,7 @@ class Informer(Generic[R]):
             gather=self._patience.gather,
         ) as chunks:
             self.trouble = None
+            self._is_open = True
             async for lines in whole_lines(chunks):
                 self._heard = time.monotonic()
                 batch = self._decoder.decode(lines)
@@ -224,7 +247,7 @@ class Informer(Generic[R]):
                     if event.type == "DELETED":
                         cache.remove(record)
                     else:
-                        cache.put(record)
+                        cache.put(record, listed=listed is not None)
                         if listed is not None:
                             listed.add(record.uid)
                 if listed is None and batch:
@@ -246,7 +269,7 @@ class Informer(Generic[R]):
             self._heard = time.monotonic()
             records, version = self._pages.decode(raw)
             for record in records:
-                cache.put(record)
+                cache.put(record, listed=True)
                 listed.add(record.uid)
         self._finish_list(listed)
         self._streams_lists = self._knows_streaming
