@@ -423,14 +423,51 @@ async def test_an_overlap_is_told_in_both_statuses_and_stays_told(work: Office) 
         await eventually(lambda: work.sample("workloads_monitored", **gone) is None, what="it is not counted")
 
 
-async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Office) -> None:
-    default: dict[str, Any] = {
+def easy_default(work: Office) -> dict[str, Any]:
+    return {
         "mode": "Recommend",
         "strategy": {"name": "percentile", "settings": {"min_samples": 1}},
         "metricsConfig": {"minimumHistory": "1m"},
+        "reconciliationInterval": "10s",
         "selector": {"namespaces": {"allow": [work.namespace]}},
     }
-    work.configure(defaultPolicy=default)
+
+
+async def test_while_policies_cannot_be_read_the_default_policy_has_no_say_over_their_workloads(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    work.configure(defaultPolicy=easy_default(work))
+    await work.write_policy(mode="Disabled")
+    refused = Fault(kind=Kind.STATUS, status=403)
+    policies = "/apis/trimtab.io/v1alpha1/optimizationpolicies"
+    fault_proxy.fail_next(refused, count=40, match=lambda asked: asked.path == policies)
+    left_alone = {"namespace": work.namespace, "policy": "default", "reason": "PolicyInvalid"}
+    async with work.leading():
+        await eventually(
+            lambda: work.sample("workloads_skipped", **left_alone) == 1, what="web is left alone"
+        )
+        await work.until(lambda status: bool(entry(status)), what="the policy is read at last")
+    assert fault_proxy.injected["403"] == 40
+    assert work.sample("recommendations_total", policy="default") is None
+
+
+async def test_where_there_is_no_policy_to_read_the_default_policy_has_the_say_once_that_is_known(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    work.configure(defaultPolicy=easy_default(work))
+    refused = Fault(kind=Kind.STATUS, status=403)
+    policies = "/apis/trimtab.io/v1alpha1/optimizationpolicies"
+    fault_proxy.fail_next(refused, count=20, match=lambda asked: asked.path == policies)
+    async with work.leading():
+        await eventually(
+            lambda: work.sample("recommendations_total", policy="default") == 1,
+            what="web is recommended a size",
+        )
+    assert fault_proxy.injected["403"] == 20
+
+
+async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Office) -> None:
+    work.configure(defaultPolicy=easy_default(work))
     async with work.leading() as term:
         monitored = {"namespace": work.namespace, "policy": "default"}
         await eventually(lambda: work.sample("workloads_monitored", **monitored) == 1, what="it is counted")

@@ -68,6 +68,8 @@ class Follower(Protocol):
 
     def troubles(self) -> Mapping[str, str]: ...
 
+    def unread(self, resource: Resource) -> str: ...
+
     async def settled(self) -> None: ...
 
     async def run(self) -> Never: ...
@@ -107,6 +109,13 @@ class Following:
     def troubles(self) -> dict[str, str]:
         """Why caches are empty or behind, by resource; nothing when all is well."""
         return {str(followed.resource): followed.trouble for followed in self._followed if followed.trouble}
+
+    def unread(self, resource: Resource) -> str:
+        """Why it is not known what there is of a resource that the server has; empty where it is, or has none."""
+        waiting = [
+            each for each in self._followed if each.resource == resource and not each.informer.is_synced
+        ]
+        return next((each.trouble or "it is being listed" for each in waiting if each.task is not None), "")
 
     async def settled(self) -> None:
         """Wait until what the server has is in the caches, or is optional and was refused."""

@@ -97,6 +97,10 @@ class Catalog:
         """What is missing from the picture and why, by resource."""
         return self._following.troubles()
 
+    def unread_policies(self) -> str:
+        """Why it is not known which policies there are; empty where it is."""
+        return self._following.unread(OPTIMIZATION_POLICIES)
+
     @property
     def is_ready(self) -> bool:
         return self._ready.is_set()

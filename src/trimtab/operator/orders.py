@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from trimtab.kube.policies import Policy
 from trimtab.kube.workloads import Workload
@@ -28,7 +29,11 @@ class Orders:
         """On whose word a workload is sized; None when on nobody's."""
         namespace = self._catalog.namespaces.get(workload.namespace)
         verdict = self._catalog.selection.of(workload)
-        return self._current().of(workload, verdict, namespace=namespace.labels if namespace else ())
+        found = self._current().of(workload, verdict, namespace=namespace.labels if namespace else ())
+        # One that it gives way to may be among those that are not known, as one with mode Disabled.
+        if found and found.policy is None and (why := self._catalog.unread_policies()):
+            return replace(found, problem=f"the OptimizationPolicies, which go first, cannot be read: {why}")
+        return found
 
     def of_policy(self, policy: Policy) -> Mandate:
         return self._current().of_policy(policy)

@@ -53,6 +53,10 @@ class SimulatedFollowing:
     def troubles(self) -> Mapping[str, str]:
         return {}
 
+    def unread(self, resource: Resource) -> str:
+        del resource
+        return ""
+
     async def settled(self) -> None:
         return None
 
