@@ -2,7 +2,8 @@
 
 Records live by namespace and then by name, which makes the namespace an index for free. A cache takes
 in what a watch says and guards two promises to its handlers: an older version never follows a newer
-one (unless a full list says so: a server's data may have been restored from a backup), and an object replaced under its name while nobody looked is reported deleted, then added.
+one (unless a full list says so: a server's data may have been restored from a backup), and an object
+replaced under its name while nobody looked is reported deleted, then added.
 """
 
 from __future__ import annotations

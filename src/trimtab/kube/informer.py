@@ -2,9 +2,9 @@
 
 The first list is streamed (`sendInitialEvents`), so that no page of raw objects is ever held; a server
 that cannot do it is read in pages. After that every connection resumes from the last version seen, and
-only a 410 (that version is compacted away) costs a new list, or a server that has gone back to before it,
-as one whose data was restored from a backup. What vanished meanwhile is then reported
-as deleted. Any failure costs time, never correctness: the cache keeps what it last knew.
+only a 410 (that version is compacted away) costs a new list, or a server that has gone back to before
+it, as one whose data was restored from a backup. What vanished meanwhile is then reported as deleted.
+Any failure costs time, never correctness: the cache keeps what it last knew.
 """
 
 from __future__ import annotations
