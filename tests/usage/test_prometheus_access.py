@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from pydantic import ValidationError
 
 from harness import UnavailableError
 from harness.certificates import LOOPBACK, Authority
 from harness.prometheus import Recorded
+from trimtab.kube.auth.credentials import basic
+from trimtab.kube.auth.secret import Secret
+from trimtab.operator.listening import listening
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.way import ways_to
@@ -90,6 +94,23 @@ async def test_an_address_outside_is_reached_by_the_proxy_of_the_environment(
         monkeypatch.delenv(name, raising=False)
     ((connection, path),) = await ways_to(PrometheusSettings(url=url), None)
     assert (connection.proxy, path) == (proxy, "")
+
+
+async def test_a_proxy_is_told_who_asks_also_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str | None] = []
+
+    async def refuse(asked: web.Request) -> web.Response:
+        told.append(asked.headers.get("Proxy-Authorization"))
+        return web.Response(status=403)
+
+    proxy = web.Application()
+    proxy.router.add_route("*", "/{path:.*}", refuse)
+    async with listening(proxy, "127.0.0.1:0") as port:
+        monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{port}")
+        monkeypatch.setenv("no_proxy", "elsewhere.example.org")
+        async with Prometheus(PrometheusSettings(url="http://prometheus.example.org:9090")) as prometheus:
+            assert not (await prometheus.check()).ok
+    assert told[0] == basic("me", Secret("secret")).reveal()
 
 
 @pytest.mark.parametrize("settings", [{"tenant": "a\n"}, {"headers": {"X-Team": "a\r\nX-Other: b"}}])

@@ -131,6 +131,8 @@ class Wire:
         headers = CIMultiDict(identity.headers)
         headers.update(self._headers)
         headers.update(more)
+        if url.scheme == "http":  # a proxy then reads the question itself: there is no CONNECT to tell it by
+            headers.update(connection.proxy_headers or {})
         data = said if isinstance(said, bytes) else dict(said)
         async with self._session.request(
             method,
