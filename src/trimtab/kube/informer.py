@@ -204,7 +204,7 @@ class Informer(Generic[R]):
             limit=1,
         )
         _, present = self._pages.decode(await anext(pages))
-        if version_number(present) < version_number(version):
+        if 0 < version_number(present) < version_number(version):
             log.warning(
                 "informer.server_went_back", resource=self._name, last_version=version, present=present
             )
