@@ -112,6 +112,7 @@ def test_values_reach_the_operator(helm: Helm) -> None:
         "operator.config.dryRun=true",
         "operator.resources.limits.memory=1Gi",
         "operator.nodeSelector.disk=fast",
+        "operator.priorityClassName=important",
         "operator.podAnnotations.team=platform",
         "operator.env[0].name=TRIMTAB_DRY_RUN",
         "operator.hostNetwork=true",
@@ -121,6 +122,7 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     assert spec["replicas"] == 3
     assert spec["template"]["metadata"]["annotations"] == {"team": "platform"}
     assert pod["nodeSelector"] == {"disk": "fast"}
+    assert pod["priorityClassName"] == "important"
     assert pod["imagePullSecrets"] == [{"name": "mine"}]
     assert pod["hostNetwork"]
     assert spec["strategy"]["rollingUpdate"]["maxSurge"] == 0  # or two would want the same ports of a node

@@ -25,7 +25,7 @@
 {{- $_ := set $pod "imagePullSecrets" $names -}}
 {{- end -}}
 {{- if .values.hostNetwork }}{{ $_ := set $pod "hostNetwork" true }}{{ $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" }}{{ end -}}
-{{- range $name := list "nodeSelector" "tolerations" "affinity" -}}
+{{- range $name := list "nodeSelector" "tolerations" "affinity" "priorityClassName" -}}
 {{- with index $.values $name }}{{ $_ := set $pod $name . }}{{ end -}}
 {{- end -}}
 {{- with .values.podAnnotations }}
