@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ STEP = 600.0
 """Seconds between two points."""
 PART = 2 * 86400.0
 """Seconds that are read at once."""
+RESIZING = frozenset({"applying", "applied", "reverted"})
+"""What the history has of sizes that pods got: a change is begun some time before it is found good, or taken back."""
 
 
 async def read_past(
@@ -54,8 +57,10 @@ class Sizes:
         self, container: str, history: Sequence[HistoryEntry], *, has: Resources, should: Resources | None
     ) -> None:
         """`history` is of the workload, newest first."""
-        self._had = list(_changes(container, reversed(history), "applied"))
-        self._wanted = [(at, after) for at, _, after in _changes(container, reversed(history), "recommended")]
+        self._had = list(_changes(container, reversed(history), RESIZING))
+        self._wanted = [
+            (at, after) for at, _, after in _changes(container, reversed(history), {"recommended"})
+        ]
         self._has, self._should = has, should
 
     def had(self, times: Sequence[float], amount: Callable[[Resources], float | None]) -> Values:
@@ -72,10 +77,10 @@ class Sizes:
 
 
 def _changes(
-    container: str, history: Iterator[HistoryEntry], what: str
+    container: str, history: Iterator[HistoryEntry], what: AbstractSet[str]
 ) -> Iterator[tuple[float, Resources, Resources]]:
     for entry in history:
-        if entry.what == what:
+        if entry.what in what:
             before = by_container(entry.before, entry.container).get(container, Resources())
             after = by_container(entry.after, entry.container).get(container)
             if after is not None:
