@@ -230,6 +230,17 @@ def never_asks_for_less_memory_after_an_oom(name: str) -> None:
 
 
 @check
+def learns_the_worse_of_two_ooms_of_one_container(name: str) -> None:
+    """Two replicas were killed, of which one had been given more by then; or what one is said to have had cannot be."""
+    one, two = experienced(name), experienced(name)
+    end = end_of(fleet())
+    had = float(one.recommend(end).memory.target[0])
+    one.observe_oom(end, np.array([0]), np.array([4 * had]))
+    two.observe_oom(end, np.array([0, 0, 0]), np.array([4 * had, had / 2, 1e300]))
+    assert two.recommend(end).memory.target[0] >= one.recommend(end).memory.target[0]
+
+
+@check
 def asks_for_no_less_where_more_is_used(name: str) -> None:
     usage = replace(fleet(days=5.0), ooms=np.zeros((480, 7), bool))
     factors = (0.01, 0.3, 1.0, 1.01, 1.3, 2.0, 7.0, 40.0)

@@ -24,7 +24,7 @@ from pydantic import Field
 from trimtab.plugins import Settings
 from trimtab.sizing.learned_network import Network, network, outputs, read
 from trimtab.sizing.learned_record import FEATURES, Hours, Record
-from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, kills
 from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 
@@ -269,8 +269,7 @@ class Forecaster(Strategy[ForecasterSettings]):
             forecast.add(usage)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present hour
-        believed = (memory >= 0) & (memory <= MEMORY_MOST)
-        containers, memory = containers[believed], memory[believed]
+        containers, memory = kills(self.containers, containers, memory)
         bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
         size = self._memory.held.size
         size[containers] = np.fmax(size[containers], bumped)

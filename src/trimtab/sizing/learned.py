@@ -19,7 +19,7 @@ from trimtab.plugins import Settings
 from trimtab.sizing.learned_choice import CHOICES, SEEN, cpu_span, memory_span, seen
 from trimtab.sizing.learned_network import network, outputs, read
 from trimtab.sizing.learned_record import HOUR, Hours, Record
-from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, kills
 from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 
@@ -64,8 +64,7 @@ class Learned(Strategy[LearnedSettings]):
         self._memory.add(memory)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        believed = (memory >= 0) & (memory <= MEMORY_MOST)
-        containers, memory = containers[believed], memory[believed]
+        containers, memory = kills(self.containers, containers, memory)
         bumped = memory * self.settings.oom_bump
         self._held[1, containers] = np.fmax(self._held[1, containers], bumped)
         self._killed[containers] = t

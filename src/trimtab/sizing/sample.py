@@ -17,5 +17,13 @@ MEMORY_MOST = 1e14
 def spread(rows: int, containers: Indices, memory: Floats) -> Floats:
     """What some containers had, as a sample of all: NaN for the others, the most where one is named twice."""
     values = np.full(rows, np.nan)
-    np.fmax.at(values, containers, memory)
+    believed = (memory >= 0) & (memory <= MEMORY_MOST)
+    np.fmax.at(values, containers[believed], memory[believed])
     return values
+
+
+def kills(rows: int, containers: Indices, memory: Floats) -> tuple[Indices, Floats]:
+    """The containers that were killed, each once, and the most that each had: replicas may be killed with different sizes."""
+    had = spread(rows, containers, memory)
+    killed = np.flatnonzero(~np.isnan(had))
+    return killed, had[killed]

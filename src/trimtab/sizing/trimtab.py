@@ -18,7 +18,7 @@ from pydantic import Field
 from trimtab.plugins import Settings
 from trimtab.sizing.forecast import Grid, Pace, Stake
 from trimtab.sizing.learner import Learner
-from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST, kills
 from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
 
@@ -140,8 +140,7 @@ class Trimtab(Strategy[TrimtabSettings]):
             resource.note(usage, weight)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present epoch
-        believed = (memory >= 0) & (memory <= MEMORY_MOST)
-        containers, memory = containers[believed], memory[believed]
+        containers, memory = kills(self.containers, containers, memory)
         bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
         self._memory.raise_to(containers, bumped, memory + NEED * (bumped - memory))
 
