@@ -314,3 +314,21 @@ class TestEveryRefusal:
         async with connected(cluster, server={"tls-server-name": "elsewhere"}) as wary:
             with pytest.raises(errors.ConfigError, match="certificate"):
                 await wary.version()
+
+    async def test_a_server_that_cannot_speak_tls_yet_may_do_so_later(self, cluster: Cluster) -> None:
+        """An API server that starts has no certificate for a moment, and says so in an alert."""
+
+        async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(100)
+            writer.write(bytes([21, 3, 1, 0, 2, 2, 80]))
+            writer.close()
+
+        async with await asyncio.start_server(alert, "127.0.0.1", 0) as starting:
+            address = starting.sockets[0].getsockname()
+            async with connected(cluster, server={"server": f"https://127.0.0.1:{address[1]}"}) as client:
+                with pytest.raises(
+                    errors.Unreachable, match=r"cannot connect: .*alert internal error"
+                ) as caught:
+                    await client.version()
+        assert caught.value.transient
+        assert not caught.value.sent

@@ -200,6 +200,22 @@ def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
     assert container.resources == Resources(500, 1000, 1 << 30, 2 << 30)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"resources": None},
+        {"resources": {"requests": None, "limits": {"cpu": None}}},
+        {"resizePolicy": None, "restartPolicy": None},
+    ],
+    ids=str,
+)
+def test_what_is_null_in_a_template_of_somebody_elses_kind_is_not_there(odd: Object) -> None:
+    """`resources:` with nothing behind it is kept as null where a kind lets any template in."""
+    template = {"spec": {"containers": [{"name": "web", **odd}], "initContainers": None}}
+    (container,) = folded(workloads(ROLLOUTS), {"spec": {"template": template}}).containers
+    assert container.resources == Resources()
+
+
 def test_a_rollout_of_argo_is_read_with_its_generation_as_text() -> None:
     manifest = {
         "metadata": {"name": "web", "namespace": "shop", "generation": 7},

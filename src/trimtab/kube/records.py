@@ -133,3 +133,12 @@ def version_number(resource_version: str) -> int:
 def seconds(time: datetime | None) -> int:
     """A time as whole seconds since 1970; 0 when there is none."""
     return int(time.timestamp()) if time is not None else 0
+
+
+def without_nulls(value: Any) -> Any:
+    """What JSON or YAML said, as Go understands it: a field that is null is a field that is not there."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

@@ -201,7 +201,7 @@ def _named_errors(request: str) -> Iterator[None]:
     """Give what the network did a name from our own tree, and say whether the server may have seen the request."""
     try:
         yield
-    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+    except aiohttp.ClientConnectorCertificateError as error:
         raise ConfigError(
             f"{request}: the server's certificate is not trusted ({describe(error)}); "
             "check certificate-authority and tls-server-name of the cluster"

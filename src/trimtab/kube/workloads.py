@@ -13,7 +13,16 @@ import msgspec
 from trimtab.kube.heaps import HeapHint, heap_hints
 from trimtab.kube.intern import Memo
 from trimtab.kube.pods import Container, ContainerFolding, ContainersWire
-from trimtab.kube.records import Folding, Labels, MetadataWire, Owner, Shape, seconds, version_number
+from trimtab.kube.records import (
+    Folding,
+    Labels,
+    MetadataWire,
+    Owner,
+    Shape,
+    seconds,
+    version_number,
+    without_nulls,
+)
 from trimtab.kube.resources import (
     CRON_JOBS,
     DAEMON_SETS,
@@ -189,7 +198,10 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
 
     def fold(wire: _WorkloadWire) -> Workload:
         found, spec = wire.metadata, wire.spec
-        template = spec.job_template.spec.template if spec.job_template else spec.template
+        template = bytes(spec.job_template.spec.template if spec.job_template else spec.template)
+        if b"null" in template and resource not in BUILT_IN:
+            # Of the built-in kinds the server has left them out; others' templates it may take as they come.
+            template = msgspec.json.encode(without_nulls(msgspec.json.decode(template)))
         update = _read(
             _UPDATES,
             spec.strategy if resource.kind == "Deployment" else spec.update_strategy,
@@ -220,7 +232,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             rolling=_rolling(resource, wire, update, partition),
             paused=spec.paused or bool(spec.suspend),
             finished=resource.kind == "Job" and _has_ended(wire.status.conditions),
-            heaps=heap_hints(bytes(template), shared.intern),
+            heaps=heap_hints(template, shared.intern),
             as_a_whole=_is_as_a_whole(pod.resources),
             partition=partition,
         )

@@ -12,6 +12,7 @@ import yaml
 
 from trimtab.kube.auth.secret import Secret, decode_secret
 from trimtab.kube.errors import ConfigError
+from trimtab.kube.records import without_nulls
 
 
 class Extension(msgspec.Struct, frozen=True):
@@ -116,7 +117,7 @@ def decode(content: bytes, path: Path) -> KubeconfigFile:
     try:
         # The loader is a safe one.
         parsed = yaml.load(content, Loader=_Loader)  # noqa: S506
-        return msgspec.convert(_without_nulls(parsed) or {}, KubeconfigFile, dec_hook=decode_secret)
+        return msgspec.convert(without_nulls(parsed) or {}, KubeconfigFile, dec_hook=decode_secret)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         # PyYAML quotes tags and aliases, and an unquoted password that begins with ! or * reads as one.
@@ -128,12 +129,3 @@ def decode(content: bytes, path: Path) -> KubeconfigFile:
         raise ConfigError(f"{path}: {place.rstrip('`') or 'the file'}: {problem}") from None
     except (yaml.YAMLError, ValueError):
         raise ConfigError(f"{path}: not valid YAML") from None
-
-
-def _without_nulls(value: Any) -> Any:
-    """As in Go, a field that is null is a field that is not there."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
