@@ -336,6 +336,20 @@ def test_throttling_that_was_never_known_is_not_waited_for() -> None:
     assert judge(Health(pods=5, throttled=0.1), Health(pods=1), Evidence()).unknown
 
 
+def test_that_pods_without_a_cpu_limit_are_not_throttled_is_known_without_being_told() -> None:
+    """Else to take a limit away, so that nobody is throttled, would be taken back each time."""
+    limited, unlimited = ({"web": Resources(100, limit, 64 * MIB, 256 * MIB)} for limit in (200, None))
+    told = evidence(throttled={"web-0": [Throttled(NOW - 60, 0.4)]})
+    wanted = wish(unlimited, allow_recreate=True, evidence=told)
+    begins = begun(situation(wanted, pods=[pod(sizes=limited)], on=workload(template=limited)))
+    assert begins.health.throttled == pytest.approx(0.4)
+    watched = msgspec.structs.replace(begins, phase=Phase.VERIFYING, settled=NOW)
+    over = step(
+        watched, [pod(sizes=unlimited, created=NOW)], template=unlimited, wanted=wanted, now=NOW + OBSERVATION
+    )
+    assert marks_of(over).applied, over
+
+
 PENDING = "PodResizePending"
 
 

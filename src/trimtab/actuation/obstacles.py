@@ -104,6 +104,9 @@ def verdict(situation: Situation, change: Change) -> Verdict:
         evidence=evidence,
         count_restarts=not change.restarts or bool(change.settled),
     )
+    if changed and not any(each.resources.cpu_limit for pod in changed for each in pod.containers):
+        # Of those without a limit nobody tells, for they never are.
+        now = msgspec.structs.replace(now, throttled=0.0)
     if _relieves(change):
         now = msgspec.structs.replace(now, killed=0, restarted=0, unready=0)
     return judge(change.health, now, evidence)
