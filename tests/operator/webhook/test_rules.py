@@ -130,11 +130,12 @@ def test_a_guardrail_that_is_no_promql_is_refused() -> None:
 
 
 def test_an_equal_weight_where_both_can_select_is_a_warning_and_no_refusal() -> None:
-    found = verdict({}, present("api"), present("web"), present("zebra", namespace="zoo"))
+    home = OperatorConfig().namespace
+    found = verdict({}, present("api"), present("web"), present("zebra", namespace=home))
     assert found.problems == ()
     (warning,) = found.warnings
     assert warning == (
-        "spec.weight: 100 is the weight of shop/api, zoo/zebra too, which can select the same workloads; "
+        f"spec.weight: 100 is the weight of shop/api, {home}/zebra too, which can select the same workloads; "
         "the first by name wins: give one another weight"
     )
 
@@ -150,6 +151,10 @@ def test_many_rivals_are_counted() -> None:
         present("web"),
         present("heavier", {"weight": 200}),
         present("elsewhere", {"selector": {"namespaces": {"deny": ["shop"]}}}),
+        present("of-another-team", namespace="zoo"),
+        present(
+            "for-another-team", {"selector": {"namespaces": {"allow": ["zoo"]}}}, namespace="trimtab-system"
+        ),
         present("sleeping", {"mode": "Disabled"}),
         present("broken", problem="spec.weight: must be at most 1000"),
     ],

@@ -12,11 +12,11 @@ from trimtab.api.meta import LabelSelector, Operator, Requirement
 from trimtab.api.optimizationpolicy import Selector
 
 
-def overlap(one: Selector, other: Selector) -> bool:
-    """Whether some workload can be imagined that both select."""
+def overlap(one: Selector, other: Selector, *, within: Iterable[str] = ()) -> bool:
+    """Whether some workload can be imagined that both select; `within` are namespaces that one of them cannot leave."""
     return (
         _share_a_name(
-            allowed=(one.namespaces.allow, other.namespaces.allow),
+            allowed=(one.namespaces.allow, other.namespaces.allow, *((name,) for name in within)),
             refused=(*one.namespaces.deny, *other.namespaces.deny),
         )
         and _share_a_name(

@@ -44,7 +44,8 @@ def judge(policy: OptimizationPolicy, *, others: Iterable[Policy], config: Opera
         *_guardrail(policy),
         *config.limits.problems(policy.spec),
     ]
-    warnings = [*_conflicts(policy, others), *_untouched(policy.spec, config), *_dry_run(policy.spec, config)]
+    conflicts = _conflicts(policy, others, home=config.namespace)
+    warnings = [*conflicts, *_untouched(policy.spec, config), *_dry_run(policy.spec, config)]
     return Verdict(tuple(problems), tuple(warnings))
 
 
@@ -78,8 +79,8 @@ def _guardrail(policy: OptimizationPolicy) -> Iterator[str]:
         yield f"metadata.annotations[{GUARDRAIL}]: {wrong}"
 
 
-def _conflicts(policy: OptimizationPolicy, others: Iterable[Policy]) -> Iterator[str]:
-    """A tie is broken by name, which works but is seldom what was meant."""
+def _conflicts(policy: OptimizationPolicy, others: Iterable[Policy], *, home: str) -> Iterator[str]:
+    """A tie is broken by name, which works but is seldom what was meant. Only at home a policy selects elsewhere too."""
     if policy.spec.mode is Mode.DISABLED:
         return
     own = (policy.metadata.namespace, policy.metadata.name)
@@ -90,7 +91,7 @@ def _conflicts(policy: OptimizationPolicy, others: Iterable[Policy]) -> Iterator
         and not other.problem
         and other.spec.mode is not Mode.DISABLED
         and other.spec.weight == policy.spec.weight
-        and overlap(policy.spec.selector, other.spec.selector)
+        and overlap(policy.spec.selector, other.spec.selector, within={own[0], other.namespace} - {home})
     )
     if rivals:
         named = ", ".join("/".join(rival) for rival in rivals[:_NAMED_AT_MOST])
