@@ -9,7 +9,7 @@ from harness.records import workload
 from survey.surveys import container, survey, surveyed
 from trimtab.errors import TrimtabError
 from trimtab.kube.pods import Resources
-from trimtab.kube.resources import STATEFUL_SETS
+from trimtab.kube.resources import CRON_JOBS, STATEFUL_SETS
 from trimtab.sizing.evidence import Evidence, Kill
 from trimtab.sizing.recommendation import MIB
 from trimtab.survey.amounts import cpu_text, memory_text, money_text
@@ -99,7 +99,7 @@ def test_consumption_is_of_all_pods_since_the_first_was_seen_and_gaps_of_the_sou
     owners = Owners([workload("db", resource=STATEFUL_SETS)])
     pods = tuple(PodContainer("shop", f"db-{number}", "app") for number in range(2))
     nan = np.nan
-    consumption = Consumption()
+    consumption = Consumption(now=1000.0)
     first = np.array([[nan, nan], [0.5, nan]])
     second = np.array([[0.5, 1.0], [nan, nan]])
     everyone = (*pods, PodContainer("shop", "stranger", "app"))
@@ -109,6 +109,29 @@ def test_consumption_is_of_all_pods_since_the_first_was_seen_and_gaps_of_the_sou
     found = consumption.of(WorkloadContainer("shop", "StatefulSet", "db", "app"))
     assert found == pytest.approx(Consumed(1000.0, 1.0 * MIB, 1.5, 1000.0, 1.0 * MIB))
     assert consumption.of(WorkloadContainer("shop", "StatefulSet", "other", "app")) == Consumed()
+
+
+def test_jobs_that_are_alone_in_what_is_read_rest_between_their_runs() -> None:
+    owners = Owners([workload("nightly", resource=CRON_JOBS)])
+    runs = tuple(PodContainer("shop", f"nightly-2900000{number}-bcdfg", "app") for number in range(2))
+    rows = np.full((11, 2), np.nan)
+    rows[1:3, 0] = rows[6:8, 1] = 0.5
+    consumption = Consumption(now=9 * 60.0)  # so that the last row is still to come
+    for part in (slice(0, 5), slice(5, 11)):
+        grid = rows[part]
+        consumption.take_in(Usage(runs, part.start * 60.0, 60.0, grid, grid * MIB), owners)
+    found = consumption.of(WorkloadContainer("shop", "CronJob", "nightly", "app"))
+    assert (found.pods, found.cpu) == pytest.approx((4 / 9, 500 * 4 / 9))
+
+
+def test_a_run_whose_rate_is_not_known_at_its_ends_used_there_what_it_used_between() -> None:
+    owners = Owners([workload("db", resource=STATEFUL_SETS)])
+    cpu = np.array([[np.nan], [0.5], [0.7], [np.nan]])
+    usage = Usage((PodContainer("shop", "db-0", "app"),), 0.0, 60.0, cpu, np.full((4, 1), 1.0 * MIB))
+    consumption = Consumption(now=1000.0)
+    consumption.take_in(usage, owners)
+    found = consumption.of(WorkloadContainer("shop", "StatefulSet", "db", "app"))
+    assert found == pytest.approx(Consumed(600.0, 1.0 * MIB, 1.0, 700.0, 1.0 * MIB))
 
 
 def test_amounts_are_short() -> None:

@@ -9,10 +9,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from trimtab.operator.assessment import RUNS_NOW_AND_THEN
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Usage
+from trimtab.usage.workloads import Indices
+
+Bools = npt.NDArray[np.bool_]
 
 
 class Consumed(NamedTuple):
@@ -29,33 +34,50 @@ class Consumed(NamedTuple):
 
 
 class Consumption:
-    """Sums over the steps that were read so far; a step of which nobody was sampled is the source's gap, and no step."""
+    """Sums over the steps that were read so far.
 
-    def __init__(self) -> None:
+    A step of which nobody was sampled is the source's gap, and no step, where somebody who runs on was there before it;
+    where only Jobs were, they rest.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._now = now
         self._sums: dict[WorkloadContainer, Floats] = {}
         self._peaks: dict[WorkloadContainer, Floats] = {}
         self._first: dict[WorkloadContainer, int] = {}
         """The step in which each was first seen: before, it was not there."""
         self._steps = 0
+        self._steady = False
+        """Whether anybody who runs on was there when anybody was last seen."""
         self.samples = 0
 
     def take_in(self, usage: Usage, owners: Owners) -> None:
+        workloads = [owners.of(namespace, pod) for namespace, pod, _ in usage.containers]
         seen = ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
-        seen = seen[seen.any(axis=1)]
-        sums = np.stack(
-            [np.nansum(usage.cpu, axis=0), np.nansum(usage.memory, axis=0), seen.sum(axis=0)], axis=1
-        )
+        lasting = [key is not None and key.kind not in RUNS_NOW_AND_THEN for key in workloads]
+        seen = seen[self._are_steps(usage.times, seen, np.array(lasting, np.bool_))]
+        there = seen.sum(axis=0)
+        sums = np.stack([_sum(usage.cpu, there), _sum(usage.memory, there), there], axis=1)
         peaks = np.stack([_highest(usage.cpu), _highest(usage.memory)], axis=1)
-        self.samples += int(sums[:, 2].sum())
-        for column, (namespace, pod, container) in enumerate(usage.containers):
-            workload = owners.of(namespace, pod)
-            if workload is not None and seen[:, column].any():
-                name = WorkloadContainer.of(workload, container)
+        self.samples += int(there.sum())
+        for column, workload in enumerate(workloads):
+            if workload is not None and there[column]:
+                name = WorkloadContainer.of(workload, usage.containers[column].container)
                 self._sums[name] = self._sums.get(name, 0.0) + sums[column]
                 self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks[column])
                 first = self._steps + int(seen[:, column].argmax())
                 self._first[name] = min(self._first.get(name, first), first)
         self._steps += len(seen)
+
+    def _are_steps(self, times: Floats, seen: Bools, lasting: Bools) -> Bools:
+        """Which rows count: not the source's gaps, nor what is still to come."""
+        anyone, steady = seen.sum(axis=1) > 0, seen[:, lasting].sum(axis=1) > 0
+        latest = np.maximum.accumulate(np.where(anyone, np.arange(len(seen)), -1))
+        before = np.where(latest < 0, self._steady, steady[latest])
+        if len(before):
+            self._steady = bool(before[-1])
+        counted: Bools = anyone | (~before & (times <= self._now))
+        return counted
 
     def of(self, name: WorkloadContainer) -> Consumed:
         """What one container used; nothing where it was never seen."""
@@ -64,6 +86,15 @@ class Consumption:
         cpu, memory, pods = (self._sums[name] / (self._steps - self._first[name])).tolist()
         cpu_peak, memory_peak = self._peaks[name].tolist()
         return Consumed(cpu * 1000, memory, pods, cpu_peak * 1000, memory_peak)
+
+
+def _sum(grid: Floats, there: Indices) -> Floats:
+    """Over all steps in which a pod was there. Where only the other resource was sampled, as at both ends of a run where a
+    rate is not known, this one is taken to be as in the rest.
+    """
+    known = np.count_nonzero(~np.isnan(grid), axis=0)
+    total: Floats = np.nansum(grid, axis=0) * there / np.maximum(known, 1)
+    return total
 
 
 def _highest(grid: Floats) -> Floats:

@@ -16,9 +16,11 @@ from trimtab.usage.usage import Usage
 class Lessons:
     """Taken in part by part, in the order of time; then, once, the kills that pods remember."""
 
-    def __init__(self, picture: Picture, workloads: Collection[Workload], sizings: Iterable[Sizing]) -> None:
+    def __init__(
+        self, picture: Picture, workloads: Collection[Workload], sizings: Iterable[Sizing], *, now: float
+    ) -> None:
         self.owners = picture.owners()
-        self.consumption = Consumption()
+        self.consumption = Consumption(now)
         pods = {workload.key: picture.pods_of(workload) for workload in workloads}
         names = [
             WorkloadContainer.of(workload.key, container)

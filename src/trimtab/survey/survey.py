@@ -71,7 +71,7 @@ async def survey(
     sized, skipped = _sized(picture, chosen)
     if not (labels or kinds or names):
         skipped += _without_workload(picture)
-    lessons = Lessons(picture, sized, sizings.values())
+    lessons = Lessons(picture, sized, sizings.values(), now=now)
     width = step or 0.0
     if sized:
         spaces = sorted({workload.namespace for workload in sized})
