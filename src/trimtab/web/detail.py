@@ -88,13 +88,12 @@ class Details:
         except UsageError as error:
             log.warning("dashboard.no_past", workload=str(key), error=str(error))
         sizing = mandate.sizing if mandate else UNMANAGED
-        if before is None or before.sizing != sizing or now - before.replayed_at >= REPLAY_LASTS:
-            replayed: Mapping[str, tuple[Fared, ...]] = await self._replay(
-                trace, names, sizing=sizing, pods=len(pods)
-            )
-            at = now
-        else:
-            replayed, at = before.replayed, before.replayed_at
+        replayed: Mapping[str, tuple[Fared, ...]] = {}
+        replayed_at = float("-inf")
+        if before is not None and before.sizing == sizing:
+            replayed, replayed_at = before.replayed, before.replayed_at
+        if trace is not None and now - replayed_at >= REPLAY_LASTS:
+            replayed, replayed_at = await self._replay(trace, names, sizing=sizing, pods=len(pods)), now
         views = [
             _view(
                 each,
@@ -104,13 +103,11 @@ class Details:
             )
             for place, each in enumerate(containers)
         ]
-        return _Kept(now, tuple(views), at, replayed, sizing)
+        return _Kept(now, tuple(views), replayed_at, replayed, sizing)
 
     async def _replay(
-        self, trace: Trace | None, names: list[str], *, sizing: Sizing, pods: int
+        self, trace: Trace, names: list[str], *, sizing: Sizing, pods: int
     ) -> dict[str, tuple[Fared, ...]]:
-        if trace is None:
-            return {}
         return {
             name: await backtests(trace, place, sizing=sizing, pods=max(pods, 1), prices=self._prices)
             for place, name in enumerate(names)
