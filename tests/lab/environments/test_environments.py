@@ -117,6 +117,17 @@ def test_too_little_memory_kills_and_the_killed_one_comes_back_with_more() -> No
     assert seen[3] == pytest.approx(GIB * 4 / 3)
 
 
+def test_a_container_that_comes_after_the_warm_up_is_not_killed_for_what_nobody_could_know() -> None:
+    trace = steady(hours=12).trace
+    trace.cpu[: 6 * 12] = trace.memory[: 6 * 12] = np.nan
+    env = SizingVector(1, demand=Recorded(trace), hours=8, warm_up=4)
+    env.reset(seed=0)
+    hours = [env.step(np.ones((1, 2), np.float32)) for _ in range(8)]
+    assert [float(info["oom"][0]) for *_, info in hours] == [0.0] * 8
+    assert [float(rewards[0]) for _, rewards, *_ in hours[:2]] == [0.0, 0.0]
+    assert min(float(rewards[0]) for _, rewards, *_ in hours[3:]) > -1.0
+
+
 def test_a_recording_that_is_too_short_comes_again_from_its_start() -> None:
     demand = Recorded(steady(hours=2).trace).draw(np.random.default_rng(0), containers=3, hours=5)
     assert demand.cpu.shape == (60, 3)

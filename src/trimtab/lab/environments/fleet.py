@@ -134,12 +134,19 @@ class Fleet:
         return cpu, memory
 
     def warm_up(self, hours: int) -> None:
-        """Watch for so many hours while there is room for everything, then request what was highest."""
+        """Watch for so many hours while there is room for everything, then request what was highest.
+
+        Whoever has not been seen yet keeps that room until an agent can say something of it: else it would be killed
+        for what nobody could know, again and again.
+        """
         self._ask(np.full(len(self.sums), CPU_MOST), np.full(len(self.sums), MEMORY_MOST))
         for _ in range(hours):
             self.pass_hour()
-        cpu, memory = (record.show(self.hour - 1, self.time).peaks for record in (self._cpu, self._memory))
-        self._ask(np.maximum(cpu, 1e-3), np.maximum(memory * 1.1, 2.0**20))
+        cpu, memory = (record.show(self.hour - 1, self.time) for record in (self._cpu, self._memory))
+        self._ask(
+            np.where(np.isnan(cpu.levels), CPU_MOST, np.maximum(cpu.peaks, 1e-3)),
+            np.where(np.isnan(memory.levels), MEMORY_MOST, np.maximum(memory.peaks * 1.1, 2.0**20)),
+        )
         self._since_oom[:] = NEVER
 
     def apply(self, cpu: Floats, memory: Floats) -> npt.NDArray[np.int64]:
