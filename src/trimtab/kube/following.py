@@ -1,7 +1,8 @@
 """Follows many resources at once, of which some may not be there: not installed, not granted, gone again.
 
 Each has an informer that runs as long as the server has the resource. What is installed later is picked up at the next
-look at the server's discovery; what is removed is forgotten, and its cache tells so like any deletion.
+look at the server's discovery; what is removed is forgotten, and its cache tells so like any deletion. One look is not
+enough for that: a server that has just started answers a moment before it tells of custom kinds.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class _Followed:
     informer: Informer[Any]
     optional: bool
     task: asyncio.Task[Never] | None = None
+    missed: bool = False
+    """Whether the last look did not find it."""
 
     @property
     def trouble(self) -> str:
@@ -143,7 +146,8 @@ class Following:
             has = found.has(followed.resource)
             if has and followed.task is None:
                 followed.start(group)
-            elif has is False and followed.task is not None:
+            elif has is False and followed.missed and followed.task is not None:
                 log.info("following.gone", resource=str(followed.resource))
                 await followed.stop()
+            followed.missed = has is False
         self._looked.set()

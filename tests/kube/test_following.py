@@ -1,0 +1,46 @@
+"""Resources are followed as long as the server has them, which its discovery tells, though not always at once."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from trimtab.kube import following
+from trimtab.kube.client import Client
+from trimtab.kube.discovery import Discovery, discover
+from trimtab.kube.following import ABSENT, Following
+from trimtab.kube.informer import Scope
+from trimtab.kube.metadata import metadata
+from trimtab.kube.resources import CONFIG_MAPS
+
+
+async def test_what_one_look_does_not_find_is_not_gone_yet(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real server that has just started answers for a moment without any custom kind."""
+    finds = iter((True, False, True, False, False, True))
+
+    async def look(client: Client) -> Discovery:
+        there = await discover(client)
+        return there if next(finds) else replace(there, resources=there.resources - {CONFIG_MAPS})
+
+    monkeypatch.setattr(following, "discover", look)
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "stays"}}, namespace=namespace)
+    follower = Following(client)
+    cache = follower.follow(CONFIG_MAPS, metadata(), scope=Scope(namespace), optional=True)
+    deletions: list[str] = []
+    cache.on_change(lambda old, new: deletions.append(old.name) if old and not new else None)
+    async with asyncio.TaskGroup() as group:
+        await follower._look(group)
+        await follower.settled()
+        for _ in range(3):
+            await follower._look(group)
+        assert cache.get("stays", namespace) is not None
+        assert not deletions
+        await follower._look(group)
+        assert "stays" in deletions
+        assert follower.troubles() == {"configmaps": ABSENT}
+        await follower._look(group)
+        await follower.settled()
+        assert cache.get("stays", namespace) is not None
+        await follower._followed[0].stop()
