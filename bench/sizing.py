@@ -54,7 +54,8 @@ def resident() -> int:
 def ours(containers: int, count: int) -> dict[str, float]:
     """What `vpa bench` does in Go, here; see `tests/harness/go/vpa/main.go`."""
     warm = strategy("vpa", containers=1)  # compiles, or loads what was compiled
-    once = np.frombuffer(np.ones(1).tobytes())  # what is read from a pipe cannot be written to, and is compiled for apart
+    # What is read from a pipe cannot be written to: numba compiles for such arrays apart.
+    once = np.frombuffer(np.ones(1).tobytes())
     warm.observe(0.0, once, once)
     warm.recommend(0.0)
     raw = sys.stdin.buffer.read(16 * containers)
