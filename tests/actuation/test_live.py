@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -346,3 +347,79 @@ async def test_who_lost_the_lead_writes_nothing_more(
     assert sum(map(_is_write, fault_proxy.asked)) == 1
     successor = Driver(troubled)
     await successor.until(key, wish({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
+
+
+# Whoever has a say in what is written
+
+
+ADMISSION = "admissionregistration.k8s.io"
+MUTATIONS = Resource(
+    ADMISSION, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False
+)
+BINDINGS = Resource(
+    ADMISSION, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", namespaced=False
+)
+
+
+@pytest.fixture
+async def set_back(client: Client, namespace: str) -> AsyncIterator[None]:
+    """A rule of somebody's, by which the first container of a template or a pod asks for 100m, whoever writes."""
+    for name, group, resource, place in (
+        ("templates", "batch", "cronjobs", "jobTemplate/spec/template/spec/containers"),
+        ("pods", "", "pods/resize", "containers"),
+    ):
+        rule = {
+            "apiGroups": [group],
+            "apiVersions": ["v1"],
+            "operations": ["UPDATE"],
+            "resources": [resource],
+        }
+        path = f"/spec/{place}/0/resources/requests/cpu"
+        patch = f'[JSONPatch{{op: "replace", path: "{path}", value: "100m"}}]'
+        metadata = {"name": f"{namespace}-{name}"}
+        spec = {
+            "matchConstraints": {"resourceRules": [rule]},
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+            "reinvocationPolicy": "Never",
+        }
+        await client.create(MUTATIONS, {"metadata": metadata, "spec": spec})
+        here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+        bound = {"policyName": metadata["name"], "matchResources": here}
+        await client.create(BINDINGS, {"metadata": metadata, "spec": bound})
+    yield
+    for name in ("templates", "pods"):
+        for kind in (BINDINGS, MUTATIONS):
+            await client.delete(kind, f"{namespace}-{name}")
+
+
+async def test_what_is_set_back_as_it_is_written_is_not_written_again_and_again(
+    client: Client, live: LiveCluster, driver: Driver, namespace: str, set_back: None
+) -> None:
+    await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
+    await client.create(DEPLOYMENTS, deployment(namespace), namespace=namespace)
+    key = WorkloadKey("CronJob", namespace, "web")
+    more = msgspec.structs.replace(BEFORE, cpu_request=150)
+
+    async def is_in_force() -> bool:
+        """The server takes a while to know of a new rule."""
+        asked = [{"name": "web", "resources": {"requests": {"cpu": "150m"}}}]
+        body = {"spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": asked}}}}}}
+        answer = await client.patch(
+            CRON_JOBS, "web", body, type=PatchType.STRATEGIC, namespace=namespace, dry_run=True
+        )
+        return "150m" not in str(answer["spec"])
+
+    async with asyncio.timeout(60):
+        while not await is_in_force():
+            await asyncio.sleep(0.2)
+    taking = wish({"web": more}, canary=BRIEF, take_ownership=True)
+    report = await driver.until(key, taking, lambda report: report.state is WorkloadState.REVERTED)
+    assert "the template is given web: cpu 100m (limit 200m)" in report.reason
+    workload = await live.workload(WorkloadKey("Deployment", namespace, "web"))
+    assert workload
+    with pytest.raises(errors.Invalid, match="the pod is given web: cpu 100m"):
+        while True:
+            for found in await live.pods(workload):
+                with suppress(errors.Conflict):  # the scheduler writes too
+                    await live.resize(found, {"web": more})
+            await asyncio.sleep(0.05)

@@ -15,13 +15,13 @@ from trimtab.actuation.options import MANAGER as OPTIONS_MANAGER
 from trimtab.actuation.options import OptionsMark, options_patch
 from trimtab.actuation.sizes import Sizes, said, sizes_of
 from trimtab.actuation.template import by_role, removed, template_patch
-from trimtab.kube.client import Client, PatchType
-from trimtab.kube.errors import Conflict, NotFound, Status
+from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.errors import Conflict, Invalid, NotFound, Status
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.ledger import EventType, ObjectReference
 from trimtab.kube.metadata import metadata
 from trimtab.kube.pages import records
-from trimtab.kube.pods import Pod, pods
+from trimtab.kube.pods import Container, Pod, pods
 from trimtab.kube.records import Folding, R, Shape
 from trimtab.kube.resources import JOBS, PODS, REPLICA_SETS, Resource
 from trimtab.kube.workloads import BUILT_IN, Workload, WorkloadKey, kind_name, workloads
@@ -76,15 +76,16 @@ class LiveCluster:
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
         main, sidecars = by_role(pod.containers, sizes)
-        await self._client.resize(
+        answer = await self._client.resize(
             pod.name, main, sidecars=sidecars, namespace=pod.namespace, version=str(pod.version)
         )
+        _demand(sizes, _read(self._pods, answer).containers, of="the pod")
 
     async def evict(self, pod: Pod) -> None:
         await self._client.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
-        current = sizes_of(workload.containers)
+        current, shape = sizes_of(workload.containers), self._shape(workload.resource)
         # To apply removes only what nobody else owns; whoever set a limit co-owns it.
         removes = any(removed(current[name], wanted) for name, wanted in sizes.items())
         if removes and take_ownership:
@@ -101,13 +102,12 @@ class LiveCluster:
         if removes and not take_ownership:
             # Asked first: applied in part, it would be neither what was nor what is wanted.
             answer = await self._client.apply(workload.resource, body, dry_run=True)
-            shape = self._shape(workload.resource)
-            wire = msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire)
-            found = sizes_of(shape.fold(wire).containers)
+            found = sizes_of(_read(shape, answer).containers)
             if any(found.get(name) != wanted for name, wanted in sizes.items()):
                 words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
                 raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
-        await self._client.apply(workload.resource, body, force=take_ownership)
+        answer = await self._client.apply(workload.resource, body, force=take_ownership)
+        _demand(sizes, _read(shape, answer).containers, of="the template")
 
     async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
         body = options_patch(mark)
@@ -162,3 +162,15 @@ class LiveCluster:
     async def _list(self, resource: Resource, shape: Shape[R], workload: Workload) -> list[R]:
         found = records(self._client, resource, shape, namespace=workload.namespace, labels=workload.selector)
         return [record async for record in found]
+
+
+def _read(shape: Shape[R], answer: Object) -> R:
+    return shape.fold(msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire))
+
+
+def _demand(sizes: Sizes, containers: Iterable[Container], *, of: str) -> None:
+    """Take a yes for a no where something else was written: asked again, the server would say so for ever."""
+    found = sizes_of(containers)
+    if any(found[name] != wanted for name, wanted in sizes.items() if name in found):
+        words = f"{of} is given {said(found)} instead: something sets it as it is written, such as an admission webhook"
+        raise Invalid(Status(message=words, reason="Invalid", code=Invalid.code))
