@@ -170,6 +170,15 @@ async def test_while_nothing_can_be_seen_the_past_can_still_be_read() -> None:
     assert (await source.read(ask)).samples == 1
 
 
+@pytest.mark.parametrize("off", [90.0, -400.0])
+async def test_containers_of_a_node_whose_clock_is_off_are_told_of(off: float) -> None:
+    source = told()
+    source.sees = (sample(WEB, NOW), sample(DB, NOW + off))
+    assert "; 1 container not believed, by a clock more than 60 s ahead" in (await source.check()).detail
+    source.now, source.sees = NOW + 30, (sample(WEB, NOW + 30), sample(DB, NOW + 30))
+    assert "believed" not in (await source.check()).detail
+
+
 async def test_an_open_source_looks_by_itself() -> None:
     source = told(interval=1)
     source.sees = (sample(WEB, NOW),)

@@ -31,17 +31,22 @@ class History:
         self._running: dict[int, Hour] = {}
         self._latest: dict[PodContainer, float] = {}
         self._saved = 0.0
+        self.not_believed = 0
+        """How many of the last samples are by their time too old, or still to come."""
 
     async def take(self, samples: Sequence[Sample], *, now: float) -> int:
         """Keep what is new and can be believed; how many samples that were."""
         latest = self._latest
         self._latest = {}  # of those that are there: what is gone is forgotten
+        self.not_believed = 0
         fresh = []
         for sample in samples:
             before = self._latest.get(sample.container, latest.get(sample.container, -math.inf))
             if before > now + AHEAD:  # a clock was ahead: what comes now is new all the same
                 before = -math.inf
-            if now - STALE <= sample.at <= now + AHEAD and sample.at > before:
+            if not now - STALE <= sample.at <= now + AHEAD:
+                self.not_believed += 1
+            elif sample.at > before:
                 fresh.append(sample)
                 before = sample.at
             self._latest[sample.container] = before

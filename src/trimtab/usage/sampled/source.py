@@ -21,7 +21,7 @@ from trimtab.plugins import Settings
 from trimtab.store import Store
 from trimtab.store.errors import StoreError
 from trimtab.usage.errors import SourceAway, UsageError
-from trimtab.usage.sampled.history import History
+from trimtab.usage.sampled.history import AHEAD, STALE, History
 from trimtab.usage.sampled.hour import LENGTH, Sample
 from trimtab.usage.sampled.shelf import InMemory, InStore
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
@@ -106,11 +106,13 @@ class Sampled(Source[S]):
             return Health(
                 ok=False, detail=said or advice, advice=advice if said else f"see that {self.name} is well"
             )
+        seen = counted(self._seen, "container")
         kept = "in the store" if self.store else "in memory: give a store, and it survives a restart"
-        return Health(
-            ok=True,
-            detail=f"{counted(self._seen, 'container')}, looked at every {self.settings.interval:g} s; {hours} h of history, {kept}",
-        )
+        detail = f"{seen}, looked at every {self.settings.interval:g} s; {hours} h of history, {kept}"
+        if strange := self._history.not_believed:
+            off = f"more than {AHEAD:g} s ahead of ours or {STALE:g} s behind it"
+            detail += f"; {counted(strange, 'container')} not believed, by a clock {off}: see their nodes"
+        return Health(ok=True, detail=detail)
 
     async def cost(self, ask: Ask) -> Cost:
         """Next to nothing: the history is our own."""
