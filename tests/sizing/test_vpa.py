@@ -145,6 +145,24 @@ def test_a_container_that_shows_only_memory_is_known_for_no_time(go_vpa: GoVpa) 
     np.testing.assert_array_equal(units(sizer.recommend(0.0))[0][1], answer["memory"])
 
 
+def test_each_replica_counts(go_vpa: GoVpa) -> None:
+    """There each has a state of its own, and all add to one histogram; a second later for one state is the same."""
+    start, replicas = 1_700_000_000, ((0.1, 1e8), (2.0, 2e9))
+    events: list[dict[str, Any]] = [
+        {"t": start + 60 * minute + nth, "cpu": cpu, "memory": memory}
+        for minute in range(300)
+        for nth, (cpu, memory) in enumerate(replicas)
+    ]
+    (answer,) = go_vpa.ask([Series(pod=1, events=[*events[:-1], {**events[-1], "ask": True}])])
+    sizer = strategy("vpa", containers=1)
+    for minute in range(300):
+        for cpu, memory in replicas:
+            sizer.observe(start + 60 * minute, np.array([cpu]), np.array([memory]))
+    ours = units(sizer.recommend(0.0))[0]
+    assert ours[:, 1].tolist() == [answer["cpu"][1], answer["memory"][1]]
+    np.testing.assert_allclose(ours, [answer["cpu"], answer["memory"]], rtol=1e-3)
+
+
 def test_percentiles_that_do_not_ascend_are_refused() -> None:
     with pytest.raises(Exception, match="must ascend"):
         strategy("vpa", containers=1, lower_percentile=0.95)

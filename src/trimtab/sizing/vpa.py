@@ -102,12 +102,12 @@ class Peaks(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def note(history: History, t: float, found: Found) -> None:
-    """Count the samples, and strike out those that are no later than the last."""
+    """Count the samples, and strike out those that are earlier than the last; those of one time are of replicas."""
     first, last, samples = history.first, history.last, history.samples
     for row in range(found.size):
         if found[row] == NOWHERE:
             continue
-        if t > last[row]:
+        if t >= last[row]:
             if samples[row] == 0:
                 first[row] = t
             last[row] = t
