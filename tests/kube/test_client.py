@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from trimtab.kube import errors
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import FIELD_MANAGER, Client, Object, PatchType
 from trimtab.kube.pace import RetryRule
+from trimtab.kube.records import JSON
 from trimtab.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -164,6 +165,16 @@ async def test_a_pod_is_resized_through_its_subresource(client: Client, namespac
         "web", [{"name": "web", "resources": {"requests": {"cpu": "300m"}}}], namespace=namespace
     )
     assert resized["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "300m"
+
+
+async def test_however_much_is_watched_there_is_room_for_a_request(cluster: Cluster) -> None:
+    """A cluster may have any number of custom kinds that scale, and each is watched."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connected(cluster))
+        for _ in range(70):
+            watch = client.watch(CONFIG_MAPS, namespace="default", params={}, accept=JSON, silence=10)
+            await stack.enter_async_context(watch)
+        assert "gitVersion" in await client.version()
 
 
 class TestEveryRefusal:

@@ -36,6 +36,9 @@ from trimtab.kube.records import JSON
 
 T = TypeVar("T")
 
+_AT_ONCE = 64
+"""Requests under way. Streams do not count: they last, and there may be as many as a cluster has kinds."""
+
 _STREAM_BUFFER = 512 << 10
 _FEW_BYTES = 64 << 10
 _TLS_RECORD = 20 << 10
@@ -59,11 +62,12 @@ class Wire:
         self._retry = retry
         self._timeout = timeout
         self._rng = rng
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64, keepalive_timeout=60),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             # Compressing costs both sides more CPU than a cluster's own network costs time.
             headers={"User-Agent": f"trimtab/{__version__}", "Accept-Encoding": "identity"},
             trust_env=False,
@@ -93,15 +97,18 @@ class Wire:
         while True:
             attempt += 1
             try:
-                async with self._exchange(
-                    method,
-                    path,
-                    params=params or {},
-                    body=body,
-                    content_type=content_type,
-                    accept=accept,
-                    timeout=timeout,
-                ) as response:
+                async with (
+                    self._turns,
+                    self._exchange(
+                        method,
+                        path,
+                        params=params or {},
+                        body=body,
+                        content_type=content_type,
+                        accept=accept,
+                        timeout=timeout,
+                    ) as response,
+                ):
                     content = await response.read()
                 return understood(content, read, request=f"{method} {path}")
             except KubeError as error:
