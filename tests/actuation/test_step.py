@@ -45,7 +45,7 @@ from trimtab.actuation.situation import Sightings, refusal_key
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
 from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
-from trimtab.api.optimizationpolicy import TemplateUpdate, WorkloadState
+from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
 
 AFTER = {"web": LARGE}
@@ -348,6 +348,28 @@ def test_that_pods_without_a_cpu_limit_are_not_throttled_is_known_without_being_
         watched, [pod(sizes=unlimited, created=NOW)], template=unlimited, wanted=wanted, now=NOW + OBSERVATION
     )
     assert marks_of(over).applied, over
+
+
+@pytest.mark.parametrize("update", ["RollingUpdate", "OnDelete"])
+def test_pods_that_came_by_the_change_and_do_not_stay_ready_are_worse(update: str) -> None:
+    """They are younger than the change; and only while they start is that no harm."""
+    wanted = wish(allow_recreate=True, resizes_in_place=False, canary=Canary(percent=100))
+    begins = begun(situation(wanted, pods=FIVE, on=workload(update=update, replicas=5)))
+    assert begins.way is (Way.ROLLOUT if update == "RollingUpdate" else Way.RECREATE)
+
+    def pods(*unready: int, created: int = NOW + 10) -> list[Pod]:
+        return [pod(f"web-{n}", sizes=AFTER, created=created, ready=n not in unready) for n in range(5)]
+
+    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": update}
+    assert "yet to take effect" in why(step(begins, pods(4), now=NOW + 20, **terms)), "it starts"
+    watched = marks_of(step(begins, pods(), now=NOW + 30, **terms)).change
+    assert watched
+    assert (watched.phase, watched.settled) == (Phase.VERIFYING, NOW + 30)
+    assert "watching" in why(step(watched, pods(), now=NOW + 40, **terms))
+    taken = turned_back(step(watched, pods(1, 3), now=NOW + 40, **terms))
+    assert taken.reason == "2 of 5 pods are not ready, before it 0 of 5"
+    newer = step(watched, pods(1, 3, created=NOW + 35), now=NOW + 40, **terms)
+    assert why(newer), "those have yet to start: it is scaled out, or nodes were drained"
 
 
 PENDING = "PodResizePending"

@@ -5,10 +5,12 @@ Left out: what is done about that (`progress`), and what counts as worse (`verdi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from trimtab.actuation.marks import Change, Phase, Way
-from trimtab.actuation.situation import Situation
+from trimtab.actuation.situation import TOLERATED, Situation
 from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined
 from trimtab.actuation.verdict import Verdict, health, judge
 from trimtab.kube.pods import Pod
@@ -17,6 +19,8 @@ DEFERRED_FOR = 300
 """A node that has no room for so long will not have it soon."""
 IN_PROGRESS_FOR = 3600
 """Nothing takes so long but what is stuck."""
+REPLACES = frozenset({Way.ROLLOUT, Way.RECREATE})
+"""The ways by which pods come anew."""
 
 
 def overtaken(situation: Situation, change: Change) -> str:
@@ -68,7 +72,7 @@ def stuck(situation: Situation, change: Change) -> str:
 
 def _stuck_by_controller(situation: Situation, change: Change) -> str:
     """Whether replaced pods do not come, or come of another size."""
-    if change.way not in (Way.ROLLOUT, Way.RECREATE) or change.phase is not Phase.PROMOTING:
+    if change.way not in REPLACES or change.phase is not Phase.PROMOTING:
         return ""
     if situation.now - change.since > IN_PROGRESS_FOR + 60 * len(situation.live):
         return "its pods were not replaced in time"
@@ -104,12 +108,21 @@ def verdict(situation: Situation, change: Change) -> Verdict:
         evidence=evidence,
         count_restarts=not change.restarts or bool(change.settled),
     )
+    if (fell := _no_longer_ready(change, changed)) > len(changed) * TOLERATED:
+        now = msgspec.structs.replace(now, unready=max(fell, now.unready))
     if changed and not any(each.resources.cpu_limit for pod in changed for each in pod.containers):
         # Of those without a limit nobody tells, for they never are.
         now = msgspec.structs.replace(now, throttled=0.0)
     if _relieves(change):
         now = msgspec.structs.replace(now, killed=0, restarted=0, unready=0)
     return judge(change.health, now, evidence)
+
+
+def _no_longer_ready(change: Change, pods: Sequence[Pod]) -> int:
+    """How many pods that came by the change are not; when it had settled, all but a few were."""
+    if change.way not in REPLACES or change.phase is not Phase.VERIFYING:
+        return 0
+    return sum(not pod.ready and change.since <= pod.created < change.settled for pod in pods)
 
 
 def _relieves(change: Change) -> bool:

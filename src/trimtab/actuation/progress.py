@@ -13,6 +13,7 @@ from trimtab.actuation.begin import LOOK_AGAIN, canaries
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
 from trimtab.actuation.obstacles import (
+    REPLACES,
     falls,
     overtaken,
     refused,
@@ -111,7 +112,8 @@ def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str
     """Which pods do not have the new size in effect; empty when all have."""
     if change.way is Way.TEMPLATE:
         return ""
-    if change.way is Way.ROLLOUT and change.phase is not Phase.CANARY and not rolled_out(situation):
+    replaced = change.way in REPLACES and change.phase is not Phase.CANARY
+    if replaced and not rolled_out(situation):
         return "the replaced pods"
     names = [pod.name for pod in pods if not is_settled(pod, change.after)]
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
