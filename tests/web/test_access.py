@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -196,6 +196,58 @@ async def test_rbac_says_who_may_look_and_who_may_act(
         assert await access.may_act(entered, ROW.key) is may
         await _try(board, access, token, may=may)
     assert [act.split()[-1] for act in board.acts] == [f"system:serviceaccount:{namespace}:actor"]
+
+
+@pytest.fixture
+def group(cluster: Cluster, namespace: str) -> Iterator[str]:
+    """Of a kind Rollout that is there for as long as a test."""
+    group, definitions = f"{namespace}.example.com", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    cluster.call("POST", definitions, rollouts(group))
+    yield group
+    cluster.call("DELETE", f"{definitions}/rollouts.{group}")
+
+
+async def test_rbac_says_who_may_act_on_a_kind_that_is_not_built_in(
+    cluster: Cluster, namespace: str, group: str, admin: Client
+) -> None:
+    role = {"apiGroups": [group], "resources": ["rollouts"], "verbs": ["patch"]}
+    cluster.call(
+        "POST",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        {"metadata": {"name": f"{namespace}-rolls"}, "rules": [role]},
+    )
+    account(cluster, namespace, "roller", f"{namespace}-rolls")
+    roller = Viewer(f"system:serviceaccount:{namespace}:roller")
+    web = WorkloadKey(f"Rollout.{group}", namespace, "web")
+    async with asyncio.timeout(60):  # until it is served, and the role heard of
+        while not await ClusterAccess(admin).may_act(roller, web):
+            await asyncio.sleep(0.1)
+    access = ClusterAccess(admin)
+    assert not await access.may_act(Viewer("somebody"), web)
+    assert not await access.may_act(roller, WorkloadKey("Rollout.example.org", namespace, "web"))
+    assert not await access.may_act(roller, ROW.key)
+
+
+def rollouts(group: str) -> dict[str, object]:
+    """A kind that scales, as those of Argo do."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    replicas = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+        "subresources": {"scale": replicas},
+    }
+    return {
+        "metadata": {"name": f"rollouts.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "rollouts", "kind": "Rollout"},
+            "versions": [version],
+        },
+    }
 
 
 async def _try(board: Board, access: ClusterAccess, token: str, *, may: bool) -> None:

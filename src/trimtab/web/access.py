@@ -8,10 +8,13 @@ is not kept.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from trimtab.kube.client import Client
+from trimtab.kube.discovery import discover
 from trimtab.kube.errors import ApiError, KubeError, describe
 from trimtab.kube.resources import OPTIMIZATION_POLICIES, Resource
 from trimtab.kube.workloads import BUILT_IN, WorkloadKey, kind_name
@@ -21,6 +24,9 @@ SUBJECT_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 _DELEGATOR = "the dashboard's own account needs the rights of deploy/operator/dashboard.yaml"
+
+LOOK_EVERY = 60.0
+"""Seconds after which the server is asked anew for a kind that it did not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,9 @@ class ClusterAccess:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._resources = {kind_name(each.kind, each.group): each for each in BUILT_IN}
+        self._looking = asyncio.Lock()
+        self._look_again = float("-inf")
 
     async def enter(self, token: str) -> Viewer | Refused:
         if not token:
@@ -102,13 +111,23 @@ class ClusterAccess:
         )
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:
-        resource = next((each for each in BUILT_IN if kind_name(each.kind, each.group) == key.kind), None)
-        if resource is None:
-            return False
         try:
+            resource = await self._resource(key.kind)
+            if resource is None:
+                return False
             return await self._may(viewer, "patch", resource, namespace=key.namespace, name=key.name)
         except KubeError:
             return False  # who cannot be asked about may not
+
+    async def _resource(self, kind: str) -> Resource | None:
+        """The resource of a kind; of one that is not built in, as a Rollout, what the server has of that name."""
+        async with self._looking:  # a page asks for many workloads at once
+            now = time.monotonic()
+            if kind not in self._resources and now >= self._look_again:
+                found = (await discover(self._client)).scalable
+                self._resources |= {kind_name(each.kind, each.group): each for each in found}
+                self._look_again = now + LOOK_EVERY
+        return self._resources.get(kind)
 
     async def _may(
         self, viewer: Viewer, verb: str, resource: Resource, *, namespace: str = "", name: str = ""
