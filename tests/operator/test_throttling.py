@@ -49,3 +49,9 @@ async def test_what_cannot_be_told_is_unknown() -> None:
     assert await throttled_lately(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
     blind = Scripted(steady(1.0, 1e6))
     assert await throttled_lately(blind, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+
+
+async def test_a_plugin_that_fails_in_a_way_of_its_own_keeps_no_change_from_being_taken_back() -> None:
+    source = Held(web=0.1)
+    source.failure = ZeroDivisionError("oh")
+    assert await throttled_lately(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}

@@ -32,8 +32,8 @@ async def throttled_lately(
     ask = Ask.last(seconds + step, now=now, step=step, namespaces=namespaces)
     try:
         usage = await source.read(ask)
-    except UsageError as error:
-        log.warning("throttling.unknown", error=str(error))
+    except Exception as error:  # noqa: BLE001 - a plugin's may be any, and pods that suffer wait for what follows
+        log.warning("throttling.unknown", error=str(error) if isinstance(error, UsageError) else repr(error))
         return {}
     return _by_pod(usage, {pod.name for pod in limited})
 
