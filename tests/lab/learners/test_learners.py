@@ -21,11 +21,13 @@ from trimtab.lab.learners.examples import SAMPLES, examples
 from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan, quantiles
 from trimtab.lab.learners.learner import Learner
 from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
-from trimtab.lab.learners.sac import SacLearner, SacPlan
+from trimtab.lab.learners.rollout import Shard, choose
+from trimtab.lab.learners.sac import SacLearner, SacPlan, drawn
 from trimtab.lab.learners.sources import HELD_OUT, TRAINED, demand, recordings
 from trimtab.lab.sample import sample
 from trimtab.lab.workloads import GENERATORS
 from trimtab.sizing import strategy
+from trimtab.sizing.learned_choice import CHOICES, SEEN
 from trimtab.sizing.learned_network import outputs
 
 STAGE = Stage(
@@ -130,6 +132,17 @@ def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
     for name in ("empty.npz", "array.npz"):
         with pytest.raises(TrimtabError, match=f"{name}: cannot be read"):
             strategy("learned", 2, weights=str(tmp_path / name))
+
+
+def test_an_agent_strays_in_episodes_as_far_as_it_learns_that_it_does() -> None:
+    chance = np.random.default_rng(0)
+    agent = layers.new(chance, inputs=SEEN, hidden=4, outputs=2 * CHOICES)
+    agent["last_bias"][CHOICES:] = 9.0  # as undecided as can be
+    seen = chance.standard_normal((5, SEEN)).astype(np.float32)
+    shard = Shard(agent=for_workers(agent), spread=np.ones(CHOICES), containers=5, seed=(1,))
+    chosen = choose(shard, seen, np.random.default_rng(2))
+    learned, _ = drawn(agent, seen, np.random.default_rng(2).standard_normal((5, CHOICES)))
+    np.testing.assert_allclose(chosen, learned, rtol=1e-3, atol=1e-3)
 
 
 def test_quantiles_are_always_in_order() -> None:

@@ -20,6 +20,9 @@ from trimtab.usage.trace import Floats
 
 Singles = npt.NDArray[np.float32]
 
+NARROWEST, WIDEST = -4.0, 1.0
+"""The logarithm of how far the choices of an agent stray that says so itself, in episodes as in training."""
+
 
 class Rollout(NamedTuple):
     """Steps by containers; what was seen has one step more, for the end."""
@@ -63,7 +66,7 @@ def live(shard: Shard) -> Rollout:
     costs: list[Floats] = []
     for hour in range(hours):
         seen[hour] = view
-        chosen[hour] = _choose(shard, view, chance)
+        chosen[hour] = choose(shard, view, chance)
         view, reward, _, _, told = env.step((1.0 / (1.0 + np.exp(-chosen[hour]))).astype(np.float32))
         rewards[hour] = reward
         costs.append(np.array([told[name].mean() for name in shard.course.weights._fields]))
@@ -71,10 +74,12 @@ def live(shard: Shard) -> Rollout:
     return Rollout(seen, chosen, rewards, np.mean(costs, axis=0))
 
 
-def _choose(shard: Shard, view: Singles, chance: np.random.Generator) -> Floats:
+def choose(shard: Shard, view: Singles, chance: np.random.Generator) -> Floats:
+    """What the agent does where it sees this."""
     stray = chance.standard_normal((len(view), CHOICES))
     if shard.agent is None:
         return 1.5 * stray
     answers = outputs(shard.agent, view.astype(np.float64))
-    spread = np.exp(answers[:, CHOICES:]) if answers.shape[1] > CHOICES else shard.spread
+    own = np.exp(np.clip(answers[:, CHOICES:], NARROWEST, WIDEST))
+    spread = own if answers.shape[1] > CHOICES else shard.spread
     return answers[:, :CHOICES] + spread * stray

@@ -18,14 +18,12 @@ import optax
 
 from trimtab.lab.learners import layers
 from trimtab.lab.learners.agent import AgentLearner, Stage, network
-from trimtab.lab.learners.rollout import Rollout
+from trimtab.lab.learners.rollout import NARROWEST, WIDEST, Rollout
 from trimtab.lab.learners.workers import Workers, here
 from trimtab.sizing.learned_choice import CHOICES, SEEN
 from trimtab.sizing.snapshot import Array
 
 CRITICS = ("one", "two")
-NARROWEST, WIDEST = -4.0, 1.0
-"""The logarithm of how far choices stray."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def _worth(critic: Any, seen: Any, chosen: Any) -> Any:
     return layers.apply(critic, jnp.concatenate([seen, jax.nn.sigmoid(chosen)], axis=-1))[..., 0]
 
 
-def _drawn(agent: Any, seen: Any, stray: Any) -> tuple[Any, Any]:
+def drawn(agent: Any, seen: Any, stray: Any) -> tuple[Any, Any]:
     """The choice that strays so far, and the logarithm of how likely its places are."""
     answers = layers.apply(agent, seen)
     spread = jnp.clip(answers[..., CHOICES:], NARROWEST, WIDEST)
@@ -155,14 +153,14 @@ def _machine(rate: float, discount: float, follow: float, undecided: float) -> M
 
     def step(tree: Any, strays: Any, seen: Any, chosen: Any, rewards: Any, then: Any) -> Any:
         price = jnp.exp(tree["price"])
-        next_chosen, next_likely = _drawn(tree["agent"], then, strays[0])
+        next_chosen, next_likely = drawn(tree["agent"], then, strays[0])
         later = jnp.minimum(*(_worth(tree["believed"][name], then, next_chosen) for name in CRITICS))
         aim = rewards + discount * (later - price * next_likely)
 
         def loss(learned: Any) -> Any:
             judged = (_worth(learned["critics"][name], seen, chosen) for name in CRITICS)
             miss = sum(optax.huber_loss(worth, aim, delta=5.0).mean() for worth in judged)
-            mine, likely = _drawn(learned["agent"], seen, strays[1])
+            mine, likely = drawn(learned["agent"], seen, strays[1])
             fixed = jax.lax.stop_gradient(learned["critics"])
             worth = jnp.minimum(*(_worth(fixed[name], seen, mine) for name in CRITICS))
             lack = jax.lax.stop_gradient(likely + undecided).mean()
