@@ -4,7 +4,7 @@
     .venv/bin/python bench/backtest.py TRACES --chart chart.html --containers 300
     .venv/bin/python bench/backtest.py --generated --containers 40
 
-TRACES is a folder with one folder a set, each with one parquet or CSV file; `--generated` takes two weeks of the workload
+TRACES is a folder with one folder a set, each with a parquet file of its name; `--generated` takes two weeks of the workload
 generators instead, for which no constant was chosen. Each peer runs with its own defaults and
 with its settings swept; trimtab is swept over the risk asked and over what counts as harm. Printed for each set, and
 for all containers of all sets as one fleet, is what trimtab has at a peer's own harm or cost, read off between two of
@@ -87,6 +87,8 @@ def main() -> None:
     wanted = given.sets.split(",") if given.sets else None
     sources = generated(given.containers) if given.generated else found(given.traces, wanted)
     sets = {name: some(trace, given.containers) for name, trace in sources}
+    if not sets:
+        sys.exit(f"skipped: none of the sets asked for has usage in {given.traces}")
     peers = {name: choices for name, choices in PEERS.items() if _installed(name)}
     runs = [("oracle", {}), *(("trimtab", choice) for choice in (*OURS, *chain(*OTHERWISE)))]
     runs += [(name, choice) for name, choices in peers.items() for choice in choices]

@@ -58,6 +58,8 @@ def main() -> None:
         every.append(outcomes(trace))
         peers.append(vpa(trace))
         table.add_row(file.stem, *ratios(every[-1:], peers[-1:]))
+    if not every:
+        sys.exit(f"skipped: there is no usage of CPU in {given.traces}")
     table.add_row("all", *ratios(every, peers))
     console.print(table)
 
