@@ -119,6 +119,20 @@ def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
     assert world.sizes == {(("web", LARGE),)}
 
 
+def test_a_pod_that_its_node_evicts_while_it_is_resized_keeps_no_slot() -> None:
+    """What is left of it stays, as it was, until somebody deletes it."""
+    world = World(template={"web": SMALL}, replicas=2)
+    actuator = Actuator(world, may_write=lambda: True, pacer=pacer(cluster=Limit(at_once=1, per_minute=99)))
+    wanted = wish({"web": LARGE}, canary=Canary(percent=100))
+    run(actuator.reconcile(KEY, wanted, now=world.now))
+    (evicted,) = [live for live in world.pods_by_name.values() if live.spec != live.applied]
+    evicted.phase, evicted.stubborn = "Failed", "Deferred"
+    world.add_pod()
+    world.pass_time(5)
+    run(actuator.reconcile(KEY, wanted, now=world.now))
+    assert [live.spec["web"] for live in world.pods_by_name.values()].count(LARGE) == 2
+
+
 def test_another_pace_holds_from_now_on_and_what_is_held_stays_held() -> None:
     one = Limit(at_once=1, per_minute=1000)
     pace = pacer(node=one)

@@ -46,6 +46,7 @@ class LivePod:
     created: int
     exits: dict[str, Exit] = field(default_factory=dict)
     version: int = 1
+    phase: str = "Running"
     stubborn: str = ""
     """Why its node does not give it what it asks for."""
 
@@ -208,6 +209,7 @@ class World:
             exits=live.exits,
             resize=resize,
             node="",
+            phase=live.phase,
             version=live.version,
         )
 

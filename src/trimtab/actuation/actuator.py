@@ -90,7 +90,11 @@ class _Memory:
 
     def look(self, pods: Sequence[Pod], now: int) -> Sightings:
         """Note which pods are not settled, and forget what is over."""
-        waiting = [pod.uid for pod in pods if not is_settled(pod, sizes_of(pod.containers))]
+        waiting = [
+            pod.uid
+            for pod in pods
+            if pod.phase not in {"Succeeded", "Failed"} and not is_settled(pod, sizes_of(pod.containers))
+        ]
         self.unsettled = {uid: min(self.unsettled.get(uid, now), now) for uid in waiting}
         # Or it holds for as long as a clock was set back by.
         self.refused = {key: said for key, said in self.refused.items() if abs(now - said[1]) < REFUSAL_HOLDS}
