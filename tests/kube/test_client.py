@@ -65,6 +65,21 @@ async def test_only_that_very_object_is_deleted(client: Client, namespace: str) 
     assert await client.get(CONFIG_MAPS, "a", namespace=namespace)
 
 
+@pytest.mark.parametrize("by_uid", [False, True])
+async def test_a_dry_run_deletes_nothing(client: Client, namespace: str, *, by_uid: bool) -> None:
+    made = await client.create(CONFIG_MAPS, config_map("a", namespace), namespace=namespace)
+    uid = made["metadata"]["uid"] if by_uid else None
+    assert await client.delete(CONFIG_MAPS, "a", namespace=namespace, uid=uid, dry_run=True)
+    assert "deletionTimestamp" not in (await client.get(CONFIG_MAPS, "a", namespace=namespace))["metadata"]
+
+
+async def test_a_dry_run_evicts_nothing(client: Client, namespace: str) -> None:
+    made = await client.create(PODS, pod("web", namespace=namespace, owned=False), namespace=namespace)
+    for uid in (None, made["metadata"]["uid"]):
+        assert await client.evict("web", namespace=namespace, uid=uid, dry_run=True)
+    assert "deletionTimestamp" not in (await client.get(PODS, "web", namespace=namespace))["metadata"]
+
+
 async def test_a_dry_run_is_checked_and_leaves_nothing(client: Client, namespace: str) -> None:
     made = await client.create(CONFIG_MAPS, config_map("a", namespace), namespace=namespace, dry_run=True)
     assert made["metadata"]["name"] == "a"

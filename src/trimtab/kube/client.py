@@ -290,10 +290,10 @@ class Client:
     ) -> bool:
         """Delete an object, with `uid` only that very one; False when it was gone already."""
         options: Object = {"preconditions": {"uid": uid}} if uid else {}
+        if dry_run:
+            options["dryRun"] = ["All"]  # where a deletion has a body, the server does not look at the query
         try:
-            await self._write(
-                "DELETE", resource.path(namespace=namespace, name=name), options, dry_run=dry_run
-            )
+            await self._write("DELETE", resource.path(namespace=namespace, name=name), options)
         except NotFound:
             return False
         return True
