@@ -65,7 +65,8 @@ class Judge:
         lessons.tell_of_kills()
 
     def surveyed(self, workload: Workload) -> Surveyed | Skipped:
-        pods = self._picture.pods_of(workload)
+        # During a rollout those that leave are there beside those that take their place.
+        pods = tuple(pod for pod in self._picture.pods_of(workload) if not pod.deleting)
         seen = {each.name: self._seen(workload, each) for each in as_they_run(workload, pods)}
         assessment = self._assess(workload, pods, seen)
         if reason := _nothing_to_say(assessment, seen):
