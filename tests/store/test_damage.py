@@ -313,3 +313,18 @@ async def test_a_disk_that_is_full_at_the_start_is_said(small_disk: Path) -> Non
     filler.unlink()
     await works(small_disk / "trimtab.db")
     assert damaged(small_disk / "trimtab.db") == []
+
+
+async def test_a_table_that_somebody_dropped_is_made_anew_and_the_others_are_left_alone(file: Path) -> None:
+    async with Store.open(file) as store:
+        await store.states.save(KEY, b"learned", timestamp=1)
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("DROP TABLE trimtab_history")
+        with pytest.raises(
+            DamagedError, match="no such table: trimtab_history; it is made anew at the next use"
+        ):
+            await store.history.append([entry(1)])
+        await store.history.append([entry(2)])
+        assert [each.timestamp for each in await store.history.find()] == [2]
+        assert await store.states.load(KEY) is not None
+    assert damaged(file) == []

@@ -50,7 +50,7 @@ _BY_STATE: dict[str, tuple[type[StoreError], str]] = {
     "3D": _DATABASE,
     "40": (BusyError, "try again"),
     "42501": _ACCESS,
-    "42P01": (DamagedError, "its tables are gone, and made anew at the next use"),
+    "42P01": (DamagedError, "what is gone is made anew at the next use"),
     "53": (FullError, "give the server more room or keep less"),
     "53300": _CROWDED,
     "54": _RECORD,

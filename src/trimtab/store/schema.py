@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from trimtab.store.errors import SETTING, NewerSchemaError
+from trimtab.store.tables import metadata
 
 VERSION_TABLE = "trimtab_schema"
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -44,3 +45,4 @@ def _upgrade(connection: Connection) -> None:
         )
     if found != known[0]:
         command.upgrade(config, "head")
+    metadata.create_all(connection)  # whichever table somebody has dropped since: to make room, say

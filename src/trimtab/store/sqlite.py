@@ -120,6 +120,8 @@ class SQLite:
         if code == sqlite3.SQLITE_IOERR and self._disk_is_full():
             code = sqlite3.SQLITE_FULL  # SQLite says so itself only where it was the file that had no room
         outcome, advice = _FAULTS.get(code, (StoreError, "see what SQLite says of it"))
+        if str(error).startswith("no such table"):  # which has no code of its own
+            outcome, advice = DamagedError, "it is made anew at the next use"
         return outcome(f"{SETTING}: {self._path}: {error}; {advice}")
 
     def _disk_is_full(self) -> bool:
