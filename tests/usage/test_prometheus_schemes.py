@@ -11,7 +11,7 @@ from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import Ask, Capabilities
 from trimtab.usage.usage import Oom, PodContainer, Usage
-from usage.recording import SCRAPE, T0, Recording, named
+from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, named
 
 ASK = Ask(start=T0, end=T0 + 3600, step=60)
 APP = PodContainer("shop", "web", "app")
@@ -165,3 +165,29 @@ async def test_usage_is_looked_for_by_the_rule_and_in_the_cluster_that_is_meant(
         async with Prometheus(settings) as prometheus:
             assert await prometheus.has_usage(at=T0 + 200 * SCRAPE)
             assert not await prometheus.has_usage(at=T0 + 60 * SCRAPE)
+
+
+async def test_containers_that_are_scraped_less_often_than_others_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording()
+    for pod, every in (("often", 15), ("seldom", 60)):
+        seconds = range(0, 3600, every)
+        recording.add(CPU, named(pod), [(at, 0.5 * at) for at in seconds])
+        recording.add(MEMORY, named(pod), [(at, 1e8) for at in seconds])
+    recording.add(MEMORY, named("new"), [(3540, 1e8), (3555, 1e8)])
+    monkeypatch.setattr("trimtab.usage.prometheus.source.time.time", lambda: T0 + 3590)
+    try:
+        recorded = Recorded(tmp_path, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as server:
+        details = []
+        for settings in ({}, {"rate_window": 240}):
+            async with Prometheus(
+                PrometheusSettings.model_validate({"url": server.url, **settings})
+            ) as source:
+                details.append((await source.check()).detail)
+    assert "a sample every 15 s" in details[0]
+    assert "of some containers only every 60 s: set rate_window to 240" in details[0]
+    assert "only every" not in details[1]

@@ -114,6 +114,15 @@ class Look:
             most_cores=await self._most_cores(scheme),
         )
 
+    async def longest_interval(self, scheme: Scheme) -> float | None:
+        """Seconds between two samples of what is sampled least often, of all that is there all the time."""
+        memory = scheme.memory_series()
+        over = f"{int(_COUNTED_OVER)}s"
+        found = await self._highest(
+            f"min(count_over_time({memory}[{over}]) and {memory} offset {over} and {memory})"
+        )
+        return _COUNTED_OVER / max(1.0, found[""]) if found else None
+
     async def _scheme(self) -> Scheme:
         settings = self._settings
         memory = selector(settings.memory_rule or names.MEMORY, self._required)

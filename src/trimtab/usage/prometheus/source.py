@@ -49,6 +49,8 @@ BYTES_A_SERIES = 150
 MOST_KILLS = 1e9
 ROUNDING = 1e-6
 LATELY = 600.0
+MUCH_LONGER = 1.8
+"""Times the usual interval; what comes less late has missed a scrape or two."""
 WORTH_RAW = 32
 """Steps from which on raw samples cost a server less than a query."""
 
@@ -91,6 +93,7 @@ class Prometheus(Source[PrometheusSettings]):
         try:
             server = await self._server(grid)
             held = await self._look(server, grid, None, self._hasty())
+            longest = await Look(server, self._hasty(), self.settings, grid).longest_interval(held.scheme)
         except UsageError as error:
             said, _, advice = str(error).rpartition("; ")
             return Health(ok=False, detail=said or advice, advice=advice if said else "")
@@ -105,6 +108,8 @@ class Prometheus(Source[PrometheusSettings]):
         within = counted(len(held.series), "namespace")
         detail = f"{server.address}: {counted(containers, 'container')} in {within}, a sample every {held.interval:.0f} s"
         detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {scheme.labels.key}"
+        if longest and longest >= MUCH_LONGER * held.interval and self.settings.rate_window < 2 * longest:
+            detail += f"; of some containers only every {longest:.0f} s: set rate_window to {4 * longest:.0f}, or short steps miss their CPU"
         return Health(ok=True, detail=detail)
 
     async def cost(self, ask: Ask) -> Cost:
