@@ -6,12 +6,20 @@ from gymnasium import spaces
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.lab.emulator import Place
-from trimtab.lab.emulator.environment import EmulatedSizing
+from trimtab.lab.emulator.environment import EmulatedSizing, worthwhile
 from trimtab.lab.environments.reward import Weights
-from trimtab.lab.environments.sizing import Sizing
+from trimtab.lab.environments.sizing import Sizing, wanted
 from trimtab.lab.workloads import Workload
 
 MIB = 2.0**20
+
+
+def test_what_a_recommender_cannot_tell_or_hardly_changes_is_left_as_it_is() -> None:
+    """As in the simulated one: a strategy that has not seen enough says NaN, and a tenth is the least change."""
+    had = (1.0, 100 * MIB)
+    unknown, near = np.full(4, np.nan), np.array([90, 95, 99, 95]) * MIB
+    assert worthwhile(had, wanted(np.array([unknown, near]), had)) == [*had]
+    assert worthwhile(had, wanted(np.array([[0.1, 0.5, 0.9, 0.5], near]), had)) == [0.5, 100 * MIB]
 
 
 def test_an_agent_sizes_a_real_pod_as_it_would_a_simulated_one(node_cluster: Cluster, namespace: str) -> None:

@@ -21,8 +21,9 @@ from trimtab.kube.client import Client
 from trimtab.lab.emulator.course import Course
 from trimtab.lab.emulator.emulation import Emulation, Place
 from trimtab.lab.emulator.journal import Entry
+from trimtab.lab.environments.fleet import Rules
 from trimtab.lab.environments.reward import Weights, costs
-from trimtab.lab.environments.sizing import BOUNDS, LOWER, TARGET, UNCAPPED, UPPER, Sizing
+from trimtab.lab.environments.sizing import BOUNDS, UNCAPPED, Sizing, wanted
 from trimtab.lab.workloads import Workload
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 7 * 86400.0
@@ -114,10 +115,7 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
         emulation = self._emulation
         size = emulation.sizes[POD]
         had = ((size.cpu_request or 0) / 1000, float(size.memory_request or 0))
-        moved = [
-            bound[TARGET] if not bound[LOWER] <= value <= bound[UPPER] else value
-            for bound, value in zip(bounds, had, strict=True)
-        ]
+        moved = worthwhile(had, wanted(bounds, had))
         self._changes = sum(new != old for new, old in zip(moved, had, strict=True))
         emulation.sizes[POD] = self._place.size(*moved)
         await emulation.resize(self._last)
@@ -140,6 +138,12 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
         assert isinstance(space, gymnasium.spaces.Box)
         bounded: Doubles = np.clip(seen, space.low, space.high)
         return bounded
+
+
+def worthwhile(had: Sequence[float], asked: Sequence[float]) -> list[float]:
+    """What is asked for where the change is worth it, by the rule of the simulated one; NaN leaves things as they are."""
+    least = Rules().minimum_change
+    return [new if abs(new - old) > least * old else old for old, new in zip(had, asked, strict=True)]
 
 
 def _usage(entries: Sequence[Entry]) -> tuple[float, float]:

@@ -12,6 +12,7 @@ uncapped target decides nothing, as in Kubernetes.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -63,13 +64,9 @@ class Sizing(gymnasium.Env[Doubles, Doubles]):
         compared = [float(request[0]) for request in fleet.requests]
         if self._compare == "usage":
             compared = list(self._usage())
-        wanted = [
-            bound[TARGET] if not bound[LOWER] <= value <= bound[UPPER] else np.nan
-            for bound, value in zip(bounds, compared, strict=True)
-        ]
         cpu, memory = (
             np.array([np.clip(value, least, None)])
-            for value, least in zip(wanted, (1e-3, 2.0**20), strict=True)
+            for value, least in zip(wanted(bounds, compared), (1e-3, 2.0**20), strict=True)
         )
         rewards, paid = self._episode.step(cpu, memory)
         self._past.append(self._usage())
@@ -90,6 +87,14 @@ class Sizing(gymnasium.Env[Doubles, Doubles]):
         seen = np.array([*self._usage(), *requests, *past, *clock])
         bounded: Doubles = np.clip(seen, self._low, self._high)
         return bounded
+
+
+def wanted(bounds: Doubles, compared: Sequence[float]) -> list[float]:
+    """The updater's rule for each resource: the target where what is compared is outside of its bounds; NaN: no change."""
+    return [
+        float(bound[TARGET]) if not bound[LOWER] <= value <= bound[UPPER] else np.nan
+        for bound, value in zip(bounds, compared, strict=True)
+    ]
 
 
 class SizingTarget(gymnasium.Env[Singles, Singles]):
