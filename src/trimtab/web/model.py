@@ -259,7 +259,7 @@ class Overview(Record, frozen=True, kw_only=True):
     money: Money = Money()
     states: dict[str, int] = {}
     risks: dict[str, int] = {}
-    """Containers in danger, by which."""
+    """Workloads in danger, by which: one that is in two counts in both."""
     nodes: int = 0
     nodes_needed: int | None = None
     """How many of the largest node would hold all that is requested."""
