@@ -395,7 +395,7 @@ async def test_a_sizing_that_nobody_wants_any_more_is_not_kept_for_ever(store: S
 async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: Store, tmp_path: Path) -> None:
     bed = Bed(store, "web")
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
-        meddler.execute("DROP TABLE trimtab_states")
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
     await bed.advance(NOW)
     await bed.school.save(NOW)
     with pytest.raises(StoreError):
@@ -413,10 +413,10 @@ async def test_a_store_that_is_away_when_a_leader_begins_keeps_what_it_has_and_i
     await bed.school.save(NOW + 30 * MINUTE)
     bed.restarted()
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
-        meddler.execute("ALTER TABLE trimtab_states RENAME TO away")
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
         await bed.advance(NOW + 30 * MINUTE)
         assert bed.samples("web", NOW + 30 * MINUTE) == 1, "it learns anew"
-        meddler.execute("ALTER TABLE away RENAME TO trimtab_states")
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
     await bed.school.save(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 30, "and goes on from what was kept"
     bed.restarted()
@@ -434,10 +434,10 @@ async def test_a_store_that_is_away_is_asked_once_a_time_and_not_by_every_strate
         for number, name in enumerate("abc")
     }
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler, capture_logs() as logs:
-        meddler.execute("ALTER TABLE trimtab_states RENAME TO away")
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
         await found.assign(wanted, now=NOW, past=cohorts.Past(NOW - HOUR, known=True))
         await found.save(NOW, lock=asyncio.Lock())
-        meddler.execute("ALTER TABLE away RENAME TO trimtab_states")
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
     assert [each["event"] for each in logs] == ["learning.not_restored"] * 2
     assert len(list(found)) == 3
     await found.save(NOW, lock=asyncio.Lock())
