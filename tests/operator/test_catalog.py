@@ -152,9 +152,10 @@ async def test_what_has_a_say_in_a_workload_makes_it_be_looked_at_again(
         "metrics": [{"type": "Resource", "resource": cpu}],
     }
     await client.create(HPAS, {"metadata": {"name": "web"}, "spec": hpa}, namespace=namespace)
-    await watcher.hears_of(web)
+    await watcher.hears_of(web)  # perhaps of what the controllers wrote
     found = catalog.get(web)
     assert found is not None
+    await eventually(lambda: bool(list(catalog.hpas_of(found))), what="the autoscaler")
     (scaler,) = catalog.hpas_of(found)
     assert (scaler.min_replicas, scaler.max_replicas) == (1, 9)
     assert [(one.resource, one.target) for one in scaler.utilisations] == [("cpu", 70)]
@@ -164,6 +165,7 @@ async def test_what_has_a_say_in_a_workload_makes_it_be_looked_at_again(
         LIMIT_RANGES, {"metadata": {"name": "some"}, "spec": {"limits": limits}}, namespace=namespace
     )
     await watcher.hears_of(web, other)
+    await eventually(lambda: bool(list(catalog.limit_ranges.in_namespace(namespace))), what="the range")
     (limit_range,) = catalog.limit_ranges.in_namespace(namespace)
     assert (limit_range.limits[0].least.cpu, limit_range.limits[0].most.memory) == (50, 1 << 30)
 
