@@ -6,6 +6,7 @@ thought to be little.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -36,7 +37,7 @@ class PowerProfileSettings(Settings):
     """The profiles, from the cheapest to the dearest: extended resources of power.intel.com, or VENDOR/NAME."""
 
 
-class _Option:
+class _Option(ABC):
     """What both have in common: which options are dearer or cheaper than the one of now, and what each should bring."""
 
     name: ClassVar[str]
@@ -67,11 +68,11 @@ class _Option:
             for option, after in zip(options, effects.after(state, changed, group=self.group), strict=True)
         ]
 
-    def of(self, state: State) -> str | None:
-        raise NotImplementedError
+    @abstractmethod
+    def of(self, state: State) -> str | None: ...
 
-    def set(self, state: State, option: str | None) -> State:
-        raise NotImplementedError
+    @abstractmethod
+    def set(self, state: State, option: str | None) -> State: ...
 
 
 class CacheClass(_Option):
