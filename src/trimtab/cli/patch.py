@@ -165,8 +165,13 @@ def _manifests(given: Sequence[Path], changes: Sequence[Change]) -> dict[Path, s
     for folder in (path for path in given if path.is_dir()):
         for path in sorted([*folder.rglob("*.yaml"), *folder.rglob("*.yml")]):
             text = _read(path)
-            # What has braces is a template of a chart, and no plain YAML.
-            if "{{" not in text and "containers" in text and any(name in text for name in names):
+            if "containers" not in text or not any(name in text for name in names):
+                continue
+            if "{{" in text:
+                tell(
+                    f"{path}: left out: it is a template and no plain YAML; edit its values with --format helm"
+                )
+            else:
                 found[path] = text
     return found
 
@@ -186,8 +191,8 @@ def _edited(before: Mapping[Path, str], after: Mapping[Path, str], *, write: boo
         write_files(changed)
         print("".join(f"{path}\n" for path in changed), end="")
         return
-    for path, text in changed.items():
-        print(edit(str(path), before[path], text), end="")
+    for path, text in changed.items():  # as it is in the file, whatever the terminal can show
+        sys.stdout.buffer.write(edit(str(path), before[path], text).encode())
 
 
 # The cluster

@@ -94,6 +94,9 @@ def test_a_kustomization_that_is_there_only_gets_what_it_lacks() -> None:
         assert len(yaml.safe_load(kustomization([change()], empty))["patches"]) == 1
     with pytest.raises(TrimtabError, match=r"^Kustomization: this is no kustomization"):
         kustomization([change()], "[]\n", where="Kustomization")
+    for braces in ("{}", '{"resources": ["../base"]}'):
+        with pytest.raises(TrimtabError, match=r"^Kustomization: patches cannot be added between braces"):
+            kustomization([change()], braces, where="Kustomization")
 
 
 def test_what_cannot_be_patched_says_why() -> None:

@@ -39,6 +39,14 @@ def amounts(**cpu: str | None) -> dict[str, Wanted]:
          "image: x # the last\nresources:\n  requests:\n    cpu: 1\n# a note"),
         ("args: |\n  one\n  two\n\n# a note\n", amounts(requests="1"),
          "args: |\n  one\n  two\nresources:\n  requests:\n    cpu: 1\n\n# a note\n"),
+        ("args: |+\n  one\n\nports: []\n", amounts(requests="1"),
+         "args: |+\n  one\n\nports: []\nresources:\n  requests:\n    cpu: 1\n"),
+        ("args: |+\n  one\n\n# a note\n", amounts(requests="1"),
+         "args: |+\n  one\n\nresources:\n  requests:\n    cpu: 1\n# a note\n"),
+        ("base: &base\n  - x\nargs: *base\n", amounts(requests="1"),
+         "base: &base\n  - x\nargs: *base\nresources:\n  requests:\n    cpu: 1\n"),
+        ("base: &base\n  - x\nargs: [*base]\nenv:\n- *base # again\n", amounts(requests="1"),
+         "base: &base\n  - x\nargs: [*base]\nenv:\n- *base # again\nresources:\n  requests:\n    cpu: 1\n"),
         ("resources:\r\n  requests:\r\n    cpu: 1\r\n", amounts(limits="2"),
          "resources:\r\n  requests:\r\n    cpu: 1\r\n  limits:\r\n    cpu: 2\r\n"),
         ("resources:\n  limits:\n    cpu: 1\n    memory: 1Gi\n", amounts(limits=None),
@@ -55,6 +63,15 @@ def test_what_others_share_is_refused_with_its_line() -> None:
     text = "base: &base\n  requests: {cpu: 1}\nresources: *base\n"
     with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
         put(text, amounts(requests="2"))
+
+
+def test_what_an_anchor_brings_is_not_put_away_by_a_part_of_it() -> None:
+    text = "base: &base\n  resources: {limits: {nvidia.com/gpu: 1}}\nweb:\n  <<: *base\n  image: x\n"
+    parsed = Text(text, where="values.yaml")
+    (root,) = parsed.roots
+    assert isinstance(root, MappingNode)
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 4: resources is shared by an anchor"):
+        list(parsed.put(root.value[1][1], "resources", amounts(requests="2")))
 
 
 def test_nothing_is_put_beside_what_others_share() -> None:

@@ -7,10 +7,12 @@ drown in that.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import yaml
+from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from trimtab.api.errors import QuantityError
@@ -22,8 +24,10 @@ Wanted = Mapping[str, "Wanted"] | str | None
 
 _BLOCK_SCALARS = {"|", ">"}
 _QUOTES = {"'", '"'}
-_MAY_BE_TWICE = {"", "<<"}
-"""Keys that are no text, and what is taken in from an anchor."""
+_TAKEN_IN = "<<"
+"""The key of what a mapping has from an anchor."""
+_MAY_BE_TWICE = {"", _TAKEN_IN}
+"""It, and keys that are no text."""
 
 
 class Splice(NamedTuple):
@@ -34,25 +38,46 @@ class Splice(NamedTuple):
     text: str
 
 
+class _Loader(yaml.SafeLoader):
+    """Gives an alias (*) a node of its own, which knows where the alias stands and not where its anchor (&) does."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.aliases: dict[Node, Node] = {}
+        """And what each stands for."""
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        alias = self.peek_event() if self.check_event(AliasEvent) else None  # type: ignore[no-untyped-call]
+        node = super().compose_node(parent, index)
+        if alias is None or node is None:
+            return node
+        twin = copy.copy(node)
+        twin.start_mark, twin.end_mark = alias.start_mark, alias.end_mark
+        self.aliases[twin] = node
+        return twin
+
+
 class Text:
     """A YAML text of one or more documents; `roots` are their nodes, which know where they stand."""
 
     def __init__(self, text: str, *, where: str) -> None:
         self.text = text
         self.where = where
+        self.roots: list[Node] = []
         try:
-            found = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+            loader = _Loader(text)
+            while loader.check_node() and (root := loader.get_node()):
+                self.roots.append(root)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             said = getattr(error, "problem", None) or "this is no YAML"
             raise TrimtabError(
                 f"{where}{f', line {mark.line + 1}' if mark else ''}: {said}; give plain YAML, not a template"
             ) from None
-        self.roots: list[Node] = [node for node in found if node is not None]
+        self._aliases = loader.aliases
         self._shared: set[Node] = set()
-        seen: set[Node] = set()
         for root in self.roots:
-            self._look(root, seen)
+            self._look(root, {*self._aliases, *self._aliases.values()})
         self._newline = "\r\n" if "\r\n" in text else "\n"
         self._indent = next((step for root in self.roots for step in _steps(root)), 2)
 
@@ -69,7 +94,7 @@ class Text:
         new = _present(wanted)
         if new is None and name is None:
             return
-        if value in self._shared or owner in self._shared:
+        if value in self._shared or owner in self._shared or (name is None and _takes_in(owner, key)):
             line = (name or owner).start_mark.line + 1
             raise TrimtabError(
                 f"{self.where}, line {line}: {key} is shared by an anchor (&, *); write it out there"
@@ -97,6 +122,8 @@ class Text:
             more = yaml.safe_dump(yaml.safe_load(dumped), default_flow_style=True, sort_keys=False)
             yield Splice(at, at, f", {more.strip()[1:-1]}")
             return
+        if owner.flow_style:
+            raise TrimtabError(f"{self.where}: {key} cannot be added between braces; write the file in lines")
         indent = owner.value[0][0].start_mark.column
         at, head = self._line_end(self._end(owner.value[-1][1])), f"{self._newline}{' ' * indent}{key}:"
         if value is not None:
@@ -119,18 +146,17 @@ class Text:
             for inner, each in wanted.items():
                 yield from self.put(value, inner, each)
 
-    def _look(self, node: Node, seen: set[Node], *, shared: bool = False) -> None:
+    def _look(self, node: Node, several: set[Node], *, shared: bool = False) -> None:
         """Note which nodes can be come by in more than one way; of a key that is there twice only one would be changed."""
-        shared = shared or node in seen
+        shared = shared or node in several
         if shared and node in self._shared:
             return
         if shared:
             self._shared.add(node)
         else:
             self._refuse_twins(node)
-        seen.add(node)
         for below in _children(node):
-            self._look(below, seen, shared=shared)
+            self._look(below, several, shared=shared)
 
     def _refuse_twins(self, mapping: Node) -> None:
         first: dict[str, Node] = {}
@@ -194,10 +220,15 @@ class Text:
 
     def _end(self, node: Node) -> int:
         """Where a node's own text ends: a block's mark lies behind the comments that follow it."""
+        if node in self._aliases:
+            return int(node.end_mark.index)
         if isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
             return self._end(_children(node)[-1])
         end = int(node.end_mark.index)
         if isinstance(node, ScalarNode) and node.style in _BLOCK_SCALARS:
+            head = self.text[node.start_mark.index : end].partition("\n")[0]
+            if "+" in head:  # the empty lines are its own
+                return len(self.text[:end].removesuffix(self._newline))
             return len(self.text[:end].rstrip())
         return end
 
@@ -228,6 +259,12 @@ def items(node: Node | None) -> Sequence[Node]:
 def plain(node: Node | None) -> str:
     """The text of a scalar; empty for anything else."""
     return str(node.value) if isinstance(node, ScalarNode) else ""
+
+
+def _takes_in(mapping: MappingNode, key: str) -> bool:
+    """Whether a mapping has a key from an anchor: what is put beside that would stand in place of all that it holds."""
+    taken = [value for name, value in entries(mapping) if plain(name) == _TAKEN_IN]
+    return any(child(each, key) for value in taken for each in (items(value) or [value]))
 
 
 def _children(node: Node) -> list[Node]:
