@@ -104,6 +104,31 @@ async def test_an_answer_that_is_not_what_was_asked_is_refused_whole(
     assert str(refused.value).startswith(url)
 
 
+async def test_an_answer_in_another_encoding_is_refused() -> None:
+    async def latin(_: web.Request) -> web.Response:
+        return web.Response(
+            body='{"start": 600, "step": 60, "containers": [["a", "b", "ü"]]}'.encode("latin-1")
+        )
+
+    async with serving(latin) as url, Http(HttpSettings(url=url)) as house:
+        with pytest.raises(BadAnswer, match="the answer is not of the protocol"):
+            await house.read(ASK)
+
+
+async def test_it_is_reached_by_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def pass_on(request: web.Request) -> web.Response:
+        asked.append(request.host)
+        return await speak(request)
+
+    async with serving(pass_on) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.removesuffix("/house"))
+        async with Http(HttpSettings(url="http://usage.example.org/house")) as house:
+            await house.read(ASK)
+    assert asked == ["usage.example.org"]
+
+
 @pytest.mark.parametrize(("status", "kind"), [(503, SourceAway), (403, SourceRefused), (413, TooMuchAsked)])
 async def test_a_failure_has_its_name(status: int, kind: type[UsageError]) -> None:
     async def fail(_: web.Request) -> web.Response:

@@ -82,8 +82,9 @@ def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
 
 
 def test_an_answer_that_is_no_list_of_metrics_is_refused() -> None:
-    with pytest.raises(BadAnswer, match="no list of PodMetrics"):
-        samples(b'{"items": [{"metadata": {}}]}')
+    for page in (b'{"items": [{"metadata": {}}]}', b'{"items": [{"metadata": {"name": "\xfc"}}]}'):
+        with pytest.raises(BadAnswer, match="no list of PodMetrics"):
+            samples(page)
 
 
 async def test_a_node_that_the_api_server_will_not_ask_is_told_of(client: Client) -> None:

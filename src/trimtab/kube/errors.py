@@ -43,7 +43,7 @@ from trimtab.errors import TrimtabError
 
 T = TypeVar("T")
 
-_NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError)
+NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError)
 """What msgspec raises of bytes that are no JSON, or not the one that is meant; of such in a text it raises Python's own."""
 
 
@@ -229,7 +229,7 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
     """The error that an HTTP answer stands for, also when something between us and the server wrote it."""
     try:
         status = _STATUS.decode(body)
-    except _NOT_UNDERSTOOD:
+    except NOT_UNDERSTOOD:
         status = Status(message=excerpt(body), code=code)
     if not status.message:
         status = Status(
@@ -242,7 +242,7 @@ def understood(body: bytes, read: Callable[[bytes], T], *, request: str) -> T:
     """What is read in the body of an answer; Garbled where it makes no sense."""
     try:
         return read(body)
-    except _NOT_UNDERSTOOD as error:
+    except NOT_UNDERSTOOD as error:
         raise Garbled.answer(body, describe(error), request=request) from error
 
 

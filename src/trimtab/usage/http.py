@@ -25,9 +25,11 @@ from trimtab.kube.auth.credentials import AtHand
 from trimtab.kube.auth.material import Kept
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
+from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.plugins import Settings
 from trimtab.usage.errors import BadAnswer, UsageError
 from trimtab.usage.prometheus.settings import HeaderLine
+from trimtab.usage.prometheus.way import by_proxy
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.trace import Floats
@@ -138,21 +140,22 @@ class Http(Source[HttpSettings]):
 
 def _connection(settings: HttpSettings) -> Connection:
     authority = Kept(settings.ca_file, where="ca_file") if settings.ca_file else None
-    return Connection(
-        server=settings.url,
-        context=settings.url,
-        namespace="",
-        credentials=AtHand(
-            token=Kept(settings.token_file, where="token_file") if settings.token_file else None
-        ),
-        trust=Trust(authority) if settings.url.startswith("https:") else None,
+    token = Kept(settings.token_file, where="token_file") if settings.token_file else None
+    return by_proxy(
+        Connection(
+            server=settings.url,
+            context=settings.url,
+            namespace="",
+            credentials=AtHand(token=token),
+            trust=Trust(authority) if settings.url.startswith("https:") else None,
+        )
     )
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except NOT_UNDERSTOOD as error:
         raise BadAnswer(f"the answer is not of the protocol: {error}") from error
 
 

@@ -22,7 +22,7 @@ from yarl import URL
 
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
-from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, describe
 from trimtab.kube.resources import NODES
 from trimtab.usage.errors import SourceAway, SourceRefused, UsageError
 from trimtab.usage.prometheus.wire import Wire
@@ -138,12 +138,12 @@ class Kubelet(Sampled[KubeletSettings]):
                 return SourceAway(f"no answer within {self.settings.timeout:g} s")
             except UsageError as error:
                 return error
-            except (KubeError, msgspec.DecodeError) as error:
+            except (KubeError, *NOT_UNDERSTOOD) as error:
                 return SourceAway(describe(error))
 
         try:
             pages = [msgspec.json.decode(page, type=_Nodes) async for page in client.pages(NODES)]
-        except (KubeError, msgspec.DecodeError) as error:
+        except (KubeError, *NOT_UNDERSTOOD) as error:
             raise SourceAway(f"kubelet: {describe(error)}; see that nodes may be listed") from error
         nodes = [node for page in pages for node in page.items]
         answers = await asyncio.gather(*map(ask, nodes))

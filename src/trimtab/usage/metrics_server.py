@@ -9,7 +9,7 @@ from sys import intern
 import msgspec
 
 from trimtab.api import Quantity, QuantityError
-from trimtab.kube.errors import KubeError, NotFound, describe
+from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, NotFound, describe
 from trimtab.kube.resources import Resource
 from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused
 from trimtab.usage.sampled import Sample, Sampled, SampledSettings
@@ -64,7 +64,7 @@ def samples(page: bytes) -> list[Sample]:
     """What a list of PodMetrics says."""
     try:
         found = _PODS.decode(page)
-    except msgspec.DecodeError as error:
+    except NOT_UNDERSTOOD as error:
         raise BadAnswer(f"metrics-server: no list of PodMetrics: {error}; see `kubectl top pods`") from error
     return [
         Sample(

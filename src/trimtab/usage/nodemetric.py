@@ -13,7 +13,7 @@ from sys import intern
 import msgspec
 
 from trimtab.api import Quantity, QuantityError
-from trimtab.kube.errors import KubeError, NotFound, describe
+from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, NotFound, describe
 from trimtab.kube.resources import NODE_METRICS
 from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused
 from trimtab.usage.sampled import Sample, Sampled, SampledSettings
@@ -78,7 +78,7 @@ def samples(page: bytes) -> list[Sample]:
     """What a list of NodeMetrics says of containers."""
     try:
         found = _METRICS.decode(page)
-    except msgspec.DecodeError as error:
+    except NOT_UNDERSTOOD as error:
         raise BadAnswer(
             f"nodemetric: no list of NodeMetrics: {error}; see `kubectl get nodemetrics`"
         ) from error

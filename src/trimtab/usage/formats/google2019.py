@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from trimtab.errors import TrimtabError
+from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.usage.formats.arrow import batches, numbers
 from trimtab.usage.formats.format import BLOCK, GIB, Format, Layout, Row, Rows, numbered, places, text
 from trimtab.usage.formats.part import Part
@@ -56,7 +57,7 @@ def _json(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
         for number, line in chunk:
             try:
                 found.append(decoder.decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except NOT_UNDERSTOOD as error:
                 raise TrimtabError(f"{part}: line {number} is not an instance's usage: {error}") from None
         nothing = _Resources()
         means = [one.average_usage or nothing for one in found]

@@ -6,6 +6,7 @@ from typing import IO
 
 import msgspec
 
+from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.usage.formats.arrow import schema
 from trimtab.usage.formats.format import text
 from trimtab.usage.formats.part import Part
@@ -24,6 +25,6 @@ def head(part: Part) -> list[str]:
 def _keys(stream: IO[bytes]) -> list[str]:
     try:
         first = msgspec.json.decode(stream.readline())
-    except msgspec.DecodeError:
+    except NOT_UNDERSTOOD:
         return []
     return list(first) if isinstance(first, dict) else []

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.usage.errors import (
     BadAnswer,
     SourceAway,
@@ -119,7 +120,7 @@ def strings(body: bytes) -> list[str]:
 def _sound(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     try:
         said = decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_UNDERSTOOD as error:
         raise BadAnswer(f"the answer is cut off or no JSON of the query API: {error}") from None
     if said.status != "success":
         raise _named(said, 200)
@@ -183,7 +184,7 @@ def _any_numbers(raw: bytes) -> Floats:
     try:
         pairs = _PAIRS.decode(raw)
         return np.array([number for time, value in pairs for number in (time, float(value))], np.float64)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_UNDERSTOOD as error:
         raise BadAnswer(f"the answer has samples that are not a time and a value: {error}") from None
     except ValueError as error:
         raise BadAnswer(f"the answer has a sample that is no number: {error}") from None
@@ -193,7 +194,7 @@ def refusal(code: int, body: bytes, *, retry_after: float) -> UsageError:
     """What an HTTP answer other than 200 means for us, whether the server wrote it or something before it."""
     try:
         said = _SAID.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_UNDERSTOOD:
         text = " ".join(body[:200].decode("utf-8", "replace").split())
         said = _Said("error", error=text or f"status {code}")
     return _named(said, code, retry_after)

@@ -34,7 +34,7 @@ async def ways_to(settings: PrometheusSettings, client: Client | None) -> list[W
     """All that there are, and at least one."""
     try:
         if settings.url:
-            return [(_by_proxy(_direct(settings.url, settings)), "")]
+            return [(by_proxy(_direct(settings.url, settings)), "")]
         return await _found(settings, client)
     except KubeError as error:
         kind = SourceAway if error.transient else SourceRefused
@@ -57,7 +57,7 @@ async def _found(settings: PrometheusSettings, client: Client | None) -> list[Wa
     return [(client.connection, server.proxied) for server in found]
 
 
-def _by_proxy(connection: Connection) -> Connection:
+def by_proxy(connection: Connection) -> Connection:
     """Through the proxy that the environment names, if any, as to the API server; never to a Service's name."""
     server = URL(connection.server)
     is_service = _SERVICE.fullmatch(server.host or "")
