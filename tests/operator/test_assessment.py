@@ -130,9 +130,8 @@ def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:
     name = WorkloadContainer("shop", "Deployment", "web", "web")
     killed = pod("web-1", sizes={"web": HAS}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
     failed = pod("web-2", sizes={"web": HAS}, exits={"web": Exit("Error", 1, NOW - 5)})
-    assert [(kill.at, kill.memory) for kill in kills_of(name, [killed, failed, pod("web-3")])] == [
-        (NOW - 5, 512 * MIB)
-    ]
+    (kill,) = kills_of(name, [killed, failed, pod("web-3")])
+    assert (kill.at, kill.memory, kill.request) == (NOW - 5, HAS.memory_limit, HAS.memory_request)
     assert kills_of(name._replace(container="log"), [killed]) == []
 
 

@@ -92,6 +92,6 @@ async def test_a_kill_is_noted_by_whoever_learns_of_the_container(tmp_path: Path
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)
         await both.advance(NOW)
-        kill = Kill(API, NOW - 5, 2e8)
+        kill = Kill(API, NOW - 5, 2e8, 2e8)
         assert both.learning.note_kills([kill]) == {kill}
         assert both.learning.note_kills([kill]) == set()

@@ -494,8 +494,8 @@ async def test_a_state_that_is_not_what_was_saved_is_learned_anew_and_saved_over
 async def test_a_kill_is_known_at_once_and_new_once(store: Store) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
-    kill = Kill(container("web"), NOW + 5, 5e8)
-    other = Kill(container("nobody"), NOW + 5, 5e8)
+    kill = Kill(container("web"), NOW + 5, 5e8, 5e8)
+    other = Kill(container("nobody"), NOW + 5, 5e8, 5e8)
     assert bed.school.note_kills([kill, kill, other]) == {kill}
     assert bed.school.note_kills([kill]) == set()
     found = bed.school.learned(container("web"), EASY, now=NOW + 6, runs_on=True)

@@ -138,3 +138,16 @@ def test_a_kill_of_long_ago_is_not_of_now_because_another_is() -> None:
         show(some, [before, lately], now + hours * HOUR)
     (_, (of_long_ago, _)) = targets(some, [before, lately], now + 2 * HOUR)
     assert of_long_ago < 2 * usual
+
+
+def test_a_strategy_is_told_of_a_kill_with_the_request_and_guards_with_the_limit() -> None:
+    some, name, now = fleet("seasonal"), Name("pod-1", "main"), 1.7e9
+    some.include([name])
+    for hours in range(72, 0, -1):
+        show(some, [name], now - hours * HOUR)
+    rows = some.rows([name])
+    some.observe_oom(np.array([now - 60.0]), rows, np.array([8e9]), np.array([1e9]))
+    (_, (target,)) = targets(some, [name], now)
+    assert target == pytest.approx(1.1e9)
+    (evidence,) = some.evidence(now, rows, runs_on=[True])
+    assert [kill.memory for kill in evidence.kills] == [8e9]

@@ -318,44 +318,100 @@ def kills(*with_memory: int) -> tuple[Kill, ...]:
     )
 
 
+UNLIMITED = Resources(1000, None, GIB, None)
+
+
 def test_a_kill_raises_memory_above_what_there_was() -> None:
-    case = cases(evidence=with_(WELL_KNOWN, kills=kills(GIB)))[1]
+    case = cases(has=UNLIMITED, evidence=with_(WELL_KNOWN, kills=kills(GIB)))[1]
     assert after_kills(GIB, case) == Step(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
-    small = cases(evidence=with_(WELL_KNOWN, kills=kills(64 * MIB)))[1]
+    tiny = with_(UNLIMITED, memory_request=64 * MIB)
+    small = cases(has=tiny, evidence=with_(WELL_KNOWN, kills=kills(64 * MIB)))[1]
     assert after_kills(MIB, small) == Step(164 * MIB, "killed with 64Mi", "OOM kills")
 
 
+@pytest.mark.parametrize(
+    ("mode", "more", "asks"),
+    [
+        (LimitMode.KEEP_RATIO, {}, 121),
+        (LimitMode.MULTIPLIER, {"multiplier": 10.0}, 123),
+        (LimitMode.HEADROOM, {"headroom": 900 * MIB}, 329),
+        (LimitMode.REMOVE, {}, 100),
+    ],
+)
+def test_a_kill_raises_the_limit_and_the_request_only_as_far_as_that_follows_it(
+    mode: LimitMode, more: dict[str, float], asks: int
+) -> None:
+    has = with_(HAS, memory_request=100 * MIB, memory_limit=GIB)
+    asked = with_(FREE, memory=with_(FREE.memory, limit=mode, **more))
+    killed = with_(WELL_KNOWN, kills=kills(GIB))
+    after = sized(memory=100 * MIB, has=has, evidence=killed, asked=asked).resources
+    assert after.memory_request == asks * MIB
+    assert GIB * 1.2 <= (after.memory_limit or 0) <= GIB * 1.22
+
+
+def test_after_a_kill_that_was_answered_memory_stays_as_it_is_for_a_day() -> None:
+    answered = with_(HAS, memory_request=121 * MIB, memory_limit=1240 * MIB)
+    asked, killed = limit_rules(LimitMode.KEEP_RATIO), with_(WELL_KNOWN, kills=kills(GIB), memory_peak=MIB)
+    assert sized(memory=20 * MIB, has=answered, evidence=killed, asked=asked).resources == answered
+    over = with_(killed, kills=tuple(with_(kill, at=kill.at - DAY) for kill in killed.kills))
+    lower = sized(memory=20 * MIB, has=answered, evidence=over, asked=asked).resources.memory_request
+    assert lower == 20 * MIB
+
+
+def test_a_limit_that_is_to_go_is_raised_first_and_then_goes() -> None:
+    asked, killed = limit_rules(LimitMode.REMOVE), with_(WELL_KNOWN, kills=kills(2 * GIB))
+    raised = sized(memory=GIB, evidence=killed, asked=asked).resources
+    assert raised == with_(HAS, memory_limit=2458 * MIB)
+    assert sized(memory=GIB, has=raised, evidence=killed, asked=asked).resources.memory_limit is None
+    gone = with_(raised, memory_limit=None)
+    assert sized(memory=GIB, has=gone, evidence=killed, asked=asked).resources.memory_request == GIB
+
+
 def test_a_kill_needs_no_other_data() -> None:
-    found = sized(
-        evidence=Evidence(kills=kills(2 * GIB)), asked=limit_rules(LimitMode.KEEP_RATIO), memory=math.nan
-    )
-    assert found.resources.memory_request == round_up("memory", math.ceil(2 * GIB * 1.2))
-    assert found.resources.cpu_request == 1000
+    for mode in (LimitMode.KEEP_RATIO, LimitMode.REMOVE):
+        found = sized(evidence=Evidence(kills=kills(2 * GIB)), asked=limit_rules(mode), memory=math.nan)
+        assert 2.4 * GIB <= (found.resources.memory_limit or 0) < 2.5 * GIB
+        assert found.resources.cpu_request == 1000
 
 
-def test_a_kill_at_a_limit_that_is_kept_says_so() -> None:
-    found = sized(memory=2 * GIB, evidence=with_(WELL_KNOWN, kills=kills(2 * GIB)))
-    assert found.resources.memory_request == 2 * GIB
-    assert any("let limits follow" in factor.detail for factor in found.explanation)
+def test_a_kill_in_a_guaranteed_pod_raises_request_and_limit_alike() -> None:
+    has = Resources(1000, 1000, GIB, GIB)
+    for mode, more in ((LimitMode.KEEP_RATIO, {}), (LimitMode.MULTIPLIER, {"multiplier": 2.0})):
+        asked = limit_rules(mode, **more)
+        after = sized(
+            memory=GIB, has=has, evidence=with_(WELL_KNOWN, kills=kills(GIB)), asked=asked
+        ).resources
+        assert after.memory_request == after.memory_limit == 1229 * MIB
+
+
+def test_a_kill_at_a_limit_that_is_kept_changes_nothing_and_says_so() -> None:
+    for evidence in (with_(WELL_KNOWN, kills=kills(2 * GIB)), Evidence(kills=kills(2 * GIB))):
+        found = sized(memory=GIB, evidence=evidence)
+        assert found.resources == HAS
+        assert "let limits follow" in (found.held or "")
+    more = sized(memory=3 * GIB, evidence=with_(WELL_KNOWN, kills=kills(2 * GIB)))
+    assert more.resources.memory_request == 2 * GIB, "what its usage asks for it gets"
 
 
 def test_killed_again_and_again_with_more_is_a_leak() -> None:
     ceiling = with_(FREE, memory=with_(FREE.memory, most=64 * GIB))
-    leak = cases(evidence=with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB)), asked=ceiling)[1]
+    four = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
+    leak = cases(has=UNLIMITED, evidence=four, asked=ceiling)[1]
     held = after_kills(GIB, leak)
     assert isinstance(held, Hold)
     assert "leak" in held.why
-    loop = cases(evidence=with_(WELL_KNOWN, kills=kills(GIB, GIB, GIB, GIB, GIB)), asked=ceiling)[1]
+    same = with_(WELL_KNOWN, kills=kills(GIB, GIB, GIB, GIB, GIB))
+    loop = cases(has=UNLIMITED, evidence=same, asked=ceiling)[1]
     assert isinstance(after_kills(GIB, loop), Step)
 
 
 def test_without_a_ceiling_memory_is_raised_once() -> None:
     twice = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB))
-    held = after_kills(GIB, cases(evidence=twice)[1])
+    held = after_kills(GIB, cases(has=UNLIMITED, evidence=twice)[1])
     assert isinstance(held, Hold)
     assert "resourceBounds.memory.max" in held.why
     node = Surroundings(node=Room(cpu=64_000, memory=256 * GIB, pods=1))
-    assert isinstance(after_kills(GIB, cases(evidence=twice, around=node)[1]), Step)
+    assert isinstance(after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), Step)
 
 
 def test_an_old_kill_is_over() -> None:

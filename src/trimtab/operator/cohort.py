@@ -14,12 +14,13 @@ import msgspec
 import numpy as np
 
 from trimtab.actuation.marks import Marks
-from trimtab.kube.pods import Pod
+from trimtab.kube.pods import Pod, Resources
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.fleet import Fleet
 from trimtab.sizing.proposal import Proposal, proposal, told
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes
+from trimtab.sizing.surroundings import as_counted
 from trimtab.usage.merge import apart, merged
 from trimtab.usage.owners import WorkloadContainer
 from trimtab.usage.workloads import WorkloadUsage
@@ -51,6 +52,9 @@ class Kill(NamedTuple):
     container: WorkloadContainer
     at: float
     memory: float
+    """What it had: its limit, or what it requested where it has none;"""
+    request: float
+    """and what it requested."""
 
 
 class Used(NamedTuple):
@@ -142,6 +146,7 @@ class Cohort:
             np.array([kill.at for kill in ours]),
             self.fleet.rows(kill.container for kill in ours),
             np.array([kill.memory for kill in ours]),
+            np.array([kill.request for kill in ours]),
         )
         return {kill for kill, is_new in zip(ours, new, strict=True) if is_new}
 
@@ -230,11 +235,11 @@ def kills_of(name: WorkloadContainer, pods: Sequence[Pod], marks: Marks | None =
             ended = state.last_exit
             if state.name != name.container or ended is None or ended.reason != "OOMKilled":
                 continue
-            spec = next((each.resources for each in pod.containers if each.name == state.name), None)
-            limit = state.applied.memory_limit if state.applied else None
-            memory = limit or (spec and (spec.memory_limit or spec.memory_request)) or 0
-            for sizes in marks.sizes_at(ended.at) if marks else ():
-                had = sizes.get(name.container)
-                memory = min(memory, (had and (had.memory_limit or had.memory_request)) or memory)
-            found.append(Kill(name, float(ended.at), float(memory)))
+            spec = next((each.resources for each in pod.containers if each.name == state.name), Resources())
+            in_effect = state.applied and state.applied.memory_limit
+            sizes = [each.get(name.container) for each in (marks.sizes_at(ended.at) if marks else ())]
+            known = [as_counted(each) for each in (state.applied if in_effect else spec, *sizes) if each]
+            had = min(known, key=lambda each: each.memory_limit or each.memory_request or math.inf)
+            request = had.memory_request or 0
+            found.append(Kill(name, float(ended.at), float(had.memory_limit or request), float(request)))
     return found

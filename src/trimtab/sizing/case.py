@@ -14,6 +14,7 @@ import msgspec
 from trimtab.kube.pods import Role
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import Ask
+from trimtab.sizing.qos import GUARANTEED
 from trimtab.sizing.recommendation import ResourceName
 from trimtab.sizing.rules import ResourceRules, Rules
 from trimtab.sizing.surroundings import Range, Surroundings
@@ -45,6 +46,11 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     staying: int
     """What all that stay request together."""
     now: float
+
+    @property
+    def stays_guaranteed(self) -> bool:
+        """Whether limit and request are to be one."""
+        return self.rules.keep_qos and self.around.qos == GUARANTEED
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):

@@ -110,16 +110,20 @@ class Fleet(Generic[K]):
             running=None if running is None else np.isin(np.arange(self._strategy.containers), running),
         )
 
-    def observe_oom(self, t: Floats, rows: Indices, memory: Floats) -> Booleans:
+    def observe_oom(
+        self, t: Floats, rows: Indices, memory: Floats, requested: Floats | None = None
+    ) -> Booleans:
         """Take in that these containers were killed for memory, when and at how many bytes.
 
-        One known already is not counted again; the answer says which were new.
+        What they had requested is what a strategy is told, if it is known: it sizes requests, and how far above theirs
+        they were is for its samples to say. One known already is not counted again; the answer says which were new.
         """
+        asked = memory if requested is None else requested
         new = self._witness.observe_oom(t, rows, memory)
         hours = t // HOUR
         for hour in np.unique(hours[new]):  # one kill may be of now and another of days ago
             then = new & (hours == hour)
-            self._strategy.observe_oom(float(t[then].max()), rows[then], memory[then])
+            self._strategy.observe_oom(float(t[then].max()), rows[then], asked[then])
         return new
 
     def recommend(self, t: float) -> Sizes:

@@ -16,7 +16,7 @@ from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing import caps
 from trimtab.sizing.case import AS_IT_IS, Case, Hold
 from trimtab.sizing.change import is_small, round_up
-from trimtab.sizing.qos import GUARANTEED
+from trimtab.sizing.oom import lacks, least_limit
 from trimtab.sizing.recommendation import amount_text
 
 
@@ -66,16 +66,19 @@ def follow(pair: Pair, case: Case) -> Move | None:
 def _removed(request: int, limit: int, case: Case) -> tuple[int | None, str]:
     """No limit, unless the namespace would put another in its place or refuse a pod without."""
     mine, left = case.container_range, case.around.quota
+    enough = max(limit, request, least_limit(case))
     if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
-        return max(limit, request), "stays, for the LimitRange demands one"
+        return enough, "stays, for the LimitRange demands one"
     if (left.cpu_limit if case.resource == "cpu" else left.memory_limit) is not None:
-        return max(limit, request), "stays, for the ResourceQuota demands one"
+        return enough, "stays, for the ResourceQuota demands one"
+    if lacks(case):  # to raise it is done in place, and at once
+        return enough, "killed by it, and it cannot go as soon as it can be raised"
     return None, "removed"
 
 
 def guaranteed(pair: Pair, case: Case) -> Move | Hold | None:
     """In a Guaranteed pod limit and request are one."""
-    if not _stays_guaranteed(case):
+    if not case.stays_guaranteed:
         return None
     if case.rule.limit is LimitMode.KEEP:
         if pair.request == case.request:
@@ -146,7 +149,7 @@ def ratio(pair: Pair, case: Case) -> Move | None:
 def together(pair: Pair, case: Case) -> Move | None:
     """A request is never above its limit, and equal to it in a Guaranteed pod."""
     limit = pair.limit
-    if limit is None or pair.request == limit or (pair.request < limit and not _stays_guaranteed(case)):
+    if limit is None or pair.request == limit or (pair.request < limit and not case.stays_guaranteed):
         return None
     return Move(limit, limit, "goes with its limit", "limit")
 
@@ -173,10 +176,6 @@ def _least(pair: Pair, case: Case) -> int:
     if case.limit is not None:
         return min(case.limit, pair.floor)
     return 0 if pair.floor == AS_IT_IS else pair.floor
-
-
-def _stays_guaranteed(case: Case) -> bool:
-    return case.rules.keep_qos and case.around.qos == GUARANTEED
 
 
 GUARDS: tuple[LimitGuard, ...] = (

@@ -19,10 +19,10 @@ from math import ceil
 from typing import Any, TypeVar
 
 from trimtab.sizing import caps, change, floors, limits
-from trimtab.sizing.case import Case, Floor, FloorGuard, Guard, Hold, Step
+from trimtab.sizing.case import Case, Floor, FloorGuard, Guard, Hold
 from trimtab.sizing.gate import gate, left_alone
 from trimtab.sizing.limits import Pair
-from trimtab.sizing.oom import after_kills
+from trimtab.sizing.oom import after_kills, in_vain, lacks
 from trimtab.sizing.proposal import ALMOST
 from trimtab.sizing.recommendation import Factor, ResourceName
 from trimtab.sizing.trail import Trail
@@ -65,8 +65,8 @@ def size(case: Case, strategy: str, trail: Trail) -> Pair | None:
         return None
     if pair.request != case.request or pair.limit != case.limit:
         return pair
-    if case.resource == "memory" and isinstance(needs := after_kills(case.request or 1, case), Step):
-        trail.hold(case, Hold(f"{needs.why}, and it may not have more", needs.source))
+    if hold := in_vain(case):
+        trail.hold(case, hold)
     return None
 
 
@@ -104,11 +104,10 @@ def _wanted(case: Case, found: Floors, strategy: str, trail: Trail) -> int | Hol
         amount = _through(DEADBAND, target, case, trail)
         return amount if isinstance(amount, Hold) else _worth(amount, case, found, trail)
     amount = case.request or 1
-    killed = after_kills(amount, case) if case.resource == "memory" else None
-    if isinstance(killed, Step):
-        trail.factors.append(Factor("memory gate", f"{hold.why}, but it was killed", hold.source))
-        return amount
-    return killed or hold
+    if not lacks(case):
+        return hold
+    trail.factors.append(Factor("memory gate", f"{hold.why}, but it was killed", hold.source))
+    return amount
 
 
 def _worth(amount: int, case: Case, found: Floors, trail: Trail) -> int | Hold:
