@@ -12,8 +12,8 @@ from trimtab.api.nodemetric import AggregatePolicy, MetricCollectPolicy, NodeMet
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, PatchType
 from trimtab.kube.resources import NODE_METRICS, NODES
-from trimtab.node.arbiter import Spot, Wish
-from trimtab.node.cgroups.knobs import CPU_SHARES
+from trimtab.node.arbiter import Spot, Value, Wish
+from trimtab.node.cgroups.knobs import CPU_SHARES, CPUSET_CPUS
 from trimtab.node.picture import (
     BEST_EFFORT,
     NODE,
@@ -107,6 +107,40 @@ def test_of_a_pod_with_very_many_containers_it_tells_of_as_many_as_the_kind_take
     view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=(crowd,))
     [pod] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
     assert len(pod.containers) == 64
+
+
+def test_of_two_pods_of_one_name_it_tells_of_the_latter() -> None:
+    series = Series()
+    former, latter = (
+        pod_view(f"kubepods/{uid}", name="web-0", uid=uid, started=started)
+        for uid, started in (("z", 1.0), ("a", 2.0))
+    )
+    for second in range(300):
+        series.now = NOW - 299 + second
+        for pod, cores in ((former, 1.0), (latter, 2.0)):
+            series.add(pod_subject(pod.uid), Metric.CPU, cores, period=1.0)
+            series.add(pod_subject(pod.uid), Metric.MEMORY, 1.0 * MIB, period=1.0)
+    for pods in ((former, latter), (latter, former)):
+        view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=pods)
+        [pod] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
+        assert str(pod.pod_usage.cpu) == "2"
+
+
+def test_a_knob_of_very_many_cpus_or_devices_is_told_as_far_as_the_kind_takes() -> None:
+    values: list[Value] = [
+        frozenset(range(8, 512)),
+        frozenset(range(0, 1024, 2)),
+        {f"L3:{number}": 0xFFFF for number in range(256)},
+    ]
+    held = [
+        Wish(spot=Spot(str(place), CPUSET_CPUS), value=value, strategy="s", why="a test")
+        for place, value in enumerate(values)
+    ]
+    status = status_of(VIEW, Series(), MetricCollectPolicy(), None, held=held, now=NOW)
+    some, every_other, shares = (knob.value for knob in status.knobs)
+    assert some == "8-511"
+    assert every_other.startswith("0,2,4,")
+    assert shares.startswith("L3:0=65535 L3:1=65535 ")
 
 
 @pytest.fixture

@@ -70,7 +70,8 @@ class Shaped:
 
 _DNS = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
-Text = Annotated[str, Field(max_length=1024)]
+MOST_CHARACTERS = 1024
+Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Name = Annotated[str, Shaped(rf"^{_DNS}(\.{_DNS})*$", "a lower-case name, such as web-1", 253)]
 NamespaceName = Annotated[str, Shaped(f"^{_DNS}$", "the name of a namespace, such as team-a", 63)]
 PluginName = Annotated[

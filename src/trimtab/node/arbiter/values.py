@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from trimtab.node.cgroups import UNLIMITED
+from trimtab.node.cgroups.values import cpu_list
 
 Value: TypeAlias = int | frozenset[int] | Mapping[str, int]
 
@@ -64,3 +65,13 @@ def rank(value: Value) -> tuple[float, str]:
         case int():
             return extent(value), ""
     return sum(map(extent, value.values())), repr(sorted(value.items()))
+
+
+def shown(value: Value) -> str:
+    """As people read it, and as short as the kernel has it."""
+    match value:
+        case frozenset():
+            return cpu_list(value)
+        case int():
+            return str(value)
+    return " ".join(f"{name}={amount}" for name, amount in value.items())

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from trimtab.api import Quantity
 from trimtab.api.duration import Duration
-from trimtab.api.fields import MOST_CONTAINERS
+from trimtab.api.fields import MOST_CHARACTERS, MOST_CONTAINERS
 from trimtab.api.nodemetric import (
     MOST_KNOBS,
     MOST_PODS,
@@ -24,6 +24,7 @@ from trimtab.api.nodemetric import (
     Usage,
 )
 from trimtab.node.arbiter import Wish
+from trimtab.node.arbiter.values import shown
 from trimtab.node.picture import (
     BEST_EFFORT,
     NODE,
@@ -54,7 +55,11 @@ def status_of(
     """The report of this moment. What samples do not span half a window of is left out."""
     seconds = float(policy.aggregate_duration_seconds)
     durations = policy.node_aggregate_policy.durations
-    pods = (_pod(pod, windows, seconds) for pod in view.pods if pod.name)
+    # Of two of one name the cgroup of the former, which was deleted by force, is there still.
+    named = {
+        (pod.namespace, pod.name): pod for pod in sorted(view.pods, key=lambda pod: pod.started) if pod.name
+    }
+    pods = (_pod(pod, windows, seconds) for pod in named.values())
     return NodeMetricStatus(
         update_time=datetime.fromtimestamp(now, UTC),
         node_metric=NodeUsage(
@@ -89,7 +94,7 @@ def _knobs(held: Iterable[Wish]) -> tuple[TurnedKnob, ...]:
         TurnedKnob(
             where=wish.spot.path or "machine",
             knob=wish.spot.knob.name,
-            value=str(wish.value),
+            value=shown(wish.value)[:MOST_CHARACTERS],
             strategy=wish.strategy,
             why=wish.why,
         )
