@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from harness.kubepods import Kubepods
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, System
-from trimtab.kube.errors import Unreachable
+from trimtab.kube.errors import DisruptionBlocked, KubeError, Status, Unreachable
 from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
 from trimtab.node.cgroups import UNLIMITED, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
@@ -42,8 +42,10 @@ class Wanting:
 
     def __init__(self, plan: Plan) -> None:
         self.answer: Plan | Exception = plan
+        self.staying: frozenset[str] = frozenset()
 
     def plan(self, scene: Scene) -> Plan:
+        self.staying = scene.staying
         if not scene.policy.system.enable:
             return Plan()
         if isinstance(self.answer, Exception):
@@ -51,6 +53,8 @@ class Wanting:
         return self.answer
 
 
+AWAY = Unreachable("the API server is away", sent=False)
+BLOCKED = DisruptionBlocked(Status(message="its budget says no"))
 ON = NodeQoSPolicySpec(system=System(enable=True))
 NODE = NodeView(name="n", cpus=(), memory=1 << 30)
 POD = PodView(
@@ -72,13 +76,13 @@ class Floor:
         self.registry = CollectorRegistry()
         self.surface = Surface(kubepods.hierarchy)
         self.sent: list[str] = []
-        self.failing = False
+        self.failure: KubeError | None = None
         executor = Executor(self.surface, Journal(folder / "journal", boot="b"))
         self.enforcer = Enforcer(executor, strategies, evict=self._evict, tally=Tally(self.registry))
 
     async def _evict(self, eviction: Eviction) -> None:
-        if self.failing:
-            raise Unreachable("the API server is away", sent=False)
+        if self.failure:
+            raise self.failure
         self.sent.append(eviction.pod.name)
 
     def counted(self, name: str, **labels: str) -> float:
@@ -146,8 +150,22 @@ async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepo
     await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
     await floor.enforcer.settled()
     assert floor.sent == ["p"]
-    floor.failing = True
+    floor.failure = AWAY
     await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
     await floor.enforcer.settled()
     assert floor.counted("evictions", strategy="sending", result="evicted") == 1
     assert floor.counted("evictions", strategy="sending", result="refused") == 1
+
+
+async def test_strategies_are_told_for_a_minute_whose_budget_lets_nobody_go(
+    kubepods: Kubepods, tmp_path: Path
+) -> None:
+    sending = Wanting(Plan(evictions=(Eviction(POD, "sending", "a test"),)))
+    floor = Floor(kubepods, tmp_path, sending=sending)
+    told = []
+    for now, failure in ((0.0, AWAY), (1.0, BLOCKED), (2.0, None), (60.0, None), (61.0, None)):
+        floor.failure = failure
+        await floor.enforcer.round(NODE, Unknowing(), ON, now=now)
+        await floor.enforcer.settled()
+        told.append(sending.staying)
+    assert told == [frozenset(), frozenset(), {"u"}, {"u"}, frozenset()]

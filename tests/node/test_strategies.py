@@ -380,6 +380,20 @@ def test_whom_nobody_can_send_away_or_do_without_is_neither_chosen_nor_counted_o
     assert [eviction.pod.name for eviction in plan.evictions] == ["batch"]
 
 
+def test_where_one_may_not_go_the_next_one_has_to() -> None:
+    pods = [_pod("guarded", Tier.BE, cpu_request=9000), _pod("batch", Tier.BE, cpu_request=1000, priority=9)]
+    samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
+    samples |= {(NODE, Metric.MEMORY): 710.0 * MIB, (BEST_EFFORT, Metric.CPU): 2.0}
+    policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True), cpu_evict=CPUEvict(enable=True))
+    scene = _scene(_node(*pods, cpus=2), policy, samples)
+    for name in ("memoryevict", "cpuevict"):
+        told = [
+            [eviction.pod.name for eviction in _new(name).plan(each).evictions]
+            for each in (scene, replace(scene, staying=frozenset({"guarded"})))
+        ]
+        assert told == [["guarded"], ["batch"]]
+
+
 def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> None:
     pods = [
         _pod("important", Tier.BE, priority=9),

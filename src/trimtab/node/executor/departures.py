@@ -10,12 +10,16 @@ import structlog
 from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
 from trimtab.node.executor.tally import Tally
+from trimtab.node.picture import PodView
 from trimtab.node.strategies import Eviction
 
 log = structlog.get_logger(__name__)
 
 Evict = Callable[[Eviction], Awaitable[None]]
 """Sends a pod away; KubeError where that is not possible."""
+
+STAYS_SECONDS = 60.0
+"""For so long a pod that may not be sent away, as by its disruption budget, is passed over for the next one."""
 
 
 def by_eviction_api(client: Client, *, dry_run: bool = False) -> Evict:
@@ -24,36 +28,53 @@ def by_eviction_api(client: Client, *, dry_run: bool = False) -> Evict:
     async def evict(eviction: Eviction) -> None:
         pod = eviction.pod
         await client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=dry_run)
+        done = "node.would_evict" if dry_run else "node.evicted"
+        log.info(done, pod=_named(pod), strategy=eviction.strategy, why=eviction.why)
 
     return evict
 
 
 class Departures:
-    """The evictions that are under way, one a pod."""
+    """The evictions that are under way, one a pod, and who was not let go lately."""
 
     def __init__(self, evict: Evict, tally: Tally) -> None:
         self._evict = evict
         self._tally = tally
         self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._refused: dict[str, float] = {}
 
-    def begin(self, evictions: Iterable[Eviction]) -> None:
+    def begin(self, evictions: Iterable[Eviction], *, now: float) -> None:
         for eviction in evictions:
             if eviction.pod.uid not in self._leaving:
-                self._leaving[eviction.pod.uid] = asyncio.create_task(self._send(eviction))
+                self._leaving[eviction.pod.uid] = asyncio.create_task(self._send(eviction, now))
+
+    def staying(self, now: float) -> frozenset[str]:
+        """The uids of pods that the API server has lately said must stay."""
+        self._refused = {uid: at for uid, at in self._refused.items() if now - at < STAYS_SECONDS}
+        return frozenset(self._refused)
 
     async def over(self) -> None:
         """Once none is under way."""
         await asyncio.gather(*self._leaving.values())
 
-    async def _send(self, eviction: Eviction) -> None:
-        pod = f"{eviction.pod.namespace}/{eviction.pod.name}"
+    async def _send(self, eviction: Eviction, now: float) -> None:
         try:
             await self._evict(eviction)
             result = "evicted"
-            log.info("node.evicted", pod=pod, strategy=eviction.strategy, why=eviction.why)
         except KubeError as error:
             result = "refused"
-            log.warning("node.eviction_refused", pod=pod, strategy=eviction.strategy, why=describe(error))
+            if not error.transient:  # else it is not about this pod
+                self._refused[eviction.pod.uid] = now
+            log.warning(
+                "node.eviction_refused",
+                pod=_named(eviction.pod),
+                strategy=eviction.strategy,
+                why=describe(error),
+            )
         finally:
             self._leaving.pop(eviction.pod.uid)
         self._tally.evictions.labels(eviction.strategy, result).inc()
+
+
+def _named(pod: PodView) -> str:
+    return f"{pod.namespace}/{pod.name}"

@@ -81,10 +81,11 @@ class Enforcer:
             now=now,
             held=self._executor.held,
             devices=self._devices,
+            staying=self._departures.staying(now),
         )
         plans = [self._plan(name, strategy, scene) for name, strategy in self._strategies.items()]
         evictions = tuple(each for plan in plans for each in plan.evictions)
-        self._departures.begin(evictions)  # first: a file that cannot be written keeps nobody
+        self._departures.begin(evictions, now=now)  # first: a file that cannot be written keeps nobody
         asked = tuple(wish for plan in plans for wish in plan.wishes)
         if view is not self._view or now - self._looked >= LOOK_SECONDS or self._settled.done.refused:
             self._world, self._view, self._looked = self._executor.world(), view, now

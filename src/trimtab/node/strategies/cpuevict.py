@@ -58,7 +58,7 @@ class CpuEvict:
             return NOTHING
         why = f"best-effort pods get {limit:.2f} of {asked:.2f} cores that they request, and use {used:.2f}"
         chosen = victims(
-            pods,
+            scene,
             used=lambda pod: scene.windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0,
             freed=request,
             need=asked - limit * 100 / settings.satisfaction_upper_percent,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from trimtab.node.picture import PodView
+from trimtab.node.picture import PodView, Tier
+from trimtab.node.strategies.strategy import Scene
 
 
 class CoolDown:
@@ -21,15 +22,18 @@ class CoolDown:
 
 
 def victims(
-    pods: Iterable[PodView],
-    *,
-    used: Callable[[PodView], float],
-    freed: Callable[[PodView], float],
-    need: float,
+    scene: Scene, *, used: Callable[[PodView], float], freed: Callable[[PodView], float], need: float
 ) -> list[PodView]:
-    """The least important first, of those the greatest users, until enough is freed. Who is leaving counts as gone."""
+    """The least important first, of those the greatest users, until enough is freed.
+
+    Who is leaving counts as gone; who may not leave is passed over, or the next one would never be asked to.
+    """
     chosen: list[PodView] = []
-    there = [pod for pod in pods if pod.can_go or pod.deleting]
+    there = [
+        pod
+        for pod in scene.view.of_tier(Tier.BE)
+        if pod.deleting or (pod.can_go and pod.uid not in scene.staying)
+    ]
     for pod in sorted(there, key=lambda pod: (not pod.deleting, pod.priority, -used(pod), pod.uid)):
         if need <= 0:
             break

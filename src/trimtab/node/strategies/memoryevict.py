@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import MemoryEvict as Settings
-from trimtab.node.picture import NODE, Metric, PodView, Tier, pod_subject
+from trimtab.node.picture import NODE, Metric, PodView, pod_subject
 from trimtab.node.strategies.evicting import CoolDown, victims
 from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
 
@@ -33,7 +33,7 @@ class MemoryEvict:
             return scene.windows.latest(pod_subject(pod.uid), Metric.MEMORY) or 0.0
 
         need = used - scene.view.memory * settings.release_to_percent / 100
-        chosen = victims(scene.view.of_tier(Tier.BE), used=of, freed=of, need=need)
+        chosen = victims(scene, used=of, freed=of, need=need)
         if chosen:
             self._cool_down.start(scene.now)
         why = (

@@ -33,6 +33,8 @@ class Scene:
     """What a knob holds now; None where there is no such knob."""
     devices: Callable[[BlockIO], tuple[str, ...]] = lambda _: ()
     """The `major:minor` of the devices that an entry of the policy means."""
+    staying: frozenset[str] = frozenset()
+    """The uids of pods that may not be sent away, as their disruption budgets said lately."""
 
     def held_as(self, kind: type[V], path: str, knob: Knob[Any]) -> V | None:
         value = self.held(Spot(path, knob))
