@@ -8,7 +8,7 @@ from harness.objects import node
 from harness.records import folded, workload
 from trimtab.kube.hpas import hpas
 from trimtab.kube.limits import limit_ranges, quotas
-from trimtab.kube.nodes import nodes
+from trimtab.kube.nodes import Room, nodes
 from trimtab.kube.resources import DAEMON_SETS
 from trimtab.kube.workloads import workloads
 from trimtab.operator.neighbourhood import Neighbourhood
@@ -52,11 +52,9 @@ def test_what_runs_on_every_node_takes_its_part_of_each() -> None:
     here_and_there = Neighbourhood(nodes=found, daemon_sets=[daemons(1)]).around(
         workload(), replicas=1, hpas=()
     )
-    assert everywhere.node
-    assert here_and_there.node
-    assert (everywhere.node.cpu, everywhere.node.memory) == (7500, 15 * GIB)
-    assert (here_and_there.node.cpu, here_and_there.node.memory) == (8000, 16 * GIB)
-    assert Neighbourhood().around(workload(), replicas=1, hpas=()).node is None
+    assert everywhere.nodes == (Room(7500, 15 * GIB, 1),)
+    assert here_and_there.nodes == (Room(8000, 16 * GIB, 1),)
+    assert Neighbourhood().around(workload(), replicas=1, hpas=()).nodes == ()
 
 
 def test_autoscalers_on_a_share_of_the_request_are_told_by_name() -> None:

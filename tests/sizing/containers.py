@@ -200,7 +200,9 @@ def _surroundings() -> Surroundings:
             ]
         ),
         quota=_chance.choice([Resources(), _resources()]),
-        node=_perhaps(Room(cpu=_amount("cpu"), memory=_amount("memory"), pods=1)),
+        nodes=tuple(
+            Room(cpu=_amount("cpu"), memory=_amount("memory"), pods=1) for _ in range(_chance.randrange(3))
+        ),
         autoscalers=tuple(
             UtilisationTarget(
                 name="web",

@@ -68,7 +68,7 @@ def limit_rules(mode: LimitMode, **more: float) -> Rules:
     ids=["too few", "stale", "nothing", "impossible"],
 )
 def test_the_gate_lets_no_bad_evidence_through(evidence: Evidence, why: str) -> None:
-    around = Surroundings(qos="Burstable", node=Room(cpu=64_000, memory=256 * GIB, pods=1))
+    around = Surroundings(qos="Burstable", nodes=(Room(cpu=64_000, memory=256 * GIB, pods=1),))
     hold = gate(
         cases(proposal=Proposal(cpu=Ask(500.0), strategy="test"), evidence=evidence, around=around)[0]
     )
@@ -410,7 +410,7 @@ def test_without_a_ceiling_memory_is_raised_once() -> None:
     held = after_kills(GIB, cases(has=UNLIMITED, evidence=twice)[1])
     assert isinstance(held, Hold)
     assert "resourceBounds.memory.max" in held.why
-    node = Surroundings(node=Room(cpu=64_000, memory=256 * GIB, pods=1))
+    node = Surroundings(nodes=(Room(cpu=64_000, memory=256 * GIB, pods=1),))
     assert isinstance(after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), Step)
 
 
@@ -431,10 +431,21 @@ def test_a_pod_has_a_floor_that_its_containers_share() -> None:
 
 def test_a_pod_is_no_larger_than_the_largest_node_beside_its_other_containers() -> None:
     around = Surroundings(
-        qos="Burstable", node=Room(cpu=4000, memory=8 * GIB, pods=1), others=Resources(1500, 0, 0, 0)
+        qos="Burstable", nodes=(Room(cpu=4000, memory=8 * GIB, pods=1),), others=Resources(1500, 0, 0, 0)
     )
     assert sized(cpu=9000, has=Resources(1000), around=around).resources.cpu_request == 2500
     assert sized(cpu=9000, has=Resources(3000), around=around).resources.cpu_request == 3000
+
+
+def test_a_pod_gets_cpu_and_memory_of_the_same_node() -> None:
+    rooms = (Room(cpu=64_000, memory=128 * GIB, pods=1), Room(cpu=16_000, memory=512 * GIB, pods=1))
+    around = Surroundings(qos="Burstable", nodes=rooms)
+    much = Resources(10_000, None, 100 * GIB)
+    found = sized(cpu=60_000, memory=500 * GIB, has=much, around=around).resources
+    assert (found.cpu_request, found.memory_request) == (60_000, 128 * GIB)
+    large = with_(much, memory_request=200 * GIB)
+    found = sized(cpu=60_000, memory=500 * GIB, has=large, around=around).resources
+    assert (found.cpu_request, found.memory_request) == (16_000, 500 * GIB)
 
 
 def test_growth_stops_at_what_is_left_of_the_quota() -> None:

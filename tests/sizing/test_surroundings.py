@@ -15,7 +15,7 @@ from trimtab.sizing.qos import qos_class
 from trimtab.sizing.surroundings import (
     Range,
     beside,
-    largest_room,
+    largest_rooms,
     quota_left,
     ranges,
     utilisation_targets,
@@ -61,8 +61,15 @@ def test_the_largest_node_counts_if_it_can_be_used() -> None:
         node("away", 64_000, 256 * GIB, ready=False),
         node("cordoned", 64_000, 256 * GIB, unschedulable=True),
     ]
-    assert largest_room(nodes, Room(cpu=500, memory=GIB)) == Room(cpu=3500, memory=15 * GIB, pods=1)
-    assert largest_room([], Room()) is None
+    assert largest_rooms(nodes, Room(cpu=500, memory=GIB)) == (Room(cpu=3500, memory=15 * GIB, pods=1),)
+    assert largest_rooms([], Room()) == ()
+
+
+def test_of_nodes_the_one_with_the_most_cpu_and_the_one_with_the_most_memory_count_each_with_its_own() -> (
+    None
+):
+    nodes = [node("a", 64_000, 128 * GIB), node("b", 16_000, 512 * GIB), node("c", 16_000, 64 * GIB)]
+    assert largest_rooms(nodes, Room()) == (Room(64_000, 128 * GIB, 1), Room(16_000, 512 * GIB, 1))
 
 
 def test_an_autoscalers_targets_know_the_highest_that_was_seen() -> None:

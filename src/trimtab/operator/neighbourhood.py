@@ -16,7 +16,7 @@ from trimtab.kube.workloads import Workload
 from trimtab.sizing.surroundings import (
     Ranges,
     Surroundings,
-    largest_room,
+    largest_rooms,
     quota_left,
     ranges,
     utilisation_targets,
@@ -40,7 +40,7 @@ class Neighbourhood:
         quotas: Iterable[Quota] = (),
     ) -> None:
         found = list(nodes)
-        self._node = largest_room(found, _everywhere(daemon_sets, len(found)))
+        self._nodes = largest_rooms(found, _everywhere(daemon_sets, len(found)))
         self._ranges = {space: ranges(theirs) for space, theirs in _by_namespace(limit_ranges).items()}
         self._quotas = {space: quota_left(theirs) for space, theirs in _by_namespace(quotas).items()}
 
@@ -49,7 +49,7 @@ class Neighbourhood:
             replicas=max(replicas, 1),
             ranges=self._ranges.get(workload.namespace, _NO_LIMITS),
             quota=self._quotas.get(workload.namespace, _NO_QUOTA),
-            node=self._node,
+            nodes=self._nodes,
             autoscalers=tuple(target for hpa in hpas for target in utilisation_targets(hpa)),
         )
 

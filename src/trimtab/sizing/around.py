@@ -39,7 +39,10 @@ def recommend(
     has = container.resources
     trail = Trail(proposal.facts)
     cases = both(container, proposal=proposal, evidence=evidence, rules=rules, around=around, now=now)
-    cpu, memory = (size(case, proposal.strategy, trail) for case in cases)
+    cpu = size(cases[0], proposal.strategy, trail)
+    if cpu is not None:  # a node must have room for both as they will be
+        cases = cases[0], msgspec.structs.replace(cases[1], beside=cases[0].others + cpu.request)
+    memory = size(cases[1], proposal.strategy, trail)
     if rules.keep_qos and is_guaranteed(_resources(has, cpu, memory)) and not is_guaranteed(has):
         cpu, memory = _still_apart(cases, (cpu, memory), trail)
     resources = _resources(has, cpu, memory)
@@ -111,6 +114,7 @@ def both(
             pod_range=ranges.pod_cpu,
             others=others.cpu_request or 0,
             others_limit=others.cpu_limit or 0,
+            beside=(others.memory_request or 0) + (asks.memory_request or 0),
             staying=staying.cpu_request or 0,
             now=now,
         ),
@@ -129,6 +133,7 @@ def both(
             pod_range=ranges.pod_memory,
             others=others.memory_request or 0,
             others_limit=others.memory_limit or 0,
+            beside=(others.cpu_request or 0) + (asks.cpu_request or 0),
             staying=staying.memory_request or 0,
             now=now,
         ),

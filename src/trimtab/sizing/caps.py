@@ -1,4 +1,4 @@
-"""What a request must lie between: the policy's bounds, the namespace's LimitRange and quota, the largest node.
+"""What a request must lie between: the policy's bounds, the namespace's LimitRange and quota, the largest nodes.
 
 Bounds and LimitRange hold whatever the usage; where they cannot, `conflict` says so and nothing is done. Quota and
 nodes only stop growth: what runs already fits.
@@ -74,11 +74,15 @@ def kept_limit(amount: int, case: Case) -> Step | None:
 
 def node(amount: int, case: Case) -> Step | Hold | None:
     """A pod larger than every node would never run."""
-    room = case.around.node
-    if room is None:
+    rooms = case.around.nodes
+    if not rooms:
         return None
-    most = (room.cpu if case.resource == "cpu" else room.memory) - case.others
-    return _grow_at_most(amount, most, case, why="the largest node has no more for this pod", source="nodes")
+    if case.resource == "cpu":
+        most = max((room.cpu for room in rooms if room.memory >= case.beside), default=0)
+    else:
+        most = max((room.memory for room in rooms if room.cpu >= case.beside), default=0)
+    why = "the largest node has no more for this pod"
+    return _grow_at_most(amount, most - case.others, case, why=why, source="nodes")
 
 
 def quota(amount: int, case: Case) -> Step | Hold | None:

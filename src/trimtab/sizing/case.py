@@ -43,6 +43,8 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What those beside it request of this resource,"""
     others_limit: int
     """and the sum of their limits."""
+    beside: int
+    """What it and those request of the other resource."""
     staying: int
     """What all that stay request together."""
     now: float

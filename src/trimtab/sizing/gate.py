@@ -55,8 +55,8 @@ def _believable(case: Case) -> Hold | None:
     if not 0 <= target <= (CPU_MOST * 1000 if is_cpu else MEMORY_MOST):
         return Hold(f"the strategy asks for the impossible: {target:.3g}", "strategy")
     peak = case.evidence.cpu_peak if is_cpu else case.evidence.memory_peak
-    node = case.around.node
-    if peak is not None and node is not None and peak > 2 * (node.cpu if is_cpu else node.memory) > 0:
+    most = max((room.cpu if is_cpu else room.memory for room in case.around.nodes), default=0)
+    if peak is not None and peak > 2 * most > 0:
         return Hold(f"a peak of {peak} is more than any node has: the measurement is wrong", _USAGE)
     return None
 

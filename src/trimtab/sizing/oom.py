@@ -110,4 +110,4 @@ def raises(row: tuple[Kill, ...]) -> int:
 
 
 def _has_ceiling(case: Case) -> bool:
-    return case.rule.most is not None or case.container_range.max is not None or case.around.node is not None
+    return case.rule.most is not None or case.container_range.max is not None or bool(case.around.nodes)

@@ -69,8 +69,8 @@ class Surroundings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What its namespace's LimitRanges demand."""
     quota: Resources = Resources()
     """What is left of the namespace's ResourceQuotas; None: there is none on it."""
-    node: Room | None = None
-    """The most that one pod can have on a node that may take it; None: not known."""
+    nodes: tuple[Room, ...] = ()
+    """What one pod can have on the largest nodes, none of which is smaller than another in both; none: not known."""
     autoscalers: tuple[UtilisationTarget, ...] = ()
 
 
@@ -118,16 +118,23 @@ def quota_left(quotas: Iterable[Quota]) -> Resources:
     )
 
 
-def largest_room(nodes: Iterable[Node], daemons: Room) -> Room | None:
-    """The most that a pod can have on any of these nodes besides the DaemonSets that run on each."""
-    usable = [node.allocatable for node in nodes if node.ready and not node.unschedulable]
-    if not usable:
-        return None
-    return Room(
-        cpu=max(max(room.cpu for room in usable) - daemons.cpu, 0),
-        memory=max(max(room.memory for room in usable) - daemons.memory, 0),
-        pods=1,
-    )
+def largest_rooms(nodes: Iterable[Node], daemons: Room) -> tuple[Room, ...]:
+    """What a pod can have on the largest of these nodes besides the DaemonSets that run on each.
+
+    That with the most CPU need not be that with the most memory, and a pod has both of the same.
+    """
+    usable = {
+        (node.allocatable.cpu, node.allocatable.memory)
+        for node in nodes
+        if node.ready and not node.unschedulable
+    }
+    found: list[Room] = []
+    most_memory = -1
+    for cpu, memory in sorted(usable, reverse=True):
+        if memory > most_memory:
+            most_memory = memory
+            found.append(Room(cpu=max(cpu - daemons.cpu, 0), memory=max(memory - daemons.memory, 0), pods=1))
+    return tuple(found)
 
 
 def utilisation_targets(
