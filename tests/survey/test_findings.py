@@ -124,6 +124,21 @@ def test_jobs_that_are_alone_in_what_is_read_rest_between_their_runs() -> None:
     assert (found.pods, found.cpu) == pytest.approx((4 / 9, 500 * 4 / 9))
 
 
+def test_a_cron_job_rests_also_before_the_first_run_that_was_seen() -> None:
+    owners = Owners([workload("monthly", resource=CRON_JOBS), workload("db", resource=STATEFUL_SETS)])
+    everyone = (PodContainer("shop", "db-0", "app"), PodContainer("shop", "monthly-29000000-bcdfg", "app"))
+    grid = np.full((10, 2), np.nan)
+    grid[2:, 0] = 0.1  # the source knows of nobody before
+    grid[9, 1] = 0.5
+    consumption = Consumption(now=1000.0)
+    for part in (slice(0, 5), slice(5, 10)):
+        consumption.take_in(Usage(everyone, part.start * 60.0, 60.0, grid[part], grid[part] * MIB), owners)
+    name = WorkloadContainer("shop", "CronJob", "monthly", "app")
+    assert consumption.of(name, resting_since=-1e6).pods == 1 / 8
+    assert consumption.of(name, resting_since=360.0).pods == 1 / 4
+    assert consumption.of(name).pods == 1.0
+
+
 def test_a_run_whose_rate_is_not_known_at_its_ends_used_there_what_it_used_between() -> None:
     owners = Owners([workload("db", resource=STATEFUL_SETS)])
     cpu = np.array([[np.nan], [0.5], [0.7], [np.nan]])

@@ -6,6 +6,8 @@ itself is never held.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +48,10 @@ class Consumption:
         self._peaks: dict[WorkloadContainer, Floats] = {}
         self._first: dict[WorkloadContainer, int] = {}
         """The step in which each was first seen: before, it was not there."""
-        self._steps = 0
+        self._times: list[float] = []
+        """Of the steps."""
+        self._begun = math.inf
+        """The step in which anybody was first seen: before, the source knew nothing."""
         self._steady = False
         """Whether anybody who runs on was there when anybody was last seen."""
         self.samples = 0
@@ -55,7 +60,10 @@ class Consumption:
         workloads = [owners.of(namespace, pod) for namespace, pod, _ in usage.containers]
         seen = ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
         lasting = [key is not None and key.kind not in RUNS_NOW_AND_THEN for key in workloads]
-        seen = seen[self._are_steps(usage.times, seen, np.array(lasting, np.bool_))]
+        are_steps = self._are_steps(usage.times, seen, np.array(lasting, np.bool_))
+        seen, steps = seen[are_steps], len(self._times)
+        if seen.any():
+            self._begun = min(self._begun, steps + int(seen.any(axis=1).argmax()))
         there = seen.sum(axis=0)
         sums = np.stack([_sum(usage.cpu, there), _sum(usage.memory, there), there], axis=1)
         peaks = np.stack([_highest(usage.cpu), _highest(usage.memory)], axis=1)
@@ -65,9 +73,9 @@ class Consumption:
                 name = WorkloadContainer.of(workload, usage.containers[column].container)
                 self._sums[name] = self._sums.get(name, 0.0) + sums[column]
                 self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks[column])
-                first = self._steps + int(seen[:, column].argmax())
+                first = steps + int(seen[:, column].argmax())
                 self._first[name] = min(self._first.get(name, first), first)
-        self._steps += len(seen)
+        self._times += usage.times[are_steps].tolist()
 
     def _are_steps(self, times: Floats, seen: Bools, lasting: Bools) -> Bools:
         """Which rows count: not the source's gaps, nor what is still to come."""
@@ -79,11 +87,15 @@ class Consumption:
         counted: Bools = anyone | (~before & (times <= self._now))
         return counted
 
-    def of(self, name: WorkloadContainer) -> Consumed:
-        """What one container used; nothing where it was never seen."""
+    def of(self, name: WorkloadContainer, *, resting_since: float = math.inf) -> Consumed:
+        """What one container used; nothing where it was never seen.
+
+        Of a CronJob that was made long before its first run that was seen, `resting_since` says when.
+        """
         if name not in self._sums:
             return Consumed()
-        cpu, memory, pods = (self._sums[name] / (self._steps - self._first[name])).tolist()
+        first = min(self._first[name], max(bisect_left(self._times, resting_since), self._begun))
+        cpu, memory, pods = (self._sums[name] / (len(self._times) - first)).tolist()
         cpu_peak, memory_peak = self._peaks[name].tolist()
         return Consumed(cpu * 1000, memory, pods, cpu_peak * 1000, memory_peak)
 

@@ -89,7 +89,10 @@ class Judge:
     def _seen(self, workload: Workload, container: Container) -> _Seen:
         learned = self._learned(workload, container.name, self._sizing)
         evidence = learned.evidence if learned else Evidence()
-        consumed = self._lessons.consumption.of(WorkloadContainer.of(workload.key, container.name))
+        consumed = self._lessons.consumption.of(
+            WorkloadContainer.of(workload.key, container.name),
+            resting_since=math.inf if runs_on(workload) else workload.created,
+        )
         return _Seen(container, learned, evidence, consumed, risks(container.resources, evidence, consumed))
 
     def _assess(self, workload: Workload, pods: Sequence[Pod], seen: Mapping[str, _Seen]) -> Assessment:
