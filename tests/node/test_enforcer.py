@@ -1,5 +1,6 @@
 """Whole rounds over real cgroups: strategies of a test's own, the real arbiter, executor and journal."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, System
 from trimtab.kube.errors import DisruptionBlocked, KubeError, Status, Unreachable
 from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
 from trimtab.node.cgroups import UNLIMITED, QosClass
-from trimtab.node.cgroups.knobs import CPU_QUOTA
+from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS
 from trimtab.node.executor import Executor, Surface
 from trimtab.node.executor.enforcer import Enforcer
 from trimtab.node.executor.tally import Tally
@@ -169,3 +170,27 @@ async def test_strategies_are_told_for_a_minute_whose_budget_lets_nobody_go(
         await floor.enforcer.settled()
         told.append(sending.staying)
     assert told == [frozenset(), frozenset(), {"u"}, {"u"}, frozenset()]
+
+
+@pytest.mark.parametrize("let_go", [True, False])
+async def test_one_born_after_the_last_look_at_the_node_gets_what_its_parent_gets_back(
+    kubepods: Kubepods, tmp_path: Path, *, let_go: bool
+) -> None:
+    """With cgroup v1 it is born with its parent's CPUs, of which the agent has taken some."""
+    kubepods.pod(QosClass.BEST_EFFORT)
+    tier = Spot(kubepods.layout.tier(QosClass.BEST_EFFORT), CPUSET_CPUS)
+    every = os.sched_getaffinity(0)
+    wanting = Wanting(Plan())
+    floor = Floor(kubepods, tmp_path, wanting=wanting)
+
+    async def squeeze(cpus: set[int], now: float) -> None:
+        wanting.answer = Plan((Wish(spot=tier, value=frozenset(cpus), strategy="wanting", why="a test"),))
+        await floor.enforcer.round(NODE, Unknowing(), ON, now=now)
+
+    await squeeze({min(every)}, now=0.0)
+    _, [born] = kubepods.pod(QosClass.BEST_EFFORT)
+    if let_go:
+        floor.enforcer.release(now=1.0)
+    else:
+        await squeeze(every, now=1.0)
+    assert floor.surface.read(Spot(born, CPUSET_CPUS)) == floor.surface.read(tier) == every

@@ -102,6 +102,7 @@ class Enforcer:
         return found
 
     def _settle(self, asked: tuple[Wish, ...], now: float) -> Round:
+        self._executor.adopt()
         world = self._world
         known = (wish for wish in asked if wish.spot.knob.file(world.version) is not None)
         decided, conflicts = consolidate(known, world.value)

@@ -14,7 +14,8 @@ import structlog
 from trimtab.node.arbiter.machine import CACHE_SHARES
 from trimtab.node.arbiter.values import Value
 from trimtab.node.arbiter.wishes import Spot
-from trimtab.node.cgroups import Vanished
+from trimtab.node.cgroups import Vanished, Version
+from trimtab.node.cgroups.knobs import CPUSET_CPUS
 from trimtab.node.executor.levels import order
 from trimtab.node.executor.surface import Surface
 from trimtab.node.executor.world import Undisturbed
@@ -66,7 +67,22 @@ class Executor:
 
     def release(self, *, now: float) -> Done:
         """Restore everything."""
+        self.adopt()
         return self.apply({}, now=now)
+
+    def adopt(self) -> None:
+        """Take those for ours that cgroup v1 has made meanwhile with the CPUs that we had left their parents."""
+        if self._dry_run or self._surface.version is not Version.V1:
+            return
+        world, found = self.world(), dict[Spot, Value | None]()
+        squeezed = [spot for spot in self._journal.originals if spot.knob == CPUSET_CPUS]
+        for parent in squeezed:
+            for child in (Spot(path, CPUSET_CPUS) for path in world.children(parent.path)):
+                before = None if child in self._journal.originals else world.value(child)
+                if before is not None and before != self._surface.read(child):
+                    found[child] = before
+                    squeezed.append(child)
+        self._journal.keep(found)
 
     def enlist(self, members: Mapping[str, frozenset[int]]) -> None:
         """Put threads into classes of resctrl."""
