@@ -89,6 +89,15 @@ def test_a_threshold_is_met_or_not(text: str, broken: bool) -> None:  # noqa: FB
     assert bool(Threshold.parse(text).broken_by([survey()])) is broken
 
 
+def test_a_container_in_two_dangers_is_one_at_risk() -> None:
+    size = Resources(100, 200, 64 * MIB, 128 * MIB)
+    both = container(has=size, should=size, memory=128 * MIB, throttled=0.5)
+    found = survey(surveyed("web", both))
+    assert (found.at_risk("OOM"), found.at_risk("throttling")) == (1, 1)
+    assert Threshold.parse("risk>=1").broken_by([found])
+    assert not Threshold.parse("risk>1").broken_by([found])
+
+
 @pytest.mark.parametrize("text", ["", "waste<3", "risk>30%", "waste>much", "luck>1"])
 def test_a_threshold_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(TrimtabError, match="--fail-on"):

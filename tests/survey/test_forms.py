@@ -8,6 +8,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,12 +17,14 @@ import pytest
 import yaml
 from rich.console import Console
 
-from survey.surveys import survey
+from survey.surveys import container, survey, surveyed
+from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import WorkloadKey
+from trimtab.sizing.recommendation import MIB
 from trimtab.survey.document import csv_text, document
 from trimtab.survey.findings import Skipped
 from trimtab.survey.markdown import markdown
-from trimtab.survey.page import page
+from trimtab.survey.page import WIDTH, page
 from trimtab.survey.table import renderables
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -109,3 +112,9 @@ def test_however_much_is_skipped_a_comment_has_room_for_it() -> None:
     assert len(short) < 65_536
     assert "… and 4900 more" in short
     assert "a-long-name-4999" in markdown(found, top=0)
+
+
+def test_no_bar_is_longer_than_its_picture() -> None:
+    none, much = Resources(None, None, None, None), Resources(4000, None, 64 * MIB, None)
+    drawn = page([survey(surveyed("web", container(has=none, should=much, pods=5), pods=5))])
+    assert max(float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', drawn)) < WIDTH

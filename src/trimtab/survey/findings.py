@@ -164,6 +164,11 @@ class Survey:
         return sum(risk in each.risks for one in self.workloads for each in one.containers)
 
     @property
+    def at_any_risk(self) -> int:
+        """How many are in any: one that is in two is one."""
+        return sum(bool(each.risks) for one in self.workloads for each in one.containers)
+
+    @property
     def without_requests(self) -> int:
         return sum(each.lacks_requests for one in self.workloads for each in one.containers)
 

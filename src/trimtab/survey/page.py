@@ -10,7 +10,7 @@ from html import escape
 from typing import Literal
 
 from trimtab.survey.amounts import cpu_text, memory_text, money_text, share_text
-from trimtab.survey.findings import Amounts, Survey, Surveyed, SurveyedContainer
+from trimtab.survey.findings import Survey, Surveyed, SurveyedContainer
 from trimtab.survey.headline import change, dangers, gaps, short_name, title, together
 
 BAR, WIDTH, LABEL = 22, 720, 250
@@ -98,22 +98,17 @@ def _cards(survey: Survey) -> str:
 
 
 def _resource_bars(survey: Survey) -> Iterable[tuple[str, float, str, str]]:
-    """Each resource as shares of what is requested of it."""
+    """Each resource, as shares of the longest bar."""
     for name, found, text in (("CPU", survey.cpu, cpu_text), ("memory", survey.memory, memory_text)):
-        whole = max(found.requested, found.used, 1.0)
-        for what, colour in (
-            ("requested", REQUESTED),
-            ("used", USED),
-            ("wasted", WASTED),
-            ("missing", MISSING),
-        ):
-            amount = _amount(found, what)
+        bars = (
+            ("requested", found.requested, REQUESTED),
+            ("used", found.used, USED),
+            ("wasted", found.wasted, WASTED),
+            ("missing", found.missing, MISSING),
+        )
+        whole = max(1.0, *(amount for _, amount, _ in bars))
+        for what, amount, colour in bars:
             yield f"{name} {what}", amount / whole, text(amount), colour
-
-
-def _amount(found: Amounts, what: str) -> float:
-    amount: float = getattr(found, what)
-    return amount
 
 
 def _wasters(survey: Survey) -> str:

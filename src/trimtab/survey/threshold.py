@@ -19,7 +19,7 @@ _EXAMPLES = "write it like waste>30%, waste>100, risk, oom>2, throttling or unse
 
 _MEASURES: Mapping[str, Callable[[Survey], float]] = {
     "waste": lambda survey: survey.wasted,
-    "risk": lambda survey: survey.at_risk("OOM") + survey.at_risk("throttling"),
+    "risk": lambda survey: survey.at_any_risk,
     "oom": lambda survey: survey.at_risk("OOM"),
     "throttling": lambda survey: survey.at_risk("throttling"),
     "unset": lambda survey: survey.without_requests,
