@@ -372,6 +372,18 @@ def test_pods_that_came_by_the_change_and_do_not_stay_ready_are_worse(update: st
     assert why(newer), "those have yet to start: it is scaled out, or nodes were drained"
 
 
+def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evidence_is() -> None:
+    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    later = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=NOW + 60, ready=False)]
+    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER}
+    watched = change(Phase.VERIFYING, way=Way.ROLLOUT, patches_template=True, settled=NOW)
+    patience = NOW + OBSERVATION + 1800
+    assert "yet to take effect" in why(step(watched, later, now=patience - 1, **terms))
+    assert "for too long" in turned_back(step(watched, later, now=patience, **terms)).reason
+    relief = msgspec.structs.replace(watched, health=Health(pods=1, killed=1))
+    assert marks_of(step(relief, later, now=patience, **terms)).applied, "the others need it"
+
+
 PENDING = "PodResizePending"
 
 

@@ -113,7 +113,7 @@ def verdict(situation: Situation, change: Change) -> Verdict:
     if changed and not any(each.resources.cpu_limit for pod in changed for each in pod.containers):
         # Of those without a limit nobody tells, for they never are.
         now = msgspec.structs.replace(now, throttled=0.0)
-    if _relieves(change):
+    if relieves(change):
         now = msgspec.structs.replace(now, killed=0, restarted=0, unready=0)
     return judge(change.health, now, evidence)
 
@@ -125,7 +125,7 @@ def _no_longer_ready(change: Change, pods: Sequence[Pod]) -> int:
     return sum(not pod.ready and change.since <= pod.created < change.settled for pod in pods)
 
 
-def _relieves(change: Change) -> bool:
+def relieves(change: Change) -> bool:
     """Whether pods that were killed for lack of memory get more of it, and nothing is taken: what still falls, falls
     by what was. To take that back would leave them to be killed.
     """

@@ -18,6 +18,7 @@ from trimtab.actuation.obstacles import (
     overtaken,
     refused,
     refused_template,
+    relieves,
     rolled_out,
     size_of,
     stuck,
@@ -52,10 +53,8 @@ def advance(  # noqa: PLR0911 - one return a step
     if touches := _touches(situation, change, pods):
         closed = _closed(situation) if change.phase is Phase.PROMOTING else None
         return [closed] if closed else touches
-    if waiting := _unsettled(situation, change, pods):
-        if instead := _replacing_what_falls(situation, change, pods):
-            return [_note(marks, change, way=instead.way, patches_template=True, since=situation.now)]
-        return [Wait(situation.now + POLL, f"it has yet to take effect on {waiting}")]
+    if waits := _until_settled(situation, marks, change, pods):
+        return waits
     if change.phase is Phase.PROMOTING:
         return [_note(marks, change, phase=Phase.VERIFYING, settled=situation.now)]
     if not change.settled:
@@ -96,6 +95,20 @@ def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[
     return deeds
 
 
+def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Sequence[Pod]) -> list[Deed]:
+    """What is done while some of the pods do not have the new size in effect; nothing when all have."""
+    waiting = _unsettled(situation, change, pods)
+    if not waiting:
+        return []
+    if instead := _replacing_what_falls(situation, change, pods):
+        return [_note(marks, change, way=instead.way, patches_template=True, since=situation.now)]
+    yet = f"it has yet to take effect on {waiting}"
+    if change.phase is not Phase.VERIFYING or situation.now < _given_up(situation, change):
+        return [Wait(situation.now + POLL, yet)]
+    # Pods that came later and never get ready are no reason to take from the others what keeps them alive.
+    return [] if relieves(change) else _turn_back(situation, marks, change, why=f"{yet}, for too long")
+
+
 def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[Pod]) -> Plan | None:
     """How pods that never run long enough to be resized get their size all the same, where they may be replaced."""
     if change.way is not Way.IN_PLACE or change.phase is not Phase.PROMOTING:
@@ -126,8 +139,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
     if now < watched_until:
         return [Wait(min(watched_until, now + LOOK_AGAIN), "watching how the pods fare")]
     if unknown := verdict(situation, change).unknown or _unseen(situation, change):
-        given_up = watched_until + int(canary.patience.seconds)
-        if now < given_up:
+        if now < (given_up := _given_up(situation, change)):
             return [Wait(min(given_up, now + LOOK_AGAIN), unknown)]
         return _turn_back(situation, marks, change, why=f"{unknown}, and was so for too long")
     if change.phase is Phase.CANARY:
@@ -143,6 +155,12 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
         until=change.settled,
     )
     return [WriteMarks(Marks(applied=applied)), Emit("Normal", "Resized", f"to {said(change.after)}")]
+
+
+def _given_up(situation: Situation, change: Change) -> int:
+    """When a change whose pods have settled is no longer waited for."""
+    canary = situation.strategy.canary
+    return change.settled + int(canary.observation.seconds) + int(canary.patience.seconds)
 
 
 def _unseen(situation: Situation, change: Change) -> str:
