@@ -137,6 +137,24 @@ async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSess
         assert await answer.text() == "Deployment shop/gone: there is no such workload, or it is gone"
 
 
+async def test_a_workload_in_two_dangers_counts_once(session: aiohttp.ClientSession) -> None:
+    row = msgspec.structs.replace(ROW, risks=("OOM", "throttling"))
+    overview = msgspec.structs.replace(SCENE.overview, risks={"OOM": 1, "throttling": 1})
+    board = SnapshotBoard(msgspec.structs.replace(SCENE, workloads=(row,), overview=overview))
+    async with serving(application(board, OwnMachine()), "127.0.0.1:0") as url, session.get(url) as answer:
+        text = await answer.text()
+    assert '<dt>In danger</dt><dd class="bad-text">1</dd>' in text
+    assert "1 of OOM, 1 of throttling" in text
+
+
+async def test_a_page_of_workloads_that_cannot_be_is_the_first(session: aiohttp.ClientSession) -> None:
+    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+        for page in ("0", "-1", "9" * 5000):
+            async with session.get(f"{url}/parts/workloads?page={page}") as answer:
+                assert answer.status == 200
+                assert 'id="page-number" value="1"' in await answer.text()
+
+
 # By a real API server
 
 

@@ -56,6 +56,12 @@ async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path
     assert [entry.at for entry in found] == sorted((entry.at for entry in found), reverse=True)
 
 
+async def test_behind_an_entry_that_was_forgotten_there_is_nothing(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        await store.history.append([applied(100.0), applied(200.0)])
+        assert await board_of(SimpleNamespace(name="test", store=store)).history(before=10**6) == ()
+
+
 class Away:
     """A store that does not answer, until it does."""
 

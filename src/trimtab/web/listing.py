@@ -56,7 +56,7 @@ class Query:
             namespace=given.get("namespace", ""),
             risk=given.get("risk", "") == "1",
             sort=sort if sort.removeprefix("-") in SORTS else DEFAULT,
-            page=int(page) if page.isdecimal() and 0 < int(page) < 10**6 else 1,
+            page=max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
         )
 
     @property

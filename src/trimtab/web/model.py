@@ -166,6 +166,8 @@ class WorkloadDetail(Record, frozen=True, kw_only=True):
     events: tuple[HistoryEntry, ...] = ()
     acts: dict[Act, str] = {}
     """What can be done to it, and why not where it cannot; what makes no sense now is not in it."""
+    trouble: str = ""
+    """What keeps all of it from being shown."""
 
 
 class ObjectiveView(Record, frozen=True, kw_only=True):

@@ -249,7 +249,9 @@ class OperatorBoard:
             last = next((kill.at for kill in kills if kill.id == before), -before / 1000)
             until = math.nextafter(last, 0.0)
             kills = [kill for kill in kills if kill.id > before]
-        elif before is not None and (older := await desk.store.history.get(before)):
+        elif before is not None:
+            if (older := await desk.store.history.get(before)) is None:
+                return ()  # it was among the oldest, which are forgotten first
             kills = [kill for kill in kills if kill.at <= older.timestamp]
         stored = await desk.store.history.find(
             cluster=desk.name,
@@ -283,11 +285,18 @@ class OperatorBoard:
         used = by_pod(desk.learning.present)
         async with desk.learning.lock:
             row = seen(desk, workload, used, prices=self._prices, now=now).row
+        events: Sequence[HistoryEntry] = ()
+        trouble = ""
+        try:
+            events = await self.history(key=key, limit=MOST_EVENTS)
+        except StoreError as error:  # as on the overview, all else is known
+            trouble = str(error)
         return WorkloadDetail(
             row=row,
             containers=containers,
-            events=tuple(await self.history(key=key, limit=MOST_EVENTS)),
+            events=tuple(events),
             acts=holding.offered(desk, workload),
+            trouble=trouble,
         )
 
     # Acting

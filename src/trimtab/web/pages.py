@@ -40,10 +40,14 @@ class Pages:
         self._listing = Listing(())
 
     async def overview(self, request: Request) -> Response:
-        return self._page("overview.html", request, part=False, overview=await self._board.overview())
+        return self._page("overview.html", request, part=False, **await self._glance())
 
     async def overview_part(self, request: Request) -> Response:
-        return self._page("parts/overview.html", request, part=True, overview=await self._board.overview())
+        return self._page("parts/overview.html", request, part=True, **await self._glance())
+
+    async def _glance(self) -> dict[str, object]:
+        rows = await self._board.workloads()
+        return {"overview": await self._board.overview(), "in_danger": sum(bool(row.risks) for row in rows)}
 
     async def overview_plots(self, _: Request) -> Response:
         found = await self._board.overview()

@@ -82,7 +82,7 @@ async def serving(
         )
     except OSError as error:
         raise TrimtabError(
-            f"--dashboard {address}: cannot be listened on: {error.strerror or error}; name another"
+            f"address {address}: cannot be listened on: {error.strerror or error}; name another"
         ) from None
     # Connections inherit it. asyncio sets it only on sockets that say they are TCP, which this one's do not; without it
     # each answer, written in two pieces, waits 40 ms for a delayed acknowledgement.
