@@ -200,13 +200,28 @@ def test_cpus_fall_at_once_and_rise_one_by_one() -> None:
     assert [len(value) for value in values if isinstance(value, frozenset)] == [4, 2, 3, 4, 4]
 
 
-def test_cpus_that_a_reserved_pod_has_for_itself_are_not_given() -> None:
-    reserved = _pod("lsr", Tier.LSR)
-    samples = {(SYSTEM, Metric.CPU): 0.0, (pod_subject("lsr"), Metric.CPU): 0.0}
+@pytest.mark.parametrize(
+    ("tier", "cpu", "sets", "given"),
+    [
+        (Tier.LSR, 0, [{2, 3}], {0, 1}),
+        (Tier.LS, 2000, [{2, 3}], {0, 1}),
+        (Tier.LS, 1500, [{2, 3}], {0, 1, 2, 3}),  # a kubelet gives whole CPUs away
+        (Tier.LS, 2000, [set[int]()], {0, 1, 2, 3}),  # it gives none away here
+        (Tier.LSR, 0, [{1, 2, 3}, {0}], {1, 2, 3}),  # the first shares what the second leaves
+        (Tier.LSR, 0, [{1, 2, 3}], {0, 1, 2, 3}),  # one CPU would be too few
+    ],
+)
+def test_cpus_that_a_pod_has_for_itself_are_not_given(
+    tier: Tier, cpu: int, sets: list[set[int]], given: set[int]
+) -> None:
+    pod = replace(_pod("own", tier, cpu_request=cpu), qos=QosClass.GUARANTEED)
+    [container] = pod.containers
+    pod = replace(pod, containers=tuple(replace(container, cgroup=str(n)) for n in range(len(sets))))
+    samples = {(SYSTEM, Metric.CPU): 0.0, (pod_subject("own"), Metric.CPU): 0.0}
     policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppress(enable=True, threshold_percent=100))
-    held = {("kubepods/burstable/podlsr/c", CPUSET_CPUS): frozenset({2, 3})}
-    plan = _new("cpusuppress").plan(_scene(_node(reserved, cpus=4), policy, samples, held=held))
-    assert plan.wishes[0].value == frozenset({0, 1})
+    held = {(str(n), CPUSET_CPUS): frozenset(own) for n, own in enumerate(sets)}
+    plan = _new("cpusuppress").plan(_scene(_node(pod, cpus=4), policy, samples, held=held))
+    assert plan.wishes[0].value == given
 
 
 def test_cpus_that_the_kernel_keeps_apart_are_not_given() -> None:

@@ -4,8 +4,8 @@
 
 By quota: no less than 2 ms a period; a change under 1 % of the node is none; growth is at most 10 % of the node a
 round. By cpuset: no less than 2 CPUs, growth at most 10 % of the CPUs a round, spread over NUMA nodes with threads of a
-core together, and none that a reserved pod has for itself or the kernel keeps apart. It shrinks at once. Pods that Kubernetes calls BestEffort have a cgroup together; a best-effort pod by
-label that lies elsewhere is held to the same value by itself.
+core together, and none that a pod has for itself or the kernel keeps apart. It shrinks at once. Pods that Kubernetes
+calls BestEffort have a cgroup together; a best-effort pod by label that lies elsewhere is held to the same value by itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,19 @@ from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import CPUSuppress, CPUSuppressPolicy
 from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish
+from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
-from trimtab.node.picture import SYSTEM, Cpu, Metric, NodeView, Tier, Windows, pod_subject
+from trimtab.node.picture import (
+    SYSTEM,
+    ContainerView,
+    Cpu,
+    Metric,
+    NodeView,
+    PodView,
+    Tier,
+    Windows,
+    pod_subject,
+)
 from trimtab.node.strategies.cpuset import by_turns
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
@@ -130,17 +141,27 @@ class CpuSuppress:
 
 
 def _shared(scene: Scene) -> list[Cpu]:
-    """The CPUs that neither the kernel keeps apart nor a reserved pod has for itself; all where too few are left."""
+    """The CPUs that neither the kernel keeps apart nor a pod has for itself, as far as enough are left.
+
+    The fewer CPUs somebody has, the more they are his own: a container beside one with CPUs of its own has all others.
+    """
     view = scene.view
-    every = frozenset(cpu.id for cpu in view.cpus)
-    sets = [
-        scene.held_as(frozenset, container.cgroup, CPUSET_CPUS) or every
-        for pod in view.of_tier(Tier.LSR)
+    left = frozenset(cpu.id for cpu in view.cpus if not cpu.isolated)
+    owned = (
+        scene.held_as(frozenset, container.cgroup, CPUSET_CPUS) or frozenset()
+        for pod in view.of_tier(Tier.LSR, Tier.LS)
         for container in pod.containers
-    ]
-    reserved = frozenset[int]().union(*(own for own in sets if own < every))
-    left = [cpu for cpu in view.cpus if cpu.id not in reserved and not cpu.isolated]
-    return left if len(left) >= LEAST_CPUS else list(view.cpus)
+        if pod.tier is Tier.LSR or _is_given_cpus(pod, container)
+    )
+    for own in sorted(owned, key=lambda own: (len(own), sorted(own))):
+        left = left - own if len(left - own) >= LEAST_CPUS else left
+    return [cpu for cpu in view.cpus if cpu.id in left] if len(left) >= LEAST_CPUS else list(view.cpus)
+
+
+def _is_given_cpus(pod: PodView, container: ContainerView) -> bool:
+    """Whether a kubelet that gives CPUs away (its policy static) gives some to this container alone."""
+    request = container.resources.cpu_request or 0
+    return pod.qos is QosClass.GUARANTEED and request > 0 and request % 1000 == 0
 
 
 def _period(scene: Scene) -> int:
