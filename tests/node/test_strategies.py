@@ -26,7 +26,7 @@ from trimtab.api.nodeqospolicy import (
 )
 from trimtab.api.podoptions import CACHE_CLASS
 from trimtab.kube.pods import Resources
-from trimtab.node.arbiter import Spot, Value
+from trimtab.node.arbiter import Spot, Value, consolidate
 from trimtab.node.arbiter.machine import CACHE_SHARES, MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
 from trimtab.node.cgroups import Knob, QosClass
 from trimtab.node.cgroups.knobs import (
@@ -446,6 +446,25 @@ def test_memory_is_protected_and_slowed_by_request_and_limit_in_whole_pages() ->
     assert {path: wishes[path, MEMORY_LOW.name] for path in way} == dict.fromkeys(way, 10 * MIB)
     assert wishes[way[0], MEMORY_HIGH.name] == 18 * MIB
     assert len(wishes) == 9
+
+
+def test_memory_is_protected_all_the_way_up_and_nobody_who_protects_more_is_made_to_protect_less() -> None:
+    pod = _pod("p", Tier.LS, memory_request=10 * MIB)
+    inside = "kubelet/kubepods/burstable/podp"
+    containers = (replace(pod.containers[0], cgroup=f"{inside}/c"),)
+    node = replace(_node(replace(pod, cgroup=inside, containers=containers)), pods_cgroup="kubelet/kubepods")
+    policy = NodeQoSPolicySpec(memory_qos=MemoryQoS(enable=True, ls=MemoryProtection(min_limit_percent=50)))
+    before = {"kubelet": 0, "kubelet/kubepods": 7 * MIB, f"{inside}/c": 7 * MIB}
+    decided, _ = consolidate(
+        _new("memoryqos").plan(_scene(node, policy)).wishes, lambda spot: before.get(spot.path, 0)
+    )
+    assert {spot.path: value for spot, value in decided.items()} == {
+        "kubelet": 5 * MIB,
+        "kubelet/kubepods": 7 * MIB,
+        "kubelet/kubepods/burstable": 5 * MIB,
+        inside: 5 * MIB,
+        f"{inside}/c": 5 * MIB,  # whose own protection is what the policy says
+    }
 
 
 @pytest.mark.parametrize(

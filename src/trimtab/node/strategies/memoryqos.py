@@ -3,16 +3,18 @@
     memory.min, memory.low = request · percent        memory.high = request + percent · (limit - request)
 
 A container without a limit has the node's memory for one. A parent protects what its children are to keep, or the
-kernel takes it from the parent: so pods, their classes and kubepods get the sums. Only cgroup v2 has these knobs.
+kernel takes it from the parent: so pods, their classes, kubepods and what that lies in get the sums, or keep what is more.
+Only cgroup v2 has these knobs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import MemoryProtection, MemoryQoS
-from trimtab.node.arbiter import Spot, Wish
+from trimtab.node.arbiter import Bound, Spot, Wish
 from trimtab.node.cgroups.knobs import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
 from trimtab.node.picture import ContainerView, NodeView, Tier
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
@@ -68,24 +70,26 @@ class MemoryQos:
                     (MEMORY_MIN, tier.min_limit_percent),
                     (MEMORY_LOW, tier.low_limit_percent),
                 ):
-                    amount = protected(container, percent)
-                    for path in _way(container.cgroup, view.pods_cgroup):
-                        kept[Spot(path, knob)] += amount
+                    if amount := protected(container, percent):
+                        wishes.append(self._wish(Spot(container.cgroup, knob), amount))
+                        kept.update({Spot(path, knob): amount for path in _above(container.cgroup)})
                 slow = high(container, tier.throttling_percent, view.memory)
                 if slow is not None:
                     wishes.append(self._wish(Spot(container.cgroup, MEMORY_HIGH), slow))
-        return Plan((*wishes, *(self._wish(spot, amount) for spot, amount in kept.items() if amount)))
+        parents = (self._wish(spot, amount, Bound.AT_LEAST) for spot, amount in kept.items())
+        return Plan((*wishes, *parents))
 
-    def _wish(self, spot: Spot, amount: int) -> Wish:
+    def _wish(self, spot: Spot, amount: int, bound: Bound = Bound.EXACTLY) -> Wish:
         return Wish(
-            spot=spot, value=amount, strategy=self.name, why="of request and limit, as the policy says"
+            spot=spot,
+            value=amount,
+            bound=bound,
+            strategy=self.name,
+            why="of request and limit, as the policy says",
         )
 
 
-def _way(path: str, top: str) -> list[str]:
-    """A cgroup and those that it lies in, up to that of all pods."""
-    way = [path]
-    while path != top and "/" in path:
-        path = path.rpartition("/")[0]
-        way.append(path)
-    return way
+def _above(path: str) -> Iterator[str]:
+    """What a cgroup lies in, without the root, which protects nobody."""
+    while path := path.rpartition("/")[0]:
+        yield path
