@@ -181,6 +181,10 @@ def test_disks_are_throttled_and_let_go(family: Family, executor: Executor) -> N
     [
         (BlockIO(name="/dev/sdb"), ("8:16",)),
         (BlockIO(name="sdz"), ()),
+        (BlockIO(name="/dev/mapper/data-logs"), ("253:1",)),
+        (BlockIO(name="/dev/mapper/data--2-home"), ("253:2",)),
+        (BlockIO(name="/dev/data-2/home"), ("253:2",)),
+        (BlockIO(name="/dev/mapper/data"), ()),
         (BlockIO(name="data", type=BlockType.VOLUME_GROUP), ("253:0", "253:1")),
         (BlockIO(name="data-2", type=BlockType.VOLUME_GROUP), ("253:2",)),
         (BlockIO(name="sdb", type=BlockType.POD_VOLUME), ()),

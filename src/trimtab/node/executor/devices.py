@@ -18,18 +18,39 @@ def numbers(block: BlockIO, *, sys: Path = Path("/sys")) -> tuple[str, ...]:
     folder, name = sys / "class" / "block", block.name.removeprefix("/dev/")
     if block.type is BlockType.DEVICE:
         # Another name of a device, such as /dev/disk/by-id/…, is a link to it, for an agent that sees it.
-        found = [folder / str(Path("/dev", name).resolve()).removeprefix("/dev/").replace("/", "!")]
+        own = folder / str(Path("/dev", name).resolve()).removeprefix("/dev/").replace("/", "!")
+        found = (
+            [own] if own.exists() else [each for each in _mapped(folder) if _called(each) == _volume(name)]
+        )
     elif block.type is BlockType.VOLUME_GROUP:
-        found = [each for each in sorted(folder.glob("dm-*")) if _is_of_group(each, name)]
+        found = [each for each in _mapped(folder) if _is_of_group(_called(each), name)]
     else:
         found = []
     return tuple(number for each in found if (number := _text(each / "dev")))
 
 
-def _is_of_group(device: Path, group: str) -> bool:
-    """Volumes are called GROUP-VOLUME, in which a dash of either's own name is two."""
-    called, begins = _text(device / "dm" / "name"), f"{group.replace('-', '--')}-"
+def _mapped(folder: Path) -> list[Path]:
+    return sorted(folder.glob("dm-*"))
+
+
+def _called(device: Path) -> str:
+    return _text(device / "dm" / "name")
+
+
+def _volume(name: str) -> str:
+    """What the kernel calls a volume of which a node has the links /dev/mapper/GROUP-VOLUME and /dev/GROUP/VOLUME."""
+    group, _, volume = name.partition("/")
+    return volume if group == "mapper" else f"{_doubled(group)}-{_doubled(volume)}"
+
+
+def _is_of_group(called: str, group: str) -> bool:
+    begins = f"{_doubled(group)}-"
     return called.startswith(begins) and not called.startswith(f"{begins}-")
+
+
+def _doubled(name: str) -> str:
+    """Volumes are called GROUP-VOLUME, in which a dash of either's own name is two."""
+    return name.replace("-", "--")
 
 
 def _text(path: Path) -> str:
