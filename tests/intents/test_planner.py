@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from intents.services import GIB, availability, done, goal, latency, planned, power, service, throughput
 from trimtab.api.intent import Verdict
 from trimtab.intents.actuators.scaling import ScaleOut
+from trimtab.intents.astar import AStar, AStarSettings
 from trimtab.intents.effects.given import given
 from trimtab.intents.effects.learning import complete, learn
 from trimtab.intents.effects.model import Effects
@@ -238,6 +239,53 @@ def test_pods_that_no_node_has_room_for_are_given_back_when_all_is_well_without_
     assert {pod.name for pod in plan.deeds[-1].after.pods} == {"shop-0", "shop-1"}
 
 
+def test_fewer_pods_and_smaller_ones_are_together_enough_for_what_is_used() -> None:
+    """Each alone would be: eight pods of 0.3 cores, or three of 1."""
+    errors = Objective(name="errors", value=0.01)
+    state = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0001})
+    limits = Limits(min_replicas=3, min_cpu=0.275, min_cpu_together=2.2)
+    after = done(planned(state, goal(errors), by=("scaleIn", "resizeCPU"), limits=limits), state)
+    assert after.replicas < 8
+    assert (after.cpu or 0) * after.replicas >= 2.2
+
+
+def test_an_objective_of_ones_own_of_which_nothing_is_known_is_not_taken_far_from_where_it_is() -> None:
+    state = replace(service(replicas=8, used=0.25), objectives={"queue": 5.0})
+    assert planned(state, goal(Objective(name="queue", value=7.0))).purpose is Purpose.KEEP
+    plan = planned(state, goal(Objective(name="queue", value=10.0)), by=("scaleIn", "resizeCPU"))
+    after = done(plan, state)
+    assert (after.cpu or 0) * after.replicas >= 8 / 1.5
+
+
+def test_what_is_at_zero_is_taken_a_single_small_step_further() -> None:
+    """No errors at all: how far that is from one too many, nobody can tell."""
+    state = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0})
+    plan = planned(state, goal(Objective(name="errors", value=0.01)), by=("scaleIn", "resizeCPU"))
+    assert plan.purpose is Purpose.RELEASE
+    (deed,) = plan.deeds
+    assert (deed.after.cpu or 0) * deed.after.replicas >= 8 / 1.2
+
+
+def test_what_is_not_surely_met_is_not_given_back_from_however_little_a_miss_is_worth() -> None:
+    wanted, state = goal(latency(0.1)), service(p99=0.07, load=100.0, used=0.6)
+    effects = complete(Effects(), wanted, state)
+    careless = AStar(AStarSettings(worth=0.01))
+    plan = planned(
+        effects.under(state, 110.0), wanted, by=("scaleIn", "resizeCPU"), planner=careless, effects=effects
+    )
+    assert plan.purpose is Purpose.KEEP
+
+
+def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
+    """As where a node selector or a quota keeps them out: their number would grow turn by turn."""
+    state = replace(service(p99=0.5, replicas=6, used=0.9), unplaced=4)
+    assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
+    kept_out = replace(service(p99=0.5, replicas=2, used=0.9), replicas=6)
+    assert not planned(kept_out, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
+    larger = planned(state, goal(latency(0.1)), by=("scaleOut", "resizeCPU"))
+    assert [deed.actuator for deed in larger.deeds] == ["resizeCPU"]
+
+
 def test_a_service_that_is_turned_off_is_not_woken() -> None:
     state = replace(service(p99=0.3), replicas=0, pods=())
     assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
@@ -266,8 +314,6 @@ def test_an_actuator_that_knows_no_limits_cannot_pass_them() -> None:
 
         def candidates(self, state: State, **given: Any) -> Any:
             return super().candidates(state, **{**given, "limits": Limits()})
-
-    from trimtab.intents.astar import AStar
 
     plan = AStar().plan(
         service(p99=0.5, used=0.9),

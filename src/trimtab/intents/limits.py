@@ -25,6 +25,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     min_cpu: float = 0.01
     """Of the main container of one pod, in cores."""
     max_cpu: float = inf
+    min_cpu_together: float = 0.0
+    """Of the main containers of all pods together: fewer pods and smaller ones, each enough alone, may not be."""
     min_memory: float = 0.0
     """Of the main container of one pod, in bytes."""
     max_memory: float = inf
@@ -57,7 +59,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """What is passed on the way from what is to what would be; None: nothing. What is not made worse is none."""
         if after.sizes is before.sizes and after.replicas == before.replicas:
             return None
-        return self._replicas(before, after) or self._size(before, after) or self._totals(before, after)
+        return (
+            self._replicas(before, after)
+            or self._size(before, after)
+            or self._together(before, after)
+            or self._totals(before, after)
+        )
 
     def _replicas(self, before: State, after: State) -> str | None:
         was, would = before.replicas, after.replicas
@@ -85,6 +92,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             if would < least and (was is None or would < was):
                 return f"{would:g} {what} are fewer than {least:g}"
         return None
+
+    def _together(self, before: State, after: State) -> str | None:
+        was, would = ((each.cpu or 0.0) * each.replicas for each in (before, after))
+        least = self.min_cpu_together * (1 - _GRACE)
+        return f"{would:g} cores in all are fewer than {least:g}" if would < least and would < was else None
 
     def _totals(self, before: State, after: State) -> str | None:
         if after.sizes is before.sizes and after.replicas <= before.replicas:

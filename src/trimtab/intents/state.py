@@ -98,3 +98,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             cpu += (size.cpu_request if size.cpu_request is not None else size.cpu_limit) or 0.0
             memory += (size.memory_request if size.memory_request is not None else size.memory_limit) or 0.0
         return cpu, memory
+
+
+def without_a_place(state: State, replicas: int) -> int:
+    """How many pods no node has room for once so many are wanted: of fewer, those go first, as a ReplicaSet has it."""
+    return max(0, state.unplaced - max(0, state.replicas - replicas))

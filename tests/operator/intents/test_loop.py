@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from harness.watching import eventually
+from trimtab.actuation.hold import HOLD
+from trimtab.actuation.marks import Applied, Marks, write_marks
 from trimtab.api.fields import time_text
 from trimtab.intents.plugins.registry import Registry
 from trimtab.kube.client import Object, PatchType
-from trimtab.kube.errors import Unreachable
-from trimtab.kube.resources import DISRUPTION_BUDGETS, HPAS, INTENTS, KPI_PROFILES, PODS
+from trimtab.kube.errors import Forbidden, Status, Unreachable
+from trimtab.kube.pods import Resources
+from trimtab.kube.resources import DEPLOYMENTS, DISRUPTION_BUDGETS, HPAS, INTENTS, KPI_PROFILES, PODS
 from trimtab.operator.intents.status import met_since, performed_at
 from trimtab.store import Store
 
@@ -290,3 +293,74 @@ async def test_a_turn_that_fails_is_followed_by_the_next(shop: Shop, monkeypatch
         await eventually(lambda: len(taken) >= 2, what="a turn after the one that failed")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_deed_that_the_server_refuses_is_not_tried_again_every_turn(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    async def refused(resource: Any, name: str, replicas: int, **_: Any) -> None:
+        asked.append(replicas)
+        raise Forbidden(Status(message="pods may be no more", reason="Forbidden", code=403))
+
+    monkeypatch.setattr(shop.client, "scale", refused)
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+        assert "pods may be no more" in status["plan"]["withheld"]
+        await shop.take(loop, 3)
+        assert len(asked) == 1
+        await shop.take(loop)
+    assert len(asked) == 2
+
+
+async def test_cpu_and_memory_are_given_back_by_one_change(shop: Shop) -> None:
+    shop.settings |= {"actuators": {"resizeCPU": {}, "resizeMemory": {"disruption": 0.0}}}
+    shop.told.says |= {
+        "p99": 0.004,
+        "container_cpu_usage": 0.01,
+        "container_memory": 8 << 20,
+        "request_total": 1.0,
+    }
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop, 6)
+        assert [each["actuator"] for each in status["plan"]["deeds"]] == ["resizeCPU", "resizeMemory"]
+        assert "withheld" not in status["plan"]
+        (pod,) = await shop.client.items(PODS, namespace=shop.namespace)
+    asks = pod["spec"]["containers"][0]["resources"]["requests"]
+    assert asks["cpu"] != "500m"
+    assert asks["memory"] != "64Mi"
+
+
+@pytest.mark.parametrize(
+    ("more", "annotations", "cpu"),
+    [
+        ({}, {}, "600m"),
+        ({"dryRun": True}, {}, "500m"),
+        ({}, {HOLD: "until the sale is over"}, "500m"),
+    ],
+)
+async def test_pods_to_come_are_brought_along_only_where_anything_may_be_touched(
+    shop: Shop, more: dict[str, Any], annotations: dict[str, str], cpu: str
+) -> None:
+    shop.more = more
+    shop.told.says["p99"] = 0.14
+    await shop.write_intent()
+    found = await shop.client.get(DEPLOYMENTS, "web", namespace=shop.namespace)
+    had, has = Resources(500, 500, 64 << 20), Resources(600, 600, 64 << 20)
+    applied = Applied(id="c", at=int(shop.now) - 600, sizes={"web": has}, template={"web": had})
+    marks = write_marks(Marks(applied=applied), uid=found["metadata"]["uid"])
+    body = {"metadata": {"annotations": {**marks, **annotations}}}
+    await shop.client.patch(DEPLOYMENTS, "web", body, type=PatchType.MERGE, namespace=shop.namespace)
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        await shop.take(loop)
+        (pod,) = await shop.client.items(PODS, namespace=shop.namespace)
+    assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from trimtab.actuation.hold import HOLD
-from trimtab.actuation.marks import Marks, Reverted, write_marks
+from trimtab.actuation.marks import Change, Marks, Phase, Reverted, Way, write_marks
+from trimtab.actuation.verdict import Health
 from trimtab.api.intent import IntentSpec, Objective, TargetRef
 from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
 from trimtab.intents.objective import Goal
@@ -17,7 +19,7 @@ from trimtab.kube.pods import Container, Resources
 from trimtab.kube.resources import DEPLOYMENTS
 from trimtab.kube.workloads import Workload
 from trimtab.operator.config import OperatorConfig
-from trimtab.operator.intents.guarding import RESIZING, SCALING, Others, limits_of
+from trimtab.operator.intents.guarding import RESIZING, SCALING, Others, limits_of, said_of_use
 from trimtab.operator.intents.observing import Observation
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.mandate import Mandates
@@ -126,6 +128,20 @@ def test_nothing_is_given_back_below_what_is_used() -> None:
     )
     assert limits.min_replicas == 3
     assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
+    assert limits.min_cpu_together == pytest.approx(0.25 * 1.1)
+
+
+def test_nothing_is_given_back_where_it_is_not_known_what_is_used() -> None:
+    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
+    found = observed(workload(), cpu_used=None)
+    limits = limits_of(found, config=OperatorConfig(), others=others, rests_until=0.0)
+    state = found.state
+    assert state is not None
+    smaller = replace(state, sizes=(Size(container="web", cpu_request=0.05, cpu_limit=0.05),))
+    assert limits.breach(state, replace(state, replicas=3))
+    assert limits.breach(state, smaller)
+    assert "is not known" in said_of_use(state)[0]
+    assert said_of_use(replace(state, cpu_used=0.1)) == []
 
 
 def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is() -> None:
@@ -138,6 +154,28 @@ def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is()
     every = SCALING | RESIZING
     assert {name for name in every if limits.allows(name, now=2000.0)} == SCALING
     assert {name for name in every if limits.allows(name, now=5000.0)} == every
+
+
+def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> None:
+    """As where a VerticalPodAutoscaler came while sizes were being changed."""
+    health = Health(pods=1)
+    change = Change(
+        id="c",
+        started=1,
+        way=Way.IN_PLACE,
+        phase=Phase.CANARY,
+        since=1,
+        before={},
+        after={},
+        template={},
+        health=health,
+    )
+    marks = write_marks(Marks(change=change), uid=workload().uid)
+    found = workload(annotations=tuple(marks.items()))
+    for vpa, words in (("", "a change of size is under way"), ("web", "")):
+        others = Others(found, hpas=[], vpa=vpa, resizes_in_place=True)
+        limits = limits_of(observed(found), config=OperatorConfig(), others=others, rests_until=0.0)
+        assert limits.freeze == words
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import PodState, State
+from trimtab.intents.state import PodState, State, without_a_place
 from trimtab.plugins import Settings
 
 GROUP = "scaling"
@@ -66,7 +66,7 @@ class ScaleOut(_Scaling):
             if each > 0:
                 most = min(most, more / each)
         # No pods at all is how a person turns a service off: nobody is woken from that.
-        if now < 1 or most < 1:
+        if now < 1 or most < 1 or _lacks_pods(state):
             return ()
         values = rungs(now, low=1.0, high=now + min(most // 1, 3.0 * now), step=1.0, down=False)
         values = values if values[0] == now + 1 else [now + 1, *values]
@@ -88,10 +88,15 @@ class ScaleIn(_Scaling):
 def _scaled(state: State, replicas: int) -> State:
     pods = state.pods
     if replicas < len(pods):
-        # Those without a place go first, as a ReplicaSet has it.
         pods = tuple(sorted(pods, key=lambda pod: (not _serves(pod), pod.availability, pod.name))[:replicas])
-    unplaced = max(0, state.unplaced - max(0, state.replicas - replicas))
-    return replace(state, replicas=replicas, pods=pods, unplaced=unplaced)
+    return replace(state, replicas=replicas, pods=pods, unplaced=without_a_place(state, replicas))
+
+
+def _lacks_pods(state: State) -> bool:
+    """Whether pods that are wanted have no place, or may not even be made, as by a quota: more of them would fare no better,
+    and their number grow turn by turn.
+    """
+    return state.unplaced > 0 or 0 < len(state.pods) < state.replicas
 
 
 def _serves(pod: PodState) -> bool:

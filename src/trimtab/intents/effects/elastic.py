@@ -1,7 +1,8 @@
 """Elastic: what moves throughput, power and objectives of one's own: a power of each knob, learned from events.
 
 Beforehand, throughput follows the pods' CPU only while they are busy to the brim, power follows replicas and CPU,
-and of an objective of one's own nothing is known: nothing is thought to move it until events show what does.
+and of an objective of one's own nothing is known: nothing is counted on to move it until events show what does, and
+anything may, by as much again as it is turned, when something is to be given back.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _KNOBS = ("replicas", "cpu", "memory", "load")
 _BRIMMING = 0.85
 """From here on, pods are thought to turn requests away."""
 _SPREAD = 0.1
+_SPREAD_OF_UNKNOWN = 1.0
 _POWER = {
     "power:performance": 0.15,
     "power:balance-performance": 0.05,
@@ -51,7 +53,7 @@ class Elastic:
     def guess(cls, kind: KPIType, seen: Sample) -> Self:
         """What is thought of an objective that was measured once."""
         powers = {**_before(kind, seen), **(_POWER if kind is KPIType.POWER else {})}
-        return cls(powers, np.diag(np.full(len(powers), _SPREAD**2)), samples=0)
+        return cls(powers, np.diag(np.full(len(powers), _spread(kind, _SPREAD) ** 2)), samples=0)
 
     @classmethod
     def learn(cls, kind: KPIType, seen: Sequence[Sample], *, now: float) -> Self:
@@ -74,7 +76,7 @@ class Elastic:
                 np.zeros(len(seen), dtype=np.bool_),
             ),
             prior=start,
-            spread=np.array([10.0, *[3 * _SPREAD] * len(names)]),
+            spread=np.array([10.0, *[_spread(kind, 3 * _SPREAD)] * len(names)]),
         )
         powers = dict(zip(names, found.theta[1:].tolist(), strict=True))
         return cls(powers, found.covariance[1:, 1:], samples=len(seen))
@@ -106,6 +108,10 @@ class _Stored(msgspec.Struct):
     powers: dict[str, float]
     covariance: list[list[float]]
     samples: int = 0
+
+
+def _spread(kind: KPIType, usual: float) -> float:
+    return _SPREAD_OF_UNKNOWN if kind is KPIType.CUSTOM else usual
 
 
 def _before(kind: KPIType, seen: Sample) -> dict[str, float]:

@@ -22,7 +22,7 @@ from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Outcome, Plan, Purpose
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import PodState, Size, State, without_a_place
 from trimtab.kube.workloads import WorkloadKey
 
 MOST_REPLICAS = 1_000_000
@@ -45,6 +45,7 @@ def state_message(state: State) -> pb.State:
         unknown=[name for name in state.objectives if name not in known],
         pods=[pb.PodState(**msgspec.structs.asdict(pod)) for pod in state.pods],
         replicas=state.replicas,
+        unplaced=state.unplaced,
         sizes=[pb.Size(**msgspec.structs.asdict(size)) for size in state.sizes],
         main=state.main,
         load=state.load,
@@ -139,6 +140,7 @@ def state_of(said: pb.State) -> State:
             for pod in said.pods
         ),
         replicas=said.replicas,
+        unplaced=max(0, said.unplaced),
         sizes=tuple(_size(each) for each in said.sizes),
         main=max(0, said.main),
         load=_optional(said, "load"),
@@ -179,6 +181,7 @@ def limits_of(said: pb.Limits) -> Limits:
         min_replicas=said.min_replicas,
         max_replicas=said.max_replicas,
         min_cpu=said.min_cpu,
+        min_cpu_together=said.min_cpu_together,
         min_memory=said.min_memory,
         forbidden=frozenset(said.forbidden),
         freeze=said.freeze,
@@ -197,12 +200,14 @@ def deed_of(said: pb.Deed, *, before: State) -> Deed:
         name: None if value is None else after.objectives.get(name, value)
         for name, value in before.objectives.items()
     }
-    if {each.container for each in after.sizes} != {each.container for each in before.sizes}:
-        raise NonsenseError("it proposes sizes for other containers than there are")
+    if [each.container for each in after.sizes] != [each.container for each in before.sizes]:
+        raise NonsenseError("it proposes sizes for other containers than there are, or in another order")
     return Deed(
         actuator=said.actuator,
         parameters=plain(said.parameters),
-        after=msgspec.structs.replace(after, objectives=objectives, main=before.main),
+        after=msgspec.structs.replace(
+            after, objectives=objectives, main=before.main, unplaced=without_a_place(before, after.replicas)
+        ),
         disruption=_at_least_0(said.disruption, "disruption"),
     )
 

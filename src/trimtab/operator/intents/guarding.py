@@ -27,7 +27,7 @@ SCALING = frozenset({"scaleOut", "scaleIn"})
 RESIZING = frozenset({"resizeCPU", "resizeMemory"})
 CHOOSING = frozenset({"cacheClass", "powerProfile"})
 ABOVE_USE = 1.1
-"""Nothing is given back below what is used now and a tenth, whatever models say of it."""
+"""Nothing is given back below what is used now and a tenth, whatever models say of it; and nothing where that is unknown."""
 _NO_SCALE = {"DaemonSet", "Job", "CronJob"}
 
 
@@ -42,17 +42,18 @@ def limits_of(
     return replace(
         found,
         forbidden=found.forbidden | others.forbidden(),
-        freeze=found.freeze or _freeze(workload, config),
+        freeze=found.freeze or _freeze(workload, config, others),
         resting={EVERY: rests_until, **_reverted(workload)},
     )
 
 
 def guarded(state: State, rails: Sequence[IntentGuardrail]) -> Limits:
     """What guardrails and what is used now say alone."""
-    used = (state.cpu_used or 0.0) * ABOVE_USE
+    used = inf if state.cpu_used is None else state.cpu_used * ABOVE_USE
     return Limits(
-        min_replicas=max(*(rail.min_replicas for rail in rails), 1, _pods_for(used, state.cpu)),
+        min_replicas=max(*(rail.min_replicas for rail in rails), 1, _pods_for(used, state)),
         min_cpu=max(Limits().min_cpu, used / max(1, state.replicas)),
+        min_cpu_together=used,
         max_replicas=min((rail.max_replicas for rail in rails), default=128),
         max_cpu=_least(rail.max_cpu.cores for rail in rails if rail.max_cpu),
         max_memory=_least(float(rail.max_memory.bytes) for rail in rails if rail.max_memory),
@@ -62,9 +63,18 @@ def guarded(state: State, rails: Sequence[IntentGuardrail]) -> Limits:
     )
 
 
-def _pods_for(used: float, each: float | None) -> int:
-    """How many pods what is used now takes."""
-    return math.ceil(used / each) if each else 0
+def _pods_for(used: float, state: State) -> int:
+    """How many of the pods what is used now takes."""
+    if used == inf:
+        return state.replicas
+    return math.ceil(used / state.cpu) if state.cpu else 0
+
+
+def said_of_use(state: State) -> list[str]:
+    """For the status: why nothing will be given back."""
+    if state.cpu_used is not None:
+        return []
+    return ["what CPU its pods use is not known, so no pod and no CPU is given back"]
 
 
 class Others:
@@ -78,9 +88,14 @@ class Others:
         self._scales = workload.kind not in _NO_SCALE
         self._rolls = can_roll(workload)
 
+    @property
+    def forbids_sizes(self) -> bool:
+        """Whether somebody else has the say over the size of pods, or nobody."""
+        return bool(self._vpa or self._as_a_whole or not self._resizes)
+
     def forbidden(self) -> frozenset[str]:
         scaling = SCALING if self._scaler or not self._scales else frozenset[str]()
-        resizing = RESIZING if self._vpa or self._as_a_whole or not self._resizes else frozenset[str]()
+        resizing = RESIZING if self.forbids_sizes else frozenset[str]()
         return scaling | resizing | (frozenset[str]() if self._rolls else CHOOSING)
 
     def said(self) -> list[str]:
@@ -97,17 +112,24 @@ class Others:
         return found
 
 
-def _freeze(workload: Workload, config: OperatorConfig) -> str:  # noqa: PLR0911 - one return a reason
+def left_alone(workload: Workload, config: OperatorConfig) -> str:
+    """Why a workload is not touched at all, neither by what is under way; empty where it may be."""
     if config.dry_run:
         return "the operator runs with dryRun"
     if workload.namespace in config.limits.untouched_namespaces:
         return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
     if hold := read_hold(workload.annotations):
         return str(hold)
+    return ""
+
+
+def _freeze(workload: Workload, config: OperatorConfig, others: Others) -> str:  # noqa: PLR0911 - one return a reason
+    if why := left_alone(workload, config):
+        return why
     marks = read_marks(dict(workload.annotations), uid=workload.uid)
     if isinstance(marks, Foreign):
         return marks.why
-    if marks.change is not None:
+    if marks.change is not None and not others.forbids_sizes:  # else nobody goes on with it
         return "a change of size is under way"
     options = read_options(workload)
     if options is not None and options.phase is Phase.ROLLING:

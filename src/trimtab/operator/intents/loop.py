@@ -28,10 +28,10 @@ from trimtab.kube.intents import Intent
 from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
-from trimtab.operator.intents.guarding import Others, limits_of
+from trimtab.operator.intents.guarding import Others, left_alone, limits_of, said_of_use
 from trimtab.operator.intents.lessons import Lessons
 from trimtab.operator.intents.observing import Observation, Observer
-from trimtab.operator.intents.performing import REMOVING, Performer
+from trimtab.operator.intents.performing import Performer
 from trimtab.operator.intents.planning import Planning
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.intents.room import room_of
@@ -80,8 +80,7 @@ class IntentLoop:
         self._waiting: dict[str, float | None] = {}
         """Since when intents have waited for room; to lose it costs them time."""
         self._refused: dict[tuple[str, str], float] = {}
-        """When a plugin last did not do what was planned, or a pod could not be sent away, by intent and actuator; to lose it
-        costs a try."""
+        """When what was planned was last not done, by intent and actuator; to lose it costs a try."""
 
     async def run(self) -> Never:
         while True:
@@ -109,7 +108,8 @@ class IntentLoop:
                     await self._telling.invalid(intent, now=now)
         for workload in list(self._catalog.workloads()):
             with self._gone_on(workload=str(workload.key)):
-                await self._performer.follow_up(workload, now)
+                if not left_alone(workload, self._config()):
+                    await self._performer.follow_up(workload, now)
         observations = await self._observer.look(intents, now=now)
         self._count(observations, now)
         await self._show(observations)
@@ -170,12 +170,14 @@ class IntentLoop:
         if not self._has_the_say(observation):
             await self._lessons.record(goal, state, None, now=now)
             return None
-        await self._performer.tend(observation, now)
+        others = self._others(workload)
+        if not left_alone(workload, self._config()) and not others.forbids_sizes:
+            await self._performer.tend(observation, now)
         await self._lessons.refit(goal, now=now)
         limits = limits_of(
             observation,
             config=self._config(),
-            others=self._others(workload),
+            others=others,
             rests_until=self._rests_until(self._telling.before(observation.intent), now),
         )
         resting = {**limits.resting, **self._refusing(goal.intent, now)}
@@ -207,7 +209,7 @@ class IntentLoop:
             plan=plan,
             planner=self._planning.name_of(goal.namespace),
             rests=now < self._rests_until(before, now),
-            remarks=tuple(self._others(workload).said()),
+            remarks=(*self._others(workload).said(), *said_of_use(claim.state)),
         )
         outcome = await self._perform(observation, outcome, plan, claim.limits, before, now)
         await self._lessons.record(goal, claim.state, plan if outcome.done else None, now=now)
@@ -245,9 +247,8 @@ class IntentLoop:
             plan.deeds, observation, limits=limits, plugins=plugins, now=now
         )
         if performed.refused:
-            refused = plan.deeds[len(performed.done)].actuator
-            if refused in plugins or refused == REMOVING:
-                self._refused[observation.goal.intent, refused] = now
+            # Or the best plan would be the one that is refused, turn after turn.
+            self._refused[observation.goal.intent, plan.deeds[len(performed.done)].actuator] = now
         for deed in plan.deeds:
             result = "done" if deed in performed.done else "withheld"
             self._metrics.intent_deeds.labels(observation.goal.namespace, deed.actuator, result).inc()
@@ -266,7 +267,7 @@ class IntentLoop:
         return 0.0 if done is None else done + self._config().intents.cool_down.seconds
 
     def _refusing(self, intent: str, now: float) -> dict[str, float]:
-        """Until when those rest that did not do what was planned: meanwhile others may, and nobody waits for them."""
+        """Until when deeds rest that could not be done: meanwhile others may, and nobody waits for them."""
         rest = self._config().intents.cool_down.seconds
         self._refused = {key: at for key, at in self._refused.items() if 0 <= now - at < rest}
         return {actuator: at + rest for (whose, actuator), at in self._refused.items() if whose == intent}

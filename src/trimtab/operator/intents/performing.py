@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from trimtab.actuation.actuator import Actuator, Report
@@ -18,7 +19,7 @@ from trimtab.actuation.cluster import Cluster
 from trimtab.actuation.marks import Marks, read_marks
 from trimtab.actuation.options import Options, Phase, changed, followed_up
 from trimtab.actuation.situation import Wish
-from trimtab.actuation.sizes import Sizes, commonest
+from trimtab.actuation.sizes import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
 from trimtab.intents.deed import Deed
@@ -33,7 +34,7 @@ from trimtab.operator.intents.observing import Observation
 
 log = structlog.get_logger(__name__)
 
-REMOVING = "rmPod"
+REMOVING, CPU = "rmPod", "resizeCPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,11 @@ class Performer:
                 return Performed(tuple(done), "this process may not write any more")
             if deed.actuator in CHOOSING and any(each.actuator in RESIZING for each in done):
                 return Performed(tuple(done), f"{deed.actuator}: the change of size comes first")
+            if deed.actuator in RESIZING and any(each.actuator in RESIZING for each in done):
+                done.append(deed)  # it went with the first: a pod is changed once
+                continue
             try:
-                refused = await self._do(deed, observation, plugins, now)
+                refused = await self._do(deed, deeds, observation, plugins, now)
             except NotFound:
                 refused = "it is gone"
             except KubeError as error:
@@ -101,11 +105,16 @@ class Performer:
         marks = read_marks(dict(workload.annotations), uid=workload.uid)
         if not isinstance(marks, Marks) or not (marks.change or marks.applied):
             return None
-        sizes = marks.change.after if marks.change else commonest(observation.pods)
-        return await self._resize(observation, workload, sizes, now)
+        # No new change: what most pods have may be their template's size, where they are many that have just come.
+        return await self._resize(observation, workload, marks.change.after if marks.change else {}, now)
 
     async def _do(
-        self, deed: Deed, observation: Observation, plugins: Mapping[str, RemoteActuator], now: float
+        self,
+        deed: Deed,
+        plan: Sequence[Deed],
+        observation: Observation,
+        plugins: Mapping[str, RemoteActuator],
+        now: float,
     ) -> str:
         """Why it was not done; empty when it was."""
         workload, state = observation.workload, observation.state
@@ -117,7 +126,7 @@ class Performer:
         if deed.actuator in SCALING:
             return await self._scale(workload, state, deed.after.replicas)
         if deed.actuator in RESIZING:
-            sizes = {size.container: _resources(size) for size in deed.after.sizes}
+            sizes = {size.container: _resources(size) for size in _resized(state, plan)}
             report = await self._resize(observation, workload, sizes, now)
             return report.reason if report and not report.done else "" if report else "it is gone"
         if deed.actuator in CHOOSING:
@@ -192,6 +201,21 @@ class Performer:
         if not self._may_write():
             return None
         return await self._actuator.reconcile(workload.key, wish, now=int(now))
+
+
+def _resized(state: State, plan: Sequence[Deed]) -> Sequence[Size]:
+    """The sizes that the resizes of a plan ask for together. Each has a say over one resource of the main container, whatever
+    else a planner that is a plugin may promise of it.
+    """
+    sizes = list(state.sizes)
+    for deed in plan:
+        size = deed.after.size
+        if size is None or deed.actuator not in RESIZING:
+            continue
+        fields = ("cpu_request", "cpu_limit") if deed.actuator == CPU else ("memory_request", "memory_limit")
+        asked = {name: getattr(size, name) for name in fields}
+        sizes[state.main] = msgspec.structs.replace(sizes[state.main], **asked)
+    return sizes
 
 
 def _resources(size: Size) -> Resources:

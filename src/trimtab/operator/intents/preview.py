@@ -27,7 +27,7 @@ from trimtab.kube.intents import IntentKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.guarding import Others, limits_of
+from trimtab.operator.intents.guarding import Others, limits_of, said_of_use
 from trimtab.operator.intents.observing import Observation, Observer
 from trimtab.operator.intents.planning import BUILT_IN
 from trimtab.operator.intents.roll import Roll
@@ -140,7 +140,7 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
             effects=await _remembered(config, observation, stack),
             now=now,
             clock=time.perf_counter,
-            remarks=tuple(others.said()),
+            remarks=(*others.said(), *said_of_use(observation.state)),
             unknown=tuple(f"{name}: {each.why}" for name, each in observation.readings.items() if each.why),
         )
 

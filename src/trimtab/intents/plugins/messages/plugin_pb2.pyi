@@ -44,7 +44,7 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ("objectives", "pods", "replicas", "sizes", "main", "load", "cpu_used", "memory_used", "cache_class", "power_profile", "annotations", "data", "spread", "unknown")
+    __slots__ = ("objectives", "pods", "replicas", "sizes", "main", "load", "cpu_used", "memory_used", "cache_class", "power_profile", "annotations", "data", "spread", "unknown", "unplaced")
     class ObjectivesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class State(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     SPREAD_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    UNPLACED_FIELD_NUMBER: _ClassVar[int]
     objectives: _containers.ScalarMap[str, float]
     pods: _containers.RepeatedCompositeFieldContainer[PodState]
     replicas: int
@@ -94,7 +95,8 @@ class State(_message.Message):
     data: _struct_pb2.Struct
     spread: _containers.ScalarMap[str, float]
     unknown: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, objectives: _Optional[_Mapping[str, float]] = ..., pods: _Optional[_Iterable[_Union[PodState, _Mapping]]] = ..., replicas: _Optional[int] = ..., sizes: _Optional[_Iterable[_Union[Size, _Mapping]]] = ..., main: _Optional[int] = ..., load: _Optional[float] = ..., cpu_used: _Optional[float] = ..., memory_used: _Optional[float] = ..., cache_class: _Optional[str] = ..., power_profile: _Optional[str] = ..., annotations: _Optional[_Mapping[str, str]] = ..., data: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., spread: _Optional[_Mapping[str, float]] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+    unplaced: int
+    def __init__(self, objectives: _Optional[_Mapping[str, float]] = ..., pods: _Optional[_Iterable[_Union[PodState, _Mapping]]] = ..., replicas: _Optional[int] = ..., sizes: _Optional[_Iterable[_Union[Size, _Mapping]]] = ..., main: _Optional[int] = ..., load: _Optional[float] = ..., cpu_used: _Optional[float] = ..., memory_used: _Optional[float] = ..., cache_class: _Optional[str] = ..., power_profile: _Optional[str] = ..., annotations: _Optional[_Mapping[str, str]] = ..., data: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., spread: _Optional[_Mapping[str, float]] = ..., unknown: _Optional[_Iterable[str]] = ..., unplaced: _Optional[int] = ...) -> None: ...
 
 class PodState(_message.Message):
     __slots__ = ("name", "node", "state", "qos", "availability")
@@ -157,7 +159,7 @@ class Goal(_message.Message):
     def __init__(self, intent: _Optional[str] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., priority: _Optional[float] = ..., sureness: _Optional[float] = ..., gives_back: _Optional[bool] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("min_replicas", "max_replicas", "min_cpu", "max_cpu", "min_memory", "max_memory", "more_pods", "more_cpu", "more_memory", "more_cpu_in_place", "more_memory_in_place", "forbidden", "freeze", "resting", "explore")
+    __slots__ = ("min_replicas", "max_replicas", "min_cpu", "max_cpu", "min_memory", "max_memory", "more_pods", "more_cpu", "more_memory", "more_cpu_in_place", "more_memory_in_place", "forbidden", "freeze", "resting", "explore", "min_cpu_together")
     class RestingEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +182,7 @@ class Limits(_message.Message):
     FREEZE_FIELD_NUMBER: _ClassVar[int]
     RESTING_FIELD_NUMBER: _ClassVar[int]
     EXPLORE_FIELD_NUMBER: _ClassVar[int]
+    MIN_CPU_TOGETHER_FIELD_NUMBER: _ClassVar[int]
     min_replicas: int
     max_replicas: int
     min_cpu: float
@@ -195,7 +198,8 @@ class Limits(_message.Message):
     freeze: str
     resting: _containers.ScalarMap[str, float]
     explore: bool
-    def __init__(self, min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., min_cpu: _Optional[float] = ..., max_cpu: _Optional[float] = ..., min_memory: _Optional[float] = ..., max_memory: _Optional[float] = ..., more_pods: _Optional[float] = ..., more_cpu: _Optional[float] = ..., more_memory: _Optional[float] = ..., more_cpu_in_place: _Optional[float] = ..., more_memory_in_place: _Optional[float] = ..., forbidden: _Optional[_Iterable[str]] = ..., freeze: _Optional[str] = ..., resting: _Optional[_Mapping[str, float]] = ..., explore: _Optional[bool] = ...) -> None: ...
+    min_cpu_together: float
+    def __init__(self, min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., min_cpu: _Optional[float] = ..., max_cpu: _Optional[float] = ..., min_memory: _Optional[float] = ..., max_memory: _Optional[float] = ..., more_pods: _Optional[float] = ..., more_cpu: _Optional[float] = ..., more_memory: _Optional[float] = ..., more_cpu_in_place: _Optional[float] = ..., more_memory_in_place: _Optional[float] = ..., forbidden: _Optional[_Iterable[str]] = ..., freeze: _Optional[str] = ..., resting: _Optional[_Mapping[str, float]] = ..., explore: _Optional[bool] = ..., min_cpu_together: _Optional[float] = ...) -> None: ...
 
 class Deed(_message.Message):
     __slots__ = ("actuator", "parameters", "after", "disruption")
