@@ -291,6 +291,46 @@ def test_a_server_that_does_not_know_of_resizing_is_asked_again_later_and_not_at
     assert "could not find" in report.reason
 
 
+@pytest.mark.parametrize("update", ["RollingUpdate", "OnDelete"])
+@pytest.mark.parametrize("after", [0, 30, 90])
+def test_a_template_that_is_set_back_by_others_is_not_fought_for(update: str, after: int) -> None:
+    """As a GitOps tool does it, whoever owns the field: at once, or while pods are replaced."""
+    world = World(template={"web": SMALL}, replicas=3, update=update)
+    due: list[int] = []
+
+    def note(what: str) -> None:
+        if what == "after patch_template":
+            due.append(world.now + after)
+
+    world.meddle = note
+    terms = {"allow_recreate": True, "resizes_in_place": False, "take_ownership": True}
+    actuator, wanted = Actuator(world, may_write=lambda: True), wish(need=PLENTY, **terms)
+    for _ in range(40):
+        run(actuator.reconcile(KEY, wanted, now=world.now))
+        if due and world.now >= due[-1]:
+            world.template = {"web": SMALL}
+        world.pass_time(15)
+    assert world.written.count("patch_template") == 1, "within ten minutes"
+    assert world.marks.reverted
+    assert (world.marks.reverted.times, world.marks.reverted.until > NOW + 3600) == (1, True)
+    assert "such as a GitOps tool" in world.marks.reverted.why
+    assert ("Warning", "Reverted", world.marks.reverted.why) in world.events
+
+
+def test_pods_are_resized_without_a_template_that_is_set_back_where_they_need_no_new_ones() -> None:
+    world = World(template={"web": SMALL}, replicas=2, update="OnDelete")
+
+    def set_back(what: str) -> None:
+        if what == "after patch_template":
+            world.template = {"web": SMALL}
+
+    world.meddle = set_back
+    drive(world, wish(need=PLENTY, canary=QUICK, take_ownership=True))
+    assert world.written.count("patch_template") == 1
+    assert world.marks.applied
+    assert world.sizes == {(("web", LARGE),)}
+
+
 def test_a_refusal_does_not_hold_for_a_day_when_the_clock_is_set_back_by_one() -> None:
     world, wanted = World(template={"web": SMALL}, replicas=1), wish(need=PLENTY, canary=QUICK)
     drive(world, wanted)

@@ -86,6 +86,7 @@ class _Memory:
     holding: set[Hashable] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     """Pods, by uid, of which a server said in this go that they are not there."""
+    patched: str = ""
     failures: int = 0
 
     def look(self, pods: Sequence[Pod], now: int) -> Sightings:
@@ -99,7 +100,9 @@ class _Memory:
         # Or it holds for as long as a clock was set back by.
         self.refused = {key: said for key, said in self.refused.items() if abs(now - said[1]) < REFUSAL_HOLDS}
         return Sightings(
-            unsettled=dict(self.unsettled), refused={key: words for key, (words, _) in self.refused.items()}
+            unsettled=dict(self.unsettled),
+            refused={key: words for key, (words, _) in self.refused.items()},
+            patched=self.patched,
         )
 
 
@@ -234,7 +237,7 @@ class Actuator:
         if not self._may_write():
             raise _Stop(replace(_report(situation, None), reason="this process may not write any more"))
         try:
-            await self._write(deed, situation.workload)
+            await self._write(deed, situation.workload, memory)
         except NotFound as missing:
             if isinstance(deed, ResizePod):
                 # Twice, though it was seen in between: this server knows nothing of resizing.
@@ -255,7 +258,7 @@ class Actuator:
             return False
         return True
 
-    async def _write(self, deed: Deed, workload: Workload) -> None:
+    async def _write(self, deed: Deed, workload: Workload, memory: _Memory) -> None:
         cluster = self._cluster
         match deed:
             case ResizePod(pod=pod, sizes=sizes):
@@ -264,6 +267,7 @@ class Actuator:
                 await cluster.evict(pod)
             case PatchTemplate(sizes=sizes, take_ownership=take_ownership):
                 await cluster.patch_template(workload, sizes, take_ownership=take_ownership)
+                memory.patched = _change_id(workload)
             case WriteMarks(marks=marks):
                 await cluster.annotate(workload, write_marks(marks, uid=workload.uid))
 
@@ -299,6 +303,11 @@ def _slot(deed: Deed, workload: Workload) -> _Slot | None:
         case WriteMarks(begins=Urgency() as urgency):
             return _Slot(workload.uid, Place(workload.namespace), urgency)
     return None
+
+
+def _change_id(workload: Workload) -> str:
+    marks = read_marks(dict(workload.annotations), uid=workload.uid)
+    return marks.change.id if isinstance(marks, Marks) and marks.change else ""
 
 
 def _later(situation: Situation, error: ApiError, seconds: float) -> Report:

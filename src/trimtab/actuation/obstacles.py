@@ -19,6 +19,10 @@ DEFERRED_FOR = 300
 """A node that has no room for so long will not have it soon."""
 IN_PROGRESS_FOR = 3600
 """Nothing takes so long but what is stuck."""
+_SET_BACK = (
+    "its template was set back to the sizes of before: something keeps it so, such as a GitOps tool; "
+    "change them there, or set updateStrategy.template to Never"
+)
 REPLACES = frozenset({Way.ROLLOUT, Way.RECREATE})
 """The ways by which pods come anew."""
 
@@ -26,6 +30,8 @@ REPLACES = frozenset({Way.ROLLOUT, Way.RECREATE})
 def overtaken(situation: Situation, change: Change) -> str:
     """Whether somebody else changed the workload under us; what we saw of it so far then says nothing any more."""
     workload = situation.workload
+    if _set_back(situation, change):
+        return ""  # that is no change of somebody's own, and would be made again and again
     if not situation.live and (workload.replicas == 0 or workload.kind == "Job"):
         return "it has no pods any more"
     ours = joined(change.template, change.after) if change.patches_template else change.template
@@ -40,15 +46,23 @@ def overtaken(situation: Situation, change: Change) -> str:
 def refused(situation: Situation, change: Change) -> str:
     """The server's own words, where it said no to this change."""
     if not situation.sightings.refused:
-        return ""
+        return refused_template(situation, change)
     words = [situation.refusal(pod.uid, size_of(pod, change)) for pod in situation.live]
     return next(filter(None, words), "") or refused_template(situation, change)
+
+
+def _set_back(situation: Situation, change: Change) -> bool:
+    """Whether the template had our sizes and has those of before: whoever keeps it so will do that again."""
+    is_before = situation.template == change.template != joined(change.template, change.after)
+    return change.patches_template and is_before and situation.sightings.patched == change.id
 
 
 def refused_template(situation: Situation, change: Change) -> str:
     """The same of the template alone."""
     if not change.patches_template:
         return ""
+    if _set_back(situation, change):
+        return _SET_BACK
     return situation.refusal(situation.workload.uid, joined(situation.template, change.after))
 
 

@@ -55,6 +55,9 @@ class Sightings:
     refused: Mapping[str, str] = field(default_factory=dict)
     """What the server said no to, by `refusal_key`, in its own words."""
 
+    patched: str = ""
+    """The change, by id, whose sizes were last written to the template."""
+
 
 def refusal_key(uid: str, sizes: Sizes) -> str:
     """A refusal is of one object and one size: another may well be accepted."""
