@@ -123,8 +123,11 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, line: str) -> None:
-    """In one piece, as the kernel wants it. A file is never made: what is not there is gone."""
-    handle = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    """In one piece, as the kernel wants it. A file is never made: what is not there is gone.
+
+    Without blocking: from Linux 6.16 on, who goes beyond a lower memory.high then has to reclaim by himself, and not we.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
     try:
         os.write(handle, f"{line}\n".encode())
     finally:
