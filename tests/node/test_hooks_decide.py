@@ -61,9 +61,11 @@ def test_the_tier_is_by_label_or_by_place(parent: str, labels: dict[str, str], e
     assert tier(_subject(parent, labels=labels)) is expected
 
 
-async def test_a_best_effort_container_starts_on_what_its_tier_has() -> None:
+@pytest.mark.parametrize("parent", [f"/{BE}/pod1", "kubepods-besteffort-pod1.slice"])
+async def test_a_best_effort_container_starts_on_what_its_tier_has(parent: str) -> None:
+    """CRI-O tells of a slice only the name."""
     found = await _entitled(
-        _subject(quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+        _subject(parent, quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
     )
     assert found == Adjustment(cpus="2-3", quota=20_000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
 

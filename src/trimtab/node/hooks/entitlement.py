@@ -28,10 +28,15 @@ from trimtab.node.picture import TIER_LABEL, NodeView, Tier, cache_tier, tier_of
 Held = Callable[[Spot], Value | None]
 
 
+def qos_class(subject: Subject) -> QosClass:
+    """By where the kubelet puts it: a runtime tells the whole path of that, or of a slice only the name."""
+    found = (qos for qos in QosClass if qos.value.lower() in subject.cgroup_parent.lower())
+    return next(found, QosClass.GUARANTEED)
+
+
 def tier(subject: Subject) -> Tier:
-    """By its label, or by where the kubelet puts it."""
-    found = next((qos for qos in QosClass if qos.value.lower() in subject.cgroup_parent.lower()), None)
-    return tier_of(subject.labels.get(TIER_LABEL), found or QosClass.GUARANTEED)
+    """By its label, or by its class."""
+    return tier_of(subject.labels.get(TIER_LABEL), qos_class(subject))
 
 
 class Entitlement:
@@ -42,7 +47,6 @@ class Entitlement:
         self.view = view
         self._held = held
         self._version = version
-        self._best_effort = view.best_effort_cgroup
 
     async def __call__(self, subject: Subject) -> Adjustment:
         if not subject.cgroup_parent and (pod := self.view.by_uid.get(subject.uid)):
@@ -51,7 +55,7 @@ class Entitlement:
             return NOTHING
         mine = tier(subject)
         cache = cache_tier(subject.annotations, mine)
-        below = subject.cgroup_parent.strip("/").startswith(f"{self._best_effort}/")
+        below = qos_class(subject) is QosClass.BEST_EFFORT
         return Adjustment(
             cpus=self._cpus() if below and not subject.cpus else None,
             quota=self._quota(subject) if below else None,
@@ -61,11 +65,17 @@ class Entitlement:
 
     def _cpus(self) -> str | None:
         """In v2 a container without CPUs of its own has its parent's anyway."""
-        held = self._held(Spot(self._best_effort, CPUSET_CPUS)) if self._version is Version.V1 else None
+        held = (
+            self._held(Spot(self.view.best_effort_cgroup, CPUSET_CPUS))
+            if self._version is Version.V1
+            else None
+        )
         return cpu_list(held) if isinstance(held, frozenset) and held else None
 
     def _quota(self, subject: Subject) -> int | None:
-        held, period = (self._held(Spot(self._best_effort, knob)) for knob in (CPU_QUOTA, CPU_PERIOD))
+        held, period = (
+            self._held(Spot(self.view.best_effort_cgroup, knob)) for knob in (CPU_QUOTA, CPU_PERIOD)
+        )
         if (
             subject.quota is None
             or not isinstance(held, int)
