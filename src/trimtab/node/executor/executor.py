@@ -21,8 +21,9 @@ from trimtab.node.executor.surface import Surface
 from trimtab.node.executor.world import Undisturbed
 from trimtab.node.journal import Journal
 
-LOOK_AGAIN_SECONDS = 60.0
-"""After so long a value is looked at again, in case somebody else wrote it."""
+LOOK_AGAIN_SECONDS = 10.0
+"""After so long a value is looked at again, in case somebody else wrote it. The kubelet sets the weights of its classes
+once a minute and for every new pod, and systemd, where it does that for the kubelet, writes their quotas along."""
 
 
 log = structlog.get_logger(__name__)
