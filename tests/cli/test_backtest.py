@@ -26,6 +26,13 @@ def test_a_table_has_a_row_for_each_strategy_and_the_oracle(
     assert [line.split()[0] for line in lines[-3:]] == ["trimtab", "vpa", "oracle"]
 
 
+def test_a_recording_is_called_what_its_file_is(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(usage).with_name("[bold]usage[dim].csv")
+    Path(usage).rename(file)
+    assert run(["backtest", str(file), "--strategy", "vpa"]) == 0
+    assert file.name in capsys.readouterr().out.replace("\n", "")
+
+
 def test_each_value_of_a_setting_is_tried(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--strategy", "trimtab,vpa", "--setting", "trimtab.cpu_risk=0.01,0.1", "--output", "json"]
     assert run(["backtest", usage, *asked]) == 0

@@ -10,6 +10,8 @@ import pytest
 
 from trimtab import __version__
 from trimtab.cli import COMMANDS, run, spelling
+from trimtab.cli.looking import pairs
+from trimtab.errors import TrimtabError
 
 TRIMTAB = [sys.executable, "-m", "trimtab"]
 
@@ -88,6 +90,17 @@ def test_what_is_heavy_is_imported_only_by_who_needs_it(arguments: list[str], he
     code = f"import sys; from trimtab.cli import run; run({arguments}); sys.exit(str({heavy} & sys.modules.keys()))"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert asked.stderr == "set()\n"
+
+
+def test_a_setting_that_is_a_map_is_given_entry_by_entry() -> None:
+    given = ["tenant=a=b", "labels.cluster=prod", "labels.zone=eu.1"]
+    assert pairs("--source-setting", given) == {
+        "tenant": "a=b",
+        "labels": {"cluster": "prod", "zone": "eu.1"},
+    }
+    for wrong in ("tenant", "=a", ".a=b"):
+        with pytest.raises(TrimtabError, match="write it as name=value"):
+            pairs("--source-setting", [wrong])
 
 
 def test_an_interrupt_ends_quietly_with_130() -> None:

@@ -80,6 +80,9 @@ def test_a_file_that_is_no_manifest_is_told_in_one_line(
     file.write_text("to do\n")
     assert run(["plan", "-f", str(file), "--state", str(STATE)]) == 2
     assert "must have one Intent, and has 0" in capsys.readouterr().err
+    file.write_bytes(b'{"objectives": {"p99": "\xff"}}')
+    assert run(["plan", "-f", str(MANIFEST), "--state", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
 
 
 def test_of_a_cluster_it_shows_what_the_operator_would_do(

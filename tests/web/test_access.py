@@ -16,6 +16,7 @@ import yaml
 from harness import UnavailableError as NoOpenssl
 from harness.certificates import LOOPBACK, Authority
 from harness.cluster import Cluster
+from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.errors import Forbidden, NotFound
@@ -382,6 +383,13 @@ async def test_what_fails_keeps_the_promises_too(
         assert await answer.text() == said
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_of_a_certificate_that_is_not_there_the_file_is_named(tmp_path: Path) -> None:
+    lost = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with pytest.raises(TrimtabError, match=r"tls\.crt: No such file"):
+        async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0", certificate=lost):
+            pass
 
 
 async def test_a_certificate_that_is_renewed_is_shown_to_who_comes_next(tmp_path: Path) -> None:

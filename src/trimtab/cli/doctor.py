@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -58,7 +58,7 @@ def doctor(
     prometheus
         The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; found by the labels of its Service when not given.
     source_setting
-        A setting of that source, as name=value, like tenant=team-a; may be given several times.
+        A setting of that source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times.
     days
         How many days of usage are to be there.
     output
@@ -80,7 +80,7 @@ async def _examine(
     process: Process,
     namespace: str | None,
     *,
-    source: Mapping[str, str],
+    source: Mapping[str, Any],
     days: float,
 ) -> list[Finding]:
     connection = load_connection(kubeconfig=kubeconfig, context=context)

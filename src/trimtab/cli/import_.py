@@ -157,6 +157,7 @@ def _document(found: Inherited) -> str:
 def _show(found: list[Inherited]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("VPA", "TARGET", "MODE", "NOTES", box=None, pad_edge=False)
     for each in found:
@@ -164,6 +165,6 @@ def _show(found: list[Inherited]) -> None:
             f"{each.vpa.namespace}/{each.vpa.name}",
             f"{each.vpa.target.kind} {each.vpa.target.name}",
             each.policy["spec"]["mode"] if each.policy else "-",
-            "; ".join(each.notes),
+            Text("; ".join(each.notes)),
         )
     Console().print(table)

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import Progress
 
 from trimtab import files
@@ -50,7 +51,7 @@ class Looking:
     """The usage source to read: auto takes a Prometheus where there is one, and metrics-server otherwise."""
 
     source_setting: tuple[str, ...] = ()
-    """A setting of the usage source, as name=value, like tenant=team-a; may be given several times."""
+    """A setting of the usage source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times."""
 
     strategy: str = "trimtab"
     """The strategy that names sizes: trimtab, vpa, krr, percentile, peak, autopilot-window, … or one of your own."""
@@ -151,10 +152,10 @@ def shown_progress(context: str) -> Iterator[past.Progress]:
     """A bar on stderr while something is done; nothing where that is no terminal."""
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(context, total=1.0)
+        task = progress.add_task(escape(context), total=1.0)
 
         def told(text: str, share: float) -> None:
-            progress.update(task, description=f"{context}: {text}", completed=share)
+            progress.update(task, description=escape(f"{context}: {text}"), completed=share)
 
         yield told
 
@@ -206,12 +207,14 @@ def window_of(days: float) -> float:
     return days * DAY
 
 
-def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Settings that are given as name=value."""
-    found = {}
+def pairs(option: str, given: Sequence[str]) -> dict[str, Any]:
+    """Settings that are given as name=value; of one that is a map, each entry as name.key=value."""
+    found: dict[str, Any] = {}
     for text in given:
-        name, equals, value = text.partition("=")
+        path, equals, value = text.partition("=")
+        name, _, key = path.partition(".")
         if not equals or not name:
             raise TrimtabError(f"{option} {text}: write it as name=value")
-        found[name] = value
+        before = found.get(name)
+        found[name] = {**(before if isinstance(before, dict) else {}), key: value} if key else value
     return found

@@ -18,6 +18,7 @@ from trimtab.intents.kpi.measure import Measure, measure
 from trimtab.intents.state import State
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
+from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.kube.features import server_version
 from trimtab.kube.kpiprofiles import profile_key
 from trimtab.operator.config import LogFormat, Logs, OperatorConfig
@@ -152,5 +153,5 @@ def _manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
 def _state(file: Path) -> State:
     try:
         return msgspec.json.decode(file.read_bytes(), type=State)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *NOT_UNDERSTOOD) as error:
         raise TrimtabError(f"{file}: {error}") from None

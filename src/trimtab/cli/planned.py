@@ -87,7 +87,10 @@ def _alternatives(found: Preview) -> Table:
     table = Table("deeds", "expected", "cost", "meets all", box=None, pad_edge=False)
     for each in found.plan.alternatives:
         table.add_row(
-            _deeds(each.deeds), _expected(each.outcomes), f"{each.cost:.3g}", "yes" if each.meets else "no"
+            Text(_deeds(each.deeds)),
+            _expected(each.outcomes),
+            f"{each.cost:.3g}",
+            "yes" if each.meets else "no",
         )
     return table
 

@@ -30,7 +30,7 @@ NARROWED = 6
 
 
 async def readiness(
-    client: Client, *, source: Mapping[str, str], days: float, namespace: str | None, now: float
+    client: Client, *, source: Mapping[str, Any], days: float, namespace: str | None, now: float
 ) -> list[Finding]:
     """All that a scan of the last days would meet; `source` has the settings of its usage source, if any."""
     scope = None if namespace is None else [namespace]
@@ -49,7 +49,7 @@ async def readiness(
 
 
 async def _usage(
-    client: Client, *, settings: Mapping[str, str], days: float, namespaces: list[str], now: float
+    client: Client, *, settings: Mapping[str, Any], days: float, namespaces: list[str], now: float
 ) -> list[Finding]:
     try:
         async with open_source(client, settings=settings) as found:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import structlog
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -28,6 +29,7 @@ HEAD = (
     "POLICY",
     "NODES",
     "CPU\nSLACK",
+    "OVER\nREQUEST",
     "MEM\nSLACK",
     "OOMS",
     "THROT-\nTLED",
@@ -96,7 +98,7 @@ def simulate(
     console = Console(file=sys.stderr)
     courses = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        tasks = [progress.add_task(name, total=1.0) for name in names]
+        tasks = [progress.add_task(escape(name), total=1.0) for name in names]
         for name, task in zip(names, tasks, strict=True):
 
             def advance(share: float, task: int = task) -> None:
@@ -140,7 +142,7 @@ def _print(courses: Sequence[Course], scene: Scene, *, days: float, output: str)
         for column in table.columns[1:]:
             column.justify = "right"
         for course in courses:
-            table.add_row(*_row(course))
+            table.add_row(*map(escape, _row(course)))
         Console().print(table)
 
 
@@ -150,6 +152,7 @@ def _row(course: Course) -> tuple[str, ...]:
         course.contender,
         f"{found['nodes']:.1f}",
         f"{found['cpu_slack']:.1%}",
+        f"{found['over_request']:.1%}",
         f"{found['memory_slack']:.1%}",
         f"{found['ooms']:.0f}",
         f"{found['throttled']:.2%}",

@@ -225,7 +225,7 @@ def _table(journal: Journal) -> None:
     told = f"{summary['periods']:.0f} periods, {summary['resizes']:.0f} resizes"
     console.print(told + (f", {summary['unheard']:.0f} periods unheard" if summary["unheard"] else ""))
     for line in dict.fromkeys(journal.refusals):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, markup=False)
 
 
 def _amount(value: float, text: Any) -> str:

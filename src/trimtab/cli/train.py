@@ -95,7 +95,7 @@ def train(
     found
         Learn from what the Prometheus that is found in the cluster has of it.
     source_setting
-        A setting of that source, as name=value, like tenant=team-a; may be given several times.
+        A setting of that source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times.
     days
         How many days of usage to read from it.
     step

@@ -99,9 +99,12 @@ async def serving(
             ssl_keyfile=certificate.key if certificate else None,
         )
         try:
+            if certificate:
+                certificate.read()  # which says of which file it complains
             config.load()
         except OSError as error:  # what OpenSSL has to say of a certificate is one too
-            raise TrimtabError(f"--dashboard-certificate: {error.strerror or error}") from None
+            where = error.filename or "--dashboard-certificate"
+            raise TrimtabError(f"{where}: {error.strerror or error}") from None
         server = _Server(config)
         running = asyncio.create_task(server.serve(sockets=[found]))
         renewing = None

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from trimtab.errors import TrimtabError
+from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.web.board import ActError, Board
 from trimtab.web.model import (
@@ -65,7 +66,7 @@ def read_snapshot(path: Path) -> Snapshot:
                 f"--snapshot {path}: is of version {version}, and this trimtab reads {VERSION}; take it anew"
             )
         return msgspec.json.decode(text, type=Snapshot)
-    except msgspec.DecodeError as error:
+    except NOT_UNDERSTOOD as error:
         raise TrimtabError(f"--snapshot {path}: is no snapshot of a dashboard: {error}") from None
 
 

@@ -214,6 +214,13 @@ async def test_what_it_gave_without_an_end_is_kept(plugin: Plugin) -> None:
     assert plugin.runs == 1
 
 
+async def test_gos_time_that_is_none_is_no_end(plugin: Plugin) -> None:
+    credentials = plugin.credentials()
+    plugin.prints(credential(token="a", expirationTimestamp="0001-01-01T00:00:00Z"))
+    assert await credentials.proof() is await credentials.proof()
+    assert plugin.runs == 1
+
+
 async def test_what_it_gave_is_renewed_shortly_before_its_end(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     plugin.prints(credential(token="a", expirationTimestamp="2026-11-15T01:00:00Z"))

@@ -113,5 +113,8 @@ def _answer(status: _Status, *, where: str) -> Answer:
     token = bearer(status.token.reveal().encode(), where=f"{where}: token") if status.token else None
     if not token and not pair:
         raise ConfigError(f"{where}: returned neither a token nor a certificate")
-    ends = [end for end in (status.expiration_timestamp, pair and pair.expires) if end]
+    said = status.expiration_timestamp
+    if said and said.year == 1:  # how Go writes a time that is none
+        said = None
+    ends = [end for end in (said, pair and pair.expires) if end]
     return Answer(Proof(token, pair), min(ends, default=None))

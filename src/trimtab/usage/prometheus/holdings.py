@@ -155,7 +155,7 @@ class Look:
         if len(clusters) > 1:
             raise SourceRefused(
                 f"{self._server.address}: holds several clusters ({', '.join(clusters)}); "
-                f"set labels to the one that is meant, such as {label}={clusters[0]}"
+                f"say which one is meant, such as labels.{label}={clusters[0]}"
             )
 
     async def _most_cores(self, scheme: Scheme) -> float:
