@@ -158,6 +158,17 @@ def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(
     assert after["image"] == f"trimtab:{__version__}"
 
 
+def test_the_metrics_of_agents_are_found_where_there_are_agents(helm: Helm) -> None:
+    watched = "serviceMonitor.enabled=true"
+    assert "PodMonitor" not in {each["kind"] for each in helm.rendered(watched)}
+    found = helm.rendered(watched, "agent.enabled=true", "serviceMonitor.labels.release=prometheus")
+    monitor, pod = one(found, "PodMonitor"), one(found, "DaemonSet")["spec"]["template"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+
+
 @pytest.mark.parametrize(
     ("off", "kind"),
     [
