@@ -4,14 +4,20 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
+from harness import faults
+from harness.faultproxy import FaultProxy
+from harness.watching import HASTY, eventually
 from trimtab.kube import following
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.discovery import Discovery, discover
 from trimtab.kube.following import ABSENT, Following
 from trimtab.kube.informer import Scope
 from trimtab.kube.metadata import metadata
-from trimtab.kube.resources import CONFIG_MAPS
+from trimtab.kube.pace import RateLimit
+from trimtab.kube.resources import CONFIG_MAPS, HPAS, JOBS
 
 
 async def test_what_one_look_does_not_find_is_not_gone_yet(
@@ -44,3 +50,28 @@ async def test_what_one_look_does_not_find_is_not_gone_yet(
         await follower.settled()
         assert cache.get("stays", namespace) is not None
         await follower._followed[0].stop()
+
+
+async def test_a_server_that_goes_away_is_one_line_however_much_is_followed(
+    fault_proxy: FaultProxy, namespace: str
+) -> None:
+    followed = (CONFIG_MAPS, HPAS, JOBS)
+    async with Client(
+        load_connection(kubeconfig=fault_proxy.kubeconfig), rate=RateLimit(1000, 1000)
+    ) as client:
+        follower = Following(client, patience=HASTY)
+        for resource in followed:
+            follower.follow(resource, metadata(), scope=Scope(namespace))
+        running = asyncio.create_task(follower.run())
+        await follower.settled()
+        with capture_logs() as lines:
+
+            def broke() -> list[str]:
+                return [line["resources"] for line in lines if line["event"] == "informer.broke"]
+
+            assert fault_proxy.strike(faults.cut()) == len(followed)
+            await eventually(lambda: bool(broke()), what="it is told")
+            (told,) = broke()
+            assert sorted(told.split(", ")) == sorted(map(str, followed))
+        running.cancel()
+        await asyncio.wait([running])

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from prometheus_client import REGISTRY
 
 from harness.cluster import Cluster
 from harness.objects import pod
@@ -135,6 +136,11 @@ async def test_pods_are_found_by_the_workload_at_the_top_of_their_owners(
     assert names([one.key for one in owners.values() if one]) == names(tops)
     resolved = catalog.owners()
     assert all(one and resolved.of(namespace, name) == one.key for name, one in owners.items())
+    every, own = (
+        REGISTRY.get_sample_value("trimtab_informer_records", {"resource": name}) or 0
+        for name in ("replicasets.apps", "replicasets.apps on their own")
+    )
+    assert every > own > 0, "two informers are counted one by one"
 
 
 async def test_what_has_a_say_in_a_workload_makes_it_be_looked_at_again(

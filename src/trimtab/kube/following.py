@@ -14,6 +14,7 @@ from typing import Any, Never, Protocol
 
 import structlog
 
+from trimtab.kube.breaks import Breaks
 from trimtab.kube.cache import Cache, Index
 from trimtab.kube.client import Client
 from trimtab.kube.discovery import Discovery, discover
@@ -85,6 +86,7 @@ class Following:
         self._client = client
         self._look_every = look_every
         self._patience = patience or Patience()
+        self._breaks = Breaks()
         self._followed: list[_Followed] = []
         self._listeners: list[Callable[[Discovery], None]] = []
         self._looked = asyncio.Event()
@@ -100,7 +102,13 @@ class Following:
     ) -> Cache[R]:
         """Keep a cache of a resource while the server has it; one that is `optional` need not ever be."""
         informer = Informer(
-            self._client, resource, shape, scope=scope, indexes=indexes, patience=self._patience
+            self._client,
+            resource,
+            shape,
+            scope=scope,
+            indexes=indexes,
+            patience=self._patience,
+            breaks=self._breaks,
         )
         self._followed.append(_Followed(resource, informer, optional))
         return informer.cache

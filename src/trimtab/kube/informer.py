@@ -19,6 +19,7 @@ from typing import Generic, Never
 import structlog
 from prometheus_client import Counter, Gauge
 
+from trimtab.kube.breaks import Breaks
 from trimtab.kube.cache import Cache, Index
 from trimtab.kube.client import Client, selectors
 from trimtab.kube.errors import BadRequest, Gone, Invalid, KubeError, TimedOut, describe
@@ -78,6 +79,7 @@ class Informer(Generic[R]):
         scope: Scope | None = None,
         indexes: Mapping[str, Index[R]] | None = None,
         patience: Patience | None = None,
+        breaks: Breaks | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.cache: Cache[R] = Cache(indexes)
@@ -86,6 +88,7 @@ class Informer(Generic[R]):
         self._shape = shape
         self._scope = scope or Scope()
         self._patience = patience or Patience()
+        self._breaks = breaks or Breaks()
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._decoder = EventDecoder(shape)
         self._pages = PageDecoder(resource, shape)
@@ -162,8 +165,9 @@ class Informer(Generic[R]):
                 tries += 1
                 if not error.transient or tries >= _TRIES or clock() - started >= _LONG:
                     self._answered.set()
-                say = log.warning if is_news else log.debug
-                say("informer.broke", resource=self._name, error=describe(error), failures=failures)
+                if is_news:
+                    self._breaks.tell(self._name, error)
+                log.debug("informer.tries_again", resource=self._name, failures=failures)
             if failures:
                 await asyncio.sleep(self._patience.backoff.delay(failures, rng=self._rng))
 

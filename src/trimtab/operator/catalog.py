@@ -51,7 +51,9 @@ FAILED = Scope(
     called="failed pods of jobs", labels="batch.kubernetes.io/job-name", fields="status.phase=Failed"
 )
 """A Job's pod that is never started again ends with its container; only then it tells of what, as for lack of memory."""
-_WITHOUT_OWNER = Scope(labels="!pod-template-hash,!rollouts-pod-template-hash")
+_WITHOUT_OWNER = Scope(
+    called="replicasets.apps on their own", labels="!pod-template-hash,!rollouts-pod-template-hash"
+)
 """Of ReplicaSets only those that no Deployment or Rollout made are workloads; of the others the metadata will do."""
 
 
@@ -97,9 +99,9 @@ class Catalog:
         """What is missing from the picture and why, by resource."""
         return self._following.troubles()
 
-    def unread_policies(self) -> str:
-        """Why it is not known which policies there are; empty where it is."""
-        return self._following.unread(OPTIMIZATION_POLICIES)
+    def unread(self, resource: Resource) -> str:
+        """Why it is not known what there is of a resource, such as policies; empty where it is."""
+        return self._following.unread(resource)
 
     @property
     def is_ready(self) -> bool:
