@@ -65,6 +65,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["train", "--seed", "-1"], "--seed -1: must not be negative"),
         (["workload", "generate", "--seed", "-1"], "--seed -1: must not be negative"),
         (["backtest", "--demo", "--minimum-change", "-1"], "--minimum-change -1: must be 0 or more"),
+        (["backtest", "--demo", "--stabilization", "48h"], "--stabilization: must be 24h or less"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(

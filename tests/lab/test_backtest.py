@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trimtab.lab.backtest import Schedule, backtest
 from trimtab.lab.oracle import Oracle
+from trimtab.lab.run import Run, told
 from trimtab.lab.sample import sample
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
 from trimtab.sizing import Bounds, Settings, Sizes, Strategy, strategy
@@ -154,6 +155,29 @@ def test_a_change_below_the_minimum_is_not_carried_out() -> None:
         trace([1.0] * 4), Grows(1.0, np.nan), Schedule(update=120.0, warm_up=0, minimum_change=0.1)
     )
     assert still.summary()["changes_day"] == 0
+
+
+def test_a_size_is_made_smaller_only_to_the_highest_of_late() -> None:
+    class Follows(Says):
+        def recommend(self, t: float) -> Sizes:
+            self.cpu[:] = {0.0: 1.0, 120.0: 3.0}.get(t, 2.0)
+            return super().recommend(t)
+
+    use = trace([1.0] * 12)
+    kept = Schedule(update=120.0, warm_up=0, stabilization=240.0)
+    slack = backtest(use, Follows(1.0, np.nan), kept).summary()["cpu_slack"]
+    assert slack == pytest.approx(1 - 6 / (1 + 3 + 3 + 3 + 2 + 2))
+
+
+@pytest.mark.parametrize(("settings", "kept"), [({}, 7200.0), ({"stabilization": "0"}, 0.0)])
+def test_a_strategy_is_told_what_the_schedule_is_unless_its_settings_say_otherwise(
+    settings: dict[str, str], kept: float
+) -> None:
+    fleet, schedule = sample(4), Schedule(update=1800.0, stabilization=7200.0)
+    found = Run("made up", "trimtab", settings).scores(fleet, schedule).summary()
+    sizer = strategy("trimtab", 4, update=1800.0, stabilization=kept)
+    assert found == backtest(fleet, sizer, schedule).summary()
+    assert "update" not in told("vpa", schedule)
 
 
 def test_the_oracle_has_no_harm_and_less_slack_than_anyone_without_harm() -> None:

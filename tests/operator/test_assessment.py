@@ -10,11 +10,12 @@ from actuation.builders import NOW, pod, workload
 from harness.records import workload as manifest
 from sizing.containers import rules
 from trimtab.actuation.marks import Applied, Marks
-from trimtab.api.optimizationpolicy import UpdateStrategy
+from trimtab.api import Duration
+from trimtab.api.optimizationpolicy import Changes, OptimizationPolicySpec, StrategyChoice, UpdateStrategy
 from trimtab.kube.pods import Container, Exit, Pod, Resources
 from trimtab.kube.resources import CRON_JOBS
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import AS_A_WHOLE, JUST_KILLED, Assessment, assess, runs_on
+from trimtab.operator.assessment import AS_A_WHOLE, JUST_KILLED, Assessment, assess, runs_on, sizing_of
 from trimtab.operator.cohort import Learned, kills_of
 from trimtab.sizing.evidence import Evidence, Kill
 from trimtab.sizing.proposal import Ask, Proposal
@@ -119,6 +120,16 @@ def test_a_container_that_ends_before_the_others_start_is_not_sized() -> None:
         now=NOW,
     )
     assert [each.container for each in found.recommendations] == ["web"]
+
+
+def test_a_strategy_that_asks_for_it_is_told_how_long_sizes_are_kept() -> None:
+    changes = Changes(stabilization=Duration.parse("6h"))
+    specs = {
+        name: OptimizationPolicySpec(changes=changes, strategy=StrategyChoice(name=name, settings=settings))
+        for name, settings in {"trimtab": {"cpu_risk": 0.1}, "vpa": {}, "fortune": {}}.items()
+    }
+    assert sizing_of(specs["trimtab"]).given() == {"cpu_risk": 0.1, "stabilization": 6 * 3600.0}
+    assert sizing_of(specs["vpa"]).given() == sizing_of(specs["fortune"]).given() == {}
 
 
 def test_jobs_run_now_and_then() -> None:

@@ -104,6 +104,28 @@ def test_a_size_that_swings_with_the_day_is_not_changed_every_hour() -> None:
     assert backtest(fleet, strategy("trimtab", 5), Schedule()).changes.max() <= 8.0
 
 
+def test_sizes_that_are_kept_for_a_day_are_made_for_all_of_it() -> None:
+    hours = np.arange(12 * 24 * 9)[:, None] / 12
+    draw = np.random.default_rng(9)
+    busy = (hours % 24 >= 9) & (hours % 24 < 17)
+    cpu = np.where(busy, 2.0, 0.2) * draw.lognormal(0.0, 0.1, (len(hours), 5))
+    sizer = strategy("trimtab", 5, stabilization=24 * HOUR)
+    night = live(sizer, cpu[: -12 * 20], np.full_like(cpu[: -12 * 20], np.nan)).cpu.target.copy()
+    noon = live(sizer, cpu[-12 * 20 : -12 * 12], np.full((12 * 8, 5), np.nan), start=(9 * 24 - 20) * HOUR)
+    assert (night >= 1.8).all()
+    np.testing.assert_allclose(noon.cpu.target, night, rtol=0.25)
+
+
+def test_sizes_that_are_kept_for_a_day_need_less_where_that_is_known() -> None:
+    fleet, day = sample(40), Schedule(stabilization=24 * HOUR)
+    knows, does_not = (
+        backtest(fleet, strategy("trimtab", 40, stabilization=kept), day).summary()
+        for kept in (24 * HOUR, 0.0)
+    )
+    assert knows["cpu_slack"] < does_not["cpu_slack"]
+    assert knows["changes_day"] < does_not["changes_day"]
+
+
 def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:
     sizer = strategy("trimtab", 1)
     had = live(sizer, steady(0.2, 24), steady(1000 * MIB, 24)).memory.target[0]

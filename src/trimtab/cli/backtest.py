@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -29,7 +30,7 @@ from trimtab.lab.backtest import Schedule
 from trimtab.lab.cores import on_cores
 from trimtab.lab.ray_cluster import HERE, OnRay
 from trimtab.lab.report import Outcome, page, section
-from trimtab.lab.run import ORACLE, Engine, Run
+from trimtab.lab.run import ORACLE, Engine, Run, told
 from trimtab.lab.sample import sample
 from trimtab.lab.scores import Scores
 from trimtab.sizing.registry import STRATEGIES
@@ -39,6 +40,8 @@ from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
 DEFAULT = "trimtab,vpa,krr"
+MOST_STABILIZATION = 86400.0
+"""Seconds; policies can ask for no more."""
 HEAD = (
     "STRATEGY",
     "CPU\nSLACK",
@@ -61,6 +64,7 @@ def backtest(
     update: str = "1h",
     warm_up: str = "24h",
     minimum_change: float = 0.0,
+    stabilization: str = "0s",
     form: Annotated[str | None, Parameter(name="--format")] = None,
     engine: Literal["cores", "ray"] = "cores",
     ray_address: str = HERE,
@@ -106,6 +110,9 @@ def backtest(
         How long a strategy only watches a container first; a quarter of its history where that is shorter.
     minimum_change
         The least change of a size that is carried out, as a fraction.
+    stabilization
+        Make sizes smaller only to the highest of so long a time, as a policy's changes.stabilization does; 24h is what
+        policies have when they say nothing.
     form
         The format of the recordings, where their columns do not tell: trimtab, bitbrains, google2011, google2019,
         alibaba2018, alibaba2018-machines or azure.
@@ -120,7 +127,7 @@ def backtest(
     found
         Read usage from the Prometheus that is found in the cluster by the labels of its Service.
     source_setting
-        A setting of that source, as name=value, like tenant=team-a; may be given several times.
+        A setting of that source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times.
     days
         How many days of usage to read from it.
     step
@@ -140,7 +147,7 @@ def backtest(
             "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them"
         )
     asked.refuse_idle()
-    schedule = _schedule(update, warm_up, minimum_change)
+    schedule = _schedule(update, warm_up, minimum_change, stabilization)
     choices = _compared(strategy, setting, schedule)
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -189,7 +196,7 @@ class Asked:
             settings["url"] = self.prometheus
         step = None if self.step is None else _seconds("--step", self.step)
         connection = load_connection(kubeconfig=self.kubeconfig, context=self.context)
-        task = progress.add_task(connection.context, total=1.0)
+        task = progress.add_task(escape(connection.context), total=1.0)
         async with (
             Client(connection, retry=RetryRule(attempts=2)) as client,
             plainly_refused(connection),
@@ -215,33 +222,37 @@ def _seconds(option: str, text: str) -> float:
         seconds = Duration.parse(text).seconds
     except DurationError as error:
         raise TrimtabError(f"{option}: {error}") from None
-    if seconds < 0 or (seconds == 0 and option != "--warm-up"):
+    if seconds < 0 or (seconds == 0 and option not in {"--warm-up", "--stabilization"}):
         raise TrimtabError(f"{option}: must be more than 0")
     return seconds
 
 
-def _schedule(update: str, warm_up: str, minimum_change: float) -> Schedule:
+def _schedule(update: str, warm_up: str, minimum_change: float, stabilization: str) -> Schedule:
     if not minimum_change >= 0:
         raise TrimtabError(f"--minimum-change {minimum_change:g}: must be 0 or more")
+    kept = _seconds("--stabilization", stabilization)
+    if kept > MOST_STABILIZATION:
+        raise TrimtabError("--stabilization: must be 24h or less")
     return Schedule(
         update=_seconds("--update", update),
         warm_up=_seconds("--warm-up", warm_up),
         minimum_change=minimum_change,
+        stabilization=kept,
     )
 
 
 def _compared(strategy: str, settings: Sequence[str], schedule: Schedule) -> list[tuple[str, dict[str, str]]]:
     """The strategies with each choice of their settings; what is wrong is refused before anything long is begun."""
     names = STRATEGIES.names() if strategy == "all" else tuple(strategy.split(","))
-    choices = [(name, choice) for name in names for choice in _choices(name, settings, schedule)]
+    choices = [(name, choice) for name in names for choice in _choices(name, settings)]
     _refuse_unused(settings, names)
     for name, choice in choices:
-        STRATEGIES.settings_of(name, choice)
+        STRATEGIES.settings_of(name, {**told(name, schedule), **choice})
     return choices
 
 
-def _choices(name: str, settings: Sequence[str], schedule: Schedule) -> Iterator[dict[str, str]]:
-    """Each combination of the values given for a strategy; the update interval where it has such a setting."""
+def _choices(name: str, settings: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Each combination of the values given for a strategy."""
     swept: dict[str, list[str]] = {}
     for text in settings:
         whose, _, rest = text.partition(".")
@@ -250,8 +261,6 @@ def _choices(name: str, settings: Sequence[str], schedule: Schedule) -> Iterator
             raise TrimtabError(f"--setting {text}: write it as name.key=value, like trimtab.cpu_risk=0.01")
         if whose == name:
             swept[key] = values.split(",")
-    if "update" in STRATEGIES.type_of(name).settings_type.model_fields and "update" not in swept:
-        swept["update"] = [str(schedule.update)]
     for choice in itertools.product(*swept.values()):
         yield dict(zip(swept, choice, strict=True))
 
@@ -272,7 +281,7 @@ def _results(
     for run, scores in scored:
         if run.strategy == ORACLE and not scores.containers:
             raise TrimtabError(_too_short(run.source, traces[run.source], schedule))
-        results[run.source].append(Outcome(run.strategy, _told(run.settings, schedule), scores))
+        results[run.source].append(Outcome(run.strategy, _told(run.settings), scores))
     return results
 
 
@@ -284,7 +293,7 @@ def _too_short(source: str, trace: Trace, schedule: Schedule) -> str:
 
 
 def _read(path: Path, form: str | None, progress: Progress) -> Trace:
-    task = progress.add_task(f"read {path.name}", total=1.0)
+    task = progress.add_task(escape(f"read {path.name}"), total=1.0)
     return read(path, form=form, progress=lambda share: progress.update(task, completed=share))
 
 
@@ -292,7 +301,7 @@ def _scores(
     engine: Engine, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, progress: Progress
 ) -> list[Scores]:
     tasks = [
-        progress.add_task(f"{run.strategy} {_told(run.settings, schedule)}", total=traces[run.source].steps)
+        progress.add_task(escape(f"{run.strategy} {_told(run.settings)}"), total=traces[run.source].steps)
         for run in runs
     ]
     scores = dict(
@@ -301,9 +310,8 @@ def _scores(
     return [scores[number] for number in range(len(runs))]
 
 
-def _told(settings: Mapping[str, str], schedule: Schedule) -> str:
-    own = {key: value for key, value in settings.items() if (key, value) != ("update", str(schedule.update))}
-    return " ".join(f"{key}={value}" for key, value in own.items())
+def _told(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
 
 
 def _print(results: Mapping[str, Sequence[Outcome]], output: str) -> None:
@@ -316,13 +324,18 @@ def _print(results: Mapping[str, Sequence[Outcome]], output: str) -> None:
         console = Console()
         for source, outcomes in results.items():
             table = Table(
-                *HEAD, box=None, title=source, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+                *HEAD,
+                box=None,
+                title=escape(source),
+                title_justify="left",
+                pad_edge=False,
+                padding=(0, 1, 0, 0),
             )
             table.columns[0].overflow, table.columns[0].min_width = "fold", 16
             for column in table.columns[1:]:
                 column.justify = "right"
             for outcome in outcomes:
-                table.add_row(*_row(outcome))
+                table.add_row(*map(escape, _row(outcome)))
             console.print(table)
     else:
         print(_records(results, output), end="")

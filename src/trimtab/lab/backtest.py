@@ -20,6 +20,7 @@ import numpy as np
 
 from trimtab.lab.scores import CHANGES, SUMS, Scores, tally
 from trimtab.sizing import Strategy
+from trimtab.sizing.window import Maxima
 from trimtab.usage.trace import Floats, Trace
 
 Progress = Callable[[int], None]
@@ -28,11 +29,14 @@ WORTH_COUNTING = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How the loop would have run: seconds, and the least relative change that is carried out."""
+    """How the loop would have run: seconds, the least relative change that is carried out, and for how long a size is
+    made smaller only to the highest that was proposed.
+    """
 
     update: float = 3600.0
     warm_up: float = 86400.0
     minimum_change: float = 0.0
+    stabilization: float = 0.0
 
 
 def backtest(
@@ -56,6 +60,10 @@ class _Replay:
         self.cpu, self.memory = np.full((2, trace.containers), np.nan)
         self.cpu_sums, self.memory_sums = np.zeros((2, trace.containers, SUMS))
         self._ready, self.days = _sized(trace, schedule.warm_up)
+        kept = int(schedule.stabilization // schedule.update) + 1
+        self._cpu_lately, self._memory_lately = (
+            Maxima(trace.containers, seconds=kept * schedule.update, slices=kept) for _ in range(2)
+        )
 
     def interval(self, begin: int, end: int) -> None:
         """Size the containers, then live through the rows until the next update."""
@@ -63,10 +71,10 @@ class _Replay:
         ready = self._ready <= now
         if ready.any():
             sizes = self.strategy.recommend(now)
-            self.cpu = self._apply(self.cpu, np.where(ready, sizes.cpu.target, np.nan), self.cpu_sums)
-            self.memory = self._apply(
-                self.memory, np.where(ready, sizes.memory.target, np.nan), self.memory_sums
-            )
+            cpu = _stabilized(now, sizes.cpu.target, self.cpu, self._cpu_lately)
+            memory = _stabilized(now, sizes.memory.target, self.memory, self._memory_lately)
+            self.cpu = self._apply(self.cpu, np.where(ready, cpu, np.nan), self.cpu_sums)
+            self.memory = self._apply(self.memory, np.where(ready, memory, np.nan), self.memory_sums)
         tally(self.trace.cpu[begin:end], self.cpu, self.cpu_sums)
         if np.any(self.trace.memory[begin:end] > self.memory):
             for row in range(begin, end):
@@ -96,6 +104,12 @@ class _Replay:
 
     def _time(self, row: int) -> float:
         return self.trace.start + row * self.trace.step
+
+
+def _stabilized(now: float, proposed: Floats, held: Floats, lately: Maxima) -> Floats:
+    """What is proposed, but made smaller only to the highest of late."""
+    lately.add(now, proposed, np.inf)
+    return np.fmax(proposed, np.fmin(held, lately.peak(now)))
 
 
 def _sized(trace: Trace, warm_up: float) -> tuple[Floats, Floats]:

@@ -14,6 +14,7 @@ from trimtab.lab.backtest import Progress, Schedule, backtest
 from trimtab.lab.oracle import Oracle
 from trimtab.lab.scores import Scores
 from trimtab.sizing import Strategy, strategy
+from trimtab.sizing.registry import takes
 from trimtab.usage.trace import Trace
 
 ORACLE = Oracle.name
@@ -34,7 +35,12 @@ class Run:
     def _new(self, trace: Trace, schedule: Schedule) -> Strategy[Any]:
         if self.strategy == ORACLE:
             return Oracle(trace, update=schedule.update)
-        return strategy(self.strategy, trace.containers, **self.settings)
+        return strategy(self.strategy, trace.containers, **{**told(self.strategy, schedule), **self.settings})
+
+
+def told(name: str, schedule: Schedule) -> dict[str, float]:
+    """What of the schedule a strategy has settings for; those that are given go before."""
+    return {key: getattr(schedule, key) for key in ("update", "stabilization") if takes(name, key)}
 
 
 Advance = Callable[[int, int], None]

@@ -24,6 +24,7 @@ from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.heap import heap
 from trimtab.sizing.proposal import percentile_settings
 from trimtab.sizing.recommendation import Factor, Recommendation
+from trimtab.sizing.registry import takes
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.surroundings import Surroundings
 
@@ -81,8 +82,11 @@ class Assessment:
 
 def sizing_of(spec: OptimizationPolicySpec) -> Sizing:
     """The strategy of a policy; what metricsConfig says of percentiles is for the strategy of that name."""
-    said = percentile_settings(spec.metrics_config) if spec.strategy.name == "percentile" else {}
-    return Sizing.of(spec.strategy.name, {**said, **spec.strategy.settings})
+    name = spec.strategy.name
+    said = percentile_settings(spec.metrics_config) if name == "percentile" else {}
+    if takes(name, "stabilization"):
+        said["stabilization"] = spec.changes.stabilization.seconds
+    return Sizing.of(name, {**said, **spec.strategy.settings})
 
 
 def runs_on(workload: Workload) -> bool:

@@ -30,7 +30,7 @@ SEEN, TOTAL, HIGHEST, HARMED, MASS, LATE = range(6)
 """What is known of a container's present epoch: how much of it was seen, use, peak, how much of it was over the size
 held; the weight of all errors; and what was used of late."""
 EPOCH = 6
-MEAN, WEIGHT, UNREST = range(3)
+MEAN, WEIGHT, UNREST, LASTING = range(4)
 LATELY = 0.15
 """The part of an epoch in which what was used of late loses half its weight."""
 KINDS = (0.1, 0.25, 0.5, 1.0)
@@ -81,6 +81,10 @@ class Pace(NamedTuple):
     moves: float
     fleet_errors: float
     fleet_costs: float
+    lasting: float
+    """Of the mean over the time that sizes are kept; nothing where that is the epoch."""
+    hours: int
+    """How many hours of the day sizes are kept for."""
 
 
 class Stake(NamedTuple):
@@ -118,7 +122,8 @@ class Small:
     tries: Floats
     hourly: Floats
     level: Floats
-    """The slow mean, its weight, and how far an epoch's peak is above its mean, as slow."""
+    """The slow mean, its weight, how far an epoch's peak is above its mean, as slow; and the mean of as long as sizes are
+    kept."""
     peak: Floats
     """The peak that fades, and the one that hardly does: no bid is far above it."""
     served: Floats
@@ -142,7 +147,7 @@ class Small:
             cost=np.zeros(shape),
             tries=np.zeros(containers),
             hourly=np.full((containers, HOURS), np.nan),
-            level=np.zeros((containers, 3)),
+            level=np.zeros((containers, 4)),
             peak=np.zeros((containers, 2)),
             served=np.zeros((containers, 2)),
             care=np.ones(containers),
@@ -279,16 +284,21 @@ def settle(
         rise = np.log(max(epoch[i, HIGHEST], LEAST) / mean)
         level[i, UNREST] = (level[i, UNREST] * before + rise) / (before + 1.0)
         level[i, WEIGHT] = before + 1.0
+        lasting = pace.lasting if level[i, LASTING] > 0.0 else 0.0
+        level[i, LASTING] = level[i, LASTING] * lasting + mean * (1.0 - lasting)
         peak[i, 0] = max(epoch[i, HIGHEST], peak[i, 0] * pace.peak, LEAST)
         peak[i, 1] = max(epoch[i, HIGHEST], peak[i, 1] * pace.top, LEAST)
         now = np.log(mean)
         known = hourly[i, hour]
         hourly[i, hour] = now if np.isnan(known) else known * pace.hourly + now * (1.0 - pace.hourly)
         ahead = hourly[i, hour_ahead]
-        base[i, LAST] = now if peaks else np.log(max(epoch[i, LATE], LEAST))
+        for later in range(1, pace.hours):
+            ahead = np.fmax(ahead, hourly[i, (hour_ahead + later) % HOURS])
+        late = now if peaks else np.log(max(epoch[i, LATE], LEAST))
+        base[i, LAST] = np.log(level[i, LASTING]) if pace.lasting > 0.0 else late
         base[i, SLOW] = np.log(level[i, MEAN])
         base[i, HOURLY] = base[i, SLOW] if np.isnan(ahead) else ahead
-        base[i, HIGHER] = max(base[i, HOURLY], base[i, LAST])
+        base[i, HIGHER] = max(base[i, HOURLY], late)
         base[i, PEAK] = np.log(peak[i, 0])
 
 

@@ -31,8 +31,9 @@ CPU_PRICE, OOM_PRICE = 0.16, 0.05
 """What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked."""
 CARE = 12.0
 """How many times the risk asked a container may bear before it is treated with more care."""
-CPU_PEAK, MEMORY_PEAK = 0.0, 336.0
-"""Hours in which a peak fades by half; 0: only the last epoch's counts."""
+CPU_PEAK, MEMORY_PEAK, KEPT_PEAK = 0.0, 336.0, 3.0
+"""Hours in which a peak fades by half, 0: only the last epoch's counts; and at least how many times as long as sizes are
+kept."""
 MEMORY_FOOTING = 1.0
 """How many times its fading peak a container's memory is at least: what it once needed it may need again."""
 CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.4
@@ -42,6 +43,8 @@ CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
 COSTS, SLOW, TOP, YIELD, OWED, MOVES = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
 """Hours in which costs, the slow mean, the highest peak, the share that is used, what a change would have saved and
 changes that were made lose half their weight."""
+KEPT_COSTS = 11.0
+"""How many hours longer costs count for each hour that sizes are kept: a day of them is one trial."""
 MEMORY_TOLERANCE = 0.45
 """The part of the tolerance that holds for memory, which moves less."""
 NEAR = 0.2
@@ -67,6 +70,9 @@ class TrimtabSettings(Settings):
     """What counts as harm: 0 is time over the request alone, 1 is CPU left unserved alone, which covers spikes better."""
     update: float = Field(default=HOUR, ge=1)
     """Seconds that a size stays until the next is asked for."""
+    stabilization: float = Field(default=0.0, ge=0, le=DAY)
+    """Seconds for which requests stay as high as they were, so that CPU is sized for all of them and not for the next
+    hour alone; a policy's changes.stabilization is said here by itself."""
     half_life: float = Field(default=96.0, gt=0)
     """Hours in which an error of a forecast loses half its weight."""
     tolerance: float = Field(default=0.3, ge=0)
@@ -90,13 +96,18 @@ class Trimtab(Strategy[TrimtabSettings]):
 
     def __init__(self, containers: int, settings: TrimtabSettings) -> None:
         super().__init__(containers, settings)
-        hours = settings.update / HOUR
         oom_risk = settings.memory_risk * settings.update / MONTH
         self._cpu = Learner(
             containers,
             grid=CPU_GRID,
             spread=CPU_SPREAD,
-            pace=_pace(hours, errors=settings.half_life, peak=CPU_PEAK, fleet=CPU_FLEET),
+            pace=_pace(
+                settings.update,
+                errors=settings.half_life,
+                peak=CPU_PEAK,
+                fleet=CPU_FLEET,
+                kept=settings.stabilization,
+            ),
             stake=Stake(
                 under=(1.0 - settings.unserved) * CPU_PRICE / settings.cpu_risk,
                 unserved=settings.unserved * CPU_PRICE / settings.cpu_risk,
@@ -113,7 +124,7 @@ class Trimtab(Strategy[TrimtabSettings]):
             containers,
             grid=MEMORY_GRID,
             spread=MEMORY_SPREAD,
-            pace=_pace(hours, errors=2 * settings.half_life, peak=MEMORY_PEAK, fleet=MEMORY_FLEET),
+            pace=_pace(settings.update, errors=2 * settings.half_life, peak=MEMORY_PEAK, fleet=MEMORY_FLEET),
             stake=Stake(
                 under=OOM_PRICE / oom_risk,
                 unserved=0.0,
@@ -190,17 +201,18 @@ class Trimtab(Strategy[TrimtabSettings]):
         )
 
 
-def _pace(hours: float, *, errors: float, peak: float, fleet: float) -> Pace:
-    """The half-lives, in hours, as what is left after an update."""
+def _pace(update: float, *, errors: float, peak: float, fleet: float, kept: float = 0.0) -> Pace:
+    """The half-lives, in hours, as what is left after an update; and for how many hours sizes are kept."""
+    hours = kept / HOUR if kept > update else 0.0
 
     def left(half_life: float) -> float:
-        return float(0.5 ** (hours / half_life)) if half_life else 0.0
+        return float(0.5 ** (update / HOUR / half_life)) if half_life else 0.0
 
     return Pace(
         errors=left(errors),
-        costs=left(COSTS),
+        costs=left(COSTS + KEPT_COSTS * hours),
         slow=left(SLOW),
-        peak=left(peak),
+        peak=left(max(peak, KEPT_PEAK * hours)),
         top=left(TOP),
         hourly=0.5,
         yields=left(YIELD),
@@ -208,4 +220,6 @@ def _pace(hours: float, *, errors: float, peak: float, fleet: float) -> Pace:
         moves=left(MOVES),
         fleet_errors=fleet,
         fleet_costs=FLEET_COSTS,
+        lasting=left(hours),
+        hours=max(round(hours), 1),
     )

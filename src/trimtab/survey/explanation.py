@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.counting import lasting
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.lab.backtest import Schedule
@@ -127,8 +128,14 @@ def explain(survey: Survey, past: Past) -> Explanation:
     containers = []
     for place, each in enumerate(workload.containers):
         own = lived(trace.only(np.array([place], np.intp)))
-        containers.append(Explained(each, own, fared(own, survey.strategy, survey.settings)))
+        containers.append(Explained(each, own, _fared(own, survey)))
     return Explanation(survey, workload, tuple(containers))
+
+
+def _fared(trace: Trace, survey: Survey) -> tuple[Fared, ...]:
+    """Under the policy that a survey speaks for, which says nothing of its own."""
+    kept = OptimizationPolicySpec().changes.stabilization.seconds
+    return fared(trace, survey.strategy, survey.settings, stabilization=kept)
 
 
 def lived(trace: Trace) -> Trace:
@@ -144,9 +151,11 @@ def lived(trace: Trace) -> Trace:
     )
 
 
-def fared(trace: Trace, strategy: str, settings: Mapping[str, Any]) -> tuple[Fared, ...]:
+def fared(
+    trace: Trace, strategy: str, settings: Mapping[str, Any], *, stabilization: float
+) -> tuple[Fared, ...]:
     """How a strategy with its settings, and its peers, would have done with one container; empty where its past is short."""
-    schedule = Schedule()
+    schedule = Schedule(stabilization=stabilization)
     found = []
     for name in (*dict.fromkeys((strategy, *PEERS)), ORACLE):
         scores = Run(trace.names[0], name, settings if name == strategy else {}).scores(trace, schedule)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, StrategyChoice
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.kube.workloads import Workload, WorkloadKey
-from trimtab.operator.assessment import AS_A_WHOLE, runs_on
+from trimtab.operator.assessment import AS_A_WHOLE, runs_on, sizing_of
 from trimtab.operator.cohort import Sizing
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.survey.findings import Skipped, Survey, Surveyed
@@ -59,10 +60,7 @@ async def survey(
     answer.
     """
     others = [name for name in dict.fromkeys(compare) if name != strategy]
-    sizings = {
-        strategy: Sizing.of(strategy, settings or {}),
-        **{name: Sizing.of(name, {}) for name in others},
-    }
+    sizings = {strategy: _sizing(strategy, settings or {}), **{name: _sizing(name, {}) for name in others}}
     # What is wrong with a strategy or its settings is refused before anything long is begun.
     known = [STRATEGIES.settings_of(each.strategy, each.given()) for each in sizings.values()]
     progress("looking at workloads", 0.0)
@@ -108,6 +106,11 @@ async def survey(
         troubles=picture.troubles,
         compared=tuple(others),
     )
+
+
+def _sizing(strategy: str, settings: Mapping[str, Any]) -> Sizing:
+    """As under a policy that says nothing else."""
+    return sizing_of(OptimizationPolicySpec(strategy=StrategyChoice(name=strategy, settings=dict(settings))))
 
 
 def _impact(found: Surveyed) -> tuple[float, ...]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import structlog
 
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.pods import Container
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.assessment import as_they_run
-from trimtab.operator.cohort import Sizing
 from trimtab.operator.desk import Desk
 from trimtab.sizing.recommendation import Recommendation
-from trimtab.store import HistoryEntry
+from trimtab.store import HistoryEntry, StoreError
 from trimtab.survey.prices import Prices
 from trimtab.usage.errors import UsageError
 from trimtab.usage.trace import Trace
@@ -28,8 +29,8 @@ log = structlog.get_logger(__name__)
 MOST_HISTORY = 2000
 MOST_KEPT = 100
 """Workloads of which the past is kept for the next viewer."""
-UNMANAGED = Sizing.of("trimtab", {})
-"""How one is replayed that no policy selects."""
+UNMANAGED = OptimizationPolicySpec()
+"""By which one is replayed that no policy selects."""
 REPLAY_LASTS = 6 * 3600.0
 """Seconds for which a back-test is good: it is slow, and a few hours more of a week change little."""
 
@@ -40,7 +41,7 @@ class _Kept:
     containers: tuple[ContainerView, ...]
     replayed_at: float
     replayed: Mapping[str, tuple[Fared, ...]]
-    sizing: Sizing
+    spec: OptimizationPolicySpec
     """By which it was replayed."""
 
 
@@ -77,9 +78,11 @@ class Details:
         containers = [each for each in as_they_run(workload, pods) if each.role != "init"]
         outcome, mandate = desk.statuses.outcome(key), desk.orders.of(workload)
         wanted = {each.container: each for each in outcome.recommendations} if outcome else {}
-        stored = await desk.store.history.find(
-            cluster=desk.name, namespace=key.namespace, kind=key.kind, name=key.name, limit=MOST_HISTORY
-        )
+        stored: list[HistoryEntry] = []
+        with suppress(StoreError):  # without it the curves show the sizes of now, and the page says why
+            stored = await desk.store.history.find(
+                cluster=desk.name, namespace=key.namespace, kind=key.kind, name=key.name, limit=MOST_HISTORY
+            )
         names = [each.name for each in containers]
         trace: Trace | None = None
         source = desk.learning.of(mandate.sizing if mandate else None).source
@@ -87,13 +90,13 @@ class Details:
             trace = await read_past(source, desk.catalog.owners(), key, names, now=now)
         except UsageError as error:
             log.warning("dashboard.no_past", workload=str(key), error=str(error))
-        sizing = mandate.sizing if mandate else UNMANAGED
+        spec = mandate.spec if mandate else UNMANAGED
         replayed: Mapping[str, tuple[Fared, ...]] = {}
         replayed_at = float("-inf")
-        if before is not None and before.sizing == sizing:
+        if before is not None and before.spec == spec:
             replayed, replayed_at = before.replayed, before.replayed_at
         if trace is not None and now - replayed_at >= REPLAY_LASTS:
-            replayed, replayed_at = await self._replay(trace, names, sizing=sizing, pods=len(pods)), now
+            replayed, replayed_at = await self._replay(trace, names, spec, pods=len(pods)), now
         views = [
             _view(
                 each,
@@ -103,13 +106,13 @@ class Details:
             )
             for place, each in enumerate(containers)
         ]
-        return _Kept(now, tuple(views), replayed_at, replayed, sizing)
+        return _Kept(now, tuple(views), replayed_at, replayed, spec)
 
     async def _replay(
-        self, trace: Trace, names: list[str], *, sizing: Sizing, pods: int
+        self, trace: Trace, names: list[str], spec: OptimizationPolicySpec, *, pods: int
     ) -> dict[str, tuple[Fared, ...]]:
         return {
-            name: await backtests(trace, place, sizing=sizing, pods=max(pods, 1), prices=self._prices)
+            name: await backtests(trace, place, spec, pods=max(pods, 1), prices=self._prices)
             for place, name in enumerate(names)
         }
 

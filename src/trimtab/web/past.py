@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import WorkloadKey
-from trimtab.operator.cohort import Sizing
+from trimtab.operator.assessment import sizing_of
 from trimtab.store import HistoryEntry
 from trimtab.survey.explanation import Fared as Replayed
 from trimtab.survey.explanation import Past, fared, lived
@@ -126,11 +127,12 @@ def plots(trace: Trace, place: int, sizes: Sizes) -> tuple[Plot, Plot]:
 
 
 async def backtests(
-    trace: Trace, place: int, *, sizing: Sizing, pods: int, prices: Prices
+    trace: Trace, place: int, spec: OptimizationPolicySpec, *, pods: int, prices: Prices
 ) -> tuple[Fared, ...]:
     """How the strategy and its peers would have fared with one container; in a thread, for it takes its time."""
     own = lived(trace.only(np.array([place], np.intp)))
-    found = await asyncio.to_thread(fared, own, sizing.strategy, sizing.given())
+    sizing, kept = sizing_of(spec), spec.changes.stabilization.seconds
+    found = await asyncio.to_thread(fared, own, sizing.strategy, sizing.given(), stabilization=kept)
     return tuple(_fared(each, pods, prices) for each in found)
 
 

@@ -188,3 +188,4 @@ def test_simulate_takes_its_demand_from_a_recording(
     (none,) = json.loads(capsys.readouterr().out)
     assert none["nodes"] >= 1
     assert none["cpu_slack"] > 0
+    assert 0 <= none["over_request"] < 1

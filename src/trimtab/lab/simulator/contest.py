@@ -128,12 +128,14 @@ class Course:
             return float(self.series(name, counted=True).mean())
 
         node = MONTH_HOURS * (CPU_HOUR * self.pool.cpu + GIB_HOUR * self.pool.memory / GIB)
-        used = total("cpu_used")
+        used, slack, requested = total("cpu_used"), total("cpu_slack"), total("cpu_requested")
         throttled = self.series("throttled", counted=True) * self.series("cpu_used", counted=True)
         return {
             "nodes": mean("nodes"),
             "nodes_needed": mean("nodes_needed"),
-            "cpu_slack": _share(total("cpu_slack"), total("cpu_requested")),
+            "cpu_slack": _share(slack, requested),
+            # What is used and not requested follows: requests less slack are what is used within them.
+            "over_request": _share(max(used - (requested - slack), 0.0), used),
             "memory_slack": _share(total("memory_slack"), total("memory_requested")),
             "ooms": total("kills"),
             "evictions": float(self.happened["Evicted"]),
