@@ -74,8 +74,10 @@ soak-operator: test-deps ## Kill 100 leaders of the operator, and take Prometheu
 	TRIMTAB_KILLS=100 pytest -v -s tests/operator/test_soak.py
 	TRIMTAB_KILLS=100 pytest -v -s tests/cluster/test_operator.py -k killed_at_random_moments
 
-bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer
-	@for file in $(if $(BENCH),bench/$(BENCH).py,bench/*.py); do echo "==> $$file"; python "$$file"; done
+# These two take recordings that have to be named: each file says which.
+BY_HAND := bench/effects.py bench/fit_workloads.py
+bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer; TRACES=FOLDER has recordings
+	@for file in $(if $(BENCH),bench/$(BENCH).py,$(filter-out $(BY_HAND),$(sort $(wildcard bench/*.py)))); do echo "==> $$file"; python "$$file"; done
 
 demo: .venv/.installed ## See what Trimtab does, in a minute: a simulated week under the real operator, in the browser
 	@trimtab demo

@@ -1,7 +1,7 @@
 """How long a latency-sensitive pod takes to answer, beside a best-effort burner or in bursts, with and without the agent.
 
     make bench BENCH=agent_latency                     three turns of each, 15 s a turn
-    .venv/bin/python bench/agent_latency.py --shared --picture docs/pictures/agent_latency.png
+    PYTHONPATH=tests .venv/bin/python bench/agent_latency.py --shared --picture docs/pictures/agent_latency.png
 
 On the real node a service is asked something every 20 ms by each of two threads and needs 4 ms of CPU to answer; it asks
 for half a core, as a pod of class Burstable does. Beside it a pod of class BestEffort spins on as many threads as there

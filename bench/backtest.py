@@ -1,6 +1,6 @@
 """Samples a second, then trimtab beside each peer on recorded usage, hourly updates: cost against harm.
 
-    make bench BENCH=backtest
+    make bench BENCH=backtest TRACES=FOLDER
     .venv/bin/python bench/backtest.py TRACES --chart chart.html --containers 300
     .venv/bin/python bench/backtest.py --generated --containers 40
 
@@ -15,7 +15,7 @@ curve does not reach so far, its nearest end is taken.
 
 from __future__ import annotations
 
-import sys
+import os
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ from trimtab.sizing import strategy
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
-TRACES = Path(__file__).parents[2] / "shared" / "traces"
+TRACES = Path(os.environ.get("TRACES", "traces"))
 RISKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 OOMS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0)
 OURS: list[dict[str, float]] = [
@@ -81,14 +81,14 @@ def main() -> None:
     given = parser.parse_args()
     throughput()
     if not given.generated and not given.traces.is_dir():
-        sys.exit(
-            f"skipped: there are no traces at {given.traces}; name a folder that has some, or --generated"
-        )
+        print(f"skipped: there are no traces at {given.traces}; name a folder that has some, or --generated")
+        return
     wanted = given.sets.split(",") if given.sets else None
     sources = generated(given.containers) if given.generated else found(given.traces, wanted)
     sets = {name: some(trace, given.containers) for name, trace in sources}
     if not sets:
-        sys.exit(f"skipped: none of the sets asked for has usage in {given.traces}")
+        print(f"skipped: none of the sets asked for has usage in {given.traces}")
+        return
     peers = {name: choices for name, choices in PEERS.items() if _installed(name)}
     runs = [("oracle", {}), *(("trimtab", choice) for choice in (*OURS, *chain(*OTHERWISE)))]
     runs += [(name, choice) for name, choices in peers.items() for choice in choices]

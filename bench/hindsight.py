@@ -9,7 +9,7 @@ Printed is VPA's slack and harm divided out, as `bench/backtest.py` does for tri
 
 from __future__ import annotations
 
-import sys
+import os
 import warnings
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from trimtab.sizing import strategy
 from trimtab.usage.files import read
 from trimtab.usage.trace import Floats, Trace
 
-TRACES = Path(__file__).parents[2] / "shared" / "traces"
+TRACES = Path(os.environ.get("TRACES", "traces"))
 HOUR, DAY = 3600.0, 24
 MARGINS = np.exp(np.linspace(np.log(0.6), np.log(6.0), 17))
 SLACK, UNDER, UNSERVED = range(3)
@@ -43,7 +43,8 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=30.0, help="of each set's beginning")
     given = parser.parse_args()
     if not given.traces.is_dir():
-        sys.exit(f"skipped: there are no traces at {given.traces}; name a folder that has some")
+        print(f"skipped: there are no traces at {given.traces}; name a folder that has some")
+        return
     warnings.simplefilter("ignore", RuntimeWarning)  # hours without a sample
     table = Table("", "SLACK@UNDER", "SLACK@UNSERVED", "UNDER@SLACK", box=None)
     every, peers = [], []
@@ -59,7 +60,8 @@ def main() -> None:
         peers.append(vpa(trace))
         table.add_row(file.stem, *ratios(every[-1:], peers[-1:]))
     if not every:
-        sys.exit(f"skipped: there is no usage of CPU in {given.traces}")
+        print(f"skipped: there is no usage of CPU in {given.traces}")
+        return
     table.add_row("all", *ratios(every, peers))
     console.print(table)
 

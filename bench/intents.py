@@ -1,9 +1,9 @@
 """One service, one day of load in two and a half minutes, looked after in three ways on the real node: by fixed requests, by a
 HorizontalPodAutoscaler, by an Intent.
 
-    .venv/bin/python bench/intents.py                  all three, one after the other, and the picture
-    .venv/bin/python bench/intents.py run hpa          one of them; its samples are kept in --folder
-    .venv/bin/python bench/intents.py picture          from the samples that are there
+    PYTHONPATH=tests .venv/bin/python bench/intents.py                  all three, one after the other, and the picture
+    PYTHONPATH=tests .venv/bin/python bench/intents.py run hpa          one of them; its samples are kept in --folder
+    PYTHONPATH=tests .venv/bin/python bench/intents.py picture          from the samples that are there
 
 Each second it is noted how much CPU the pods ask for, and what the 95th percentile of latency is by Prometheus. Two
 figures tell who is better: core-hours asked for, and minutes in which the objective was missed. Fixed requests are

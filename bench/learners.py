@@ -1,6 +1,6 @@
 """The recommenders that learn beside vpa, autopilot-ml and trimtab, by the same back-test, on what none was trained on.
 
-    make bench BENCH=learners
+    make bench BENCH=learners TRACES=FOLDER
     .venv/bin/python bench/learners.py TRACES --containers 60 --picture curves.png
 
 Held out are whole families of generators and whole sets of recordings (TRACES, a folder a set; without it the
@@ -13,6 +13,7 @@ divided by that. Under 1 is better than trimtab; where trimtab's curve does not 
 from __future__ import annotations
 
 import json
+import os
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -29,7 +30,7 @@ from trimtab.sizing import strategy
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
-TRACES = Path(__file__).parents[2] / "shared" / "traces"
+TRACES = Path(os.environ.get("TRACES", "traces"))
 SETS = (
     "nezha_k8s_pods",
     "nab_aws",

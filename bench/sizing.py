@@ -1,7 +1,7 @@
 """Our `vpa` beside the Kubernetes VPA recommender's own Go code: same samples, one core each, in one run.
 
     make bench BENCH=sizing                               100,000 containers
-    .venv/bin/python bench/sizing.py --output json
+    PYTHONPATH=tests .venv/bin/python bench/sizing.py --output json
 
 Both are fed the same three days of CPU and memory through a pipe, one after the other on the same core. Counted is
 CPU time in taking in samples, and in recommending (three bounds, two resources) for all containers. Go is spared
