@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.node.agent import Agent
-from trimtab.node.config import AgentSettings
+from trimtab.node.config import AgentSettings, kubelet_url
 from trimtab.operator.memory import keep_small
 
 
@@ -32,7 +32,7 @@ def agent(
     proc: Path = Path("/proc"),
     sys_: Annotated[Path, Parameter(name="--sys")] = Path("/sys"),
     state: Path = Path("/var/lib/trimtab-agent"),
-    address: str = "0.0.0.0:8081",
+    address: str = ":8081",
     prediction: Literal["careful", "pods", "together"] = "careful",
     log: Literal["json", "console"] = "json",
     context: str | None = None,
@@ -73,7 +73,7 @@ def agent(
     state
         A folder that outlives the agent, for its series and for what is to be restored.
     address
-        Where /metrics, /healthz and /readyz are served.
+        Where /metrics, /healthz and /readyz are served; without a host, at every address of the node.
     prediction
         How what production pods have to spare is added up: pod by pod, all together, or the less of the two.
     log
@@ -93,7 +93,7 @@ def agent(
         sys=sys_,
         state=state,
         address=address,
-        kubelet=kubelet,
+        kubelet=kubelet and kubelet_url(kubelet),
         kubelet_insecure=kubelet_insecure,
         nri=nri,
         cri=cri,

@@ -5,8 +5,27 @@ What it does to pods is not here: that is a NodeQoSPolicy, which changes while i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from trimtab.errors import TrimtabError
+
+_BARE_IPV6 = re.compile(r"(https?://)([0-9a-f:.]*:[0-9a-f:.]*:[0-9a-f.]*):(\d+)", re.IGNORECASE)
+
+
+def kubelet_url(given: str) -> str:
+    """The URL of a kubelet. A manifest does not know which kind of address it puts in, and those of IPv6 need brackets."""
+    url = _BARE_IPV6.sub(r"\1[\2]:\3", given)
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise TrimtabError(f"--kubelet {given}: is no URL of a kubelet; write it like https://10.0.0.5:10250")
+    return url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +43,7 @@ class AgentSettings:
     sys: Path = Path("/sys")
     state: Path = Path("/var/lib/trimtab-agent")
     """A folder that outlives the agent: the series, and the journal of what is to be restored."""
-    address: str = "0.0.0.0:8081"
+    address: str = ":8081"
     """Where /metrics, /healthz and /readyz are served."""
     kubelet: str = ""
     """The URL of the node's kubelet, such as https://10.0.0.5:10250; empty for none: the API server's word then

@@ -1,0 +1,28 @@
+"""What an agent is told when it starts."""
+
+import pytest
+
+from trimtab.errors import TrimtabError
+from trimtab.node.config import kubelet_url
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("https://10.0.0.5:10250", "https://10.0.0.5:10250"),
+        ("https://fd00::5:10250", "https://[fd00::5]:10250"),
+        ("https://[fd00::5]:10250", "https://[fd00::5]:10250"),
+        ("https://::ffff:10.0.0.5:10250", "https://[::ffff:10.0.0.5]:10250"),
+        ("https://node-1", "https://node-1"),
+    ],
+)
+def test_a_kubelet_may_have_an_address_of_either_kind(given: str, url: str) -> None:
+    assert kubelet_url(given) == url
+
+
+@pytest.mark.parametrize(
+    "given", ["10.0.0.5:10250", "https://:10250", "https://node:port", "https://[::1:10250"]
+)
+def test_what_is_no_url_of_a_kubelet_is_refused_in_a_line(given: str) -> None:
+    with pytest.raises(TrimtabError, match="is no URL of a kubelet; write it like"):
+        kubelet_url(given)
