@@ -230,6 +230,25 @@ async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch
     assert bed.metrics.registry.get_sample_value("trimtab_reconciliation_errors_total", failures) == 4
 
 
+async def test_each_run_of_failures_of_a_strategy_is_told_once_and_that_it_is_over(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = Percentile.observe
+
+    def fail(self: Percentile, *samples: Any) -> None:
+        raise ZeroDivisionError("a bug of theirs")
+
+    bed = Bed(store, "web", history=False)
+    await bed.advance(NOW)
+    with capture_logs() as lines:
+        for minute in range(1, 9):
+            monkeypatch.setattr(Percentile, "observe", works if minute in {3, 4, 7} else fail)
+            await bed.advance(NOW + minute * MINUTE)
+            await bed.advance(NOW + minute * MINUTE + 1)
+    told = [line["event"] for line in lines if line["event"].startswith("learning.strategy")]
+    assert told == ["learning.strategy_failed", "learning.strategy_back"] * 2 + ["learning.strategy_failed"]
+
+
 @pytest.mark.parametrize("deed", ["__init__", "arrays", "take_over", "observe"])
 async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_learned_of_and_saved(
     store: Store, monkeypatch: pytest.MonkeyPatch, deed: str

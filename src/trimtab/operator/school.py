@@ -84,6 +84,9 @@ class School:
         )
         self._warm: set[Sizing] = set()
         self._failing: set[Sizing] = set()
+        """Whose strategy failed at something else than learning, ever,"""
+        self._confused: set[Sizing] = set()
+        """and at learning, when it was last shown anything."""
         self._saved_at = float("-inf")
         self._machine: Room | None = None
         self.lock = lock or asyncio.Lock()
@@ -179,12 +182,18 @@ class School:
         for cohort in self._cohorts:
             if now - cohort.until > self._pace.past:
                 cohort.until = (now - self._pace.past) // self._pace.past_step * self._pace.past_step
+        shown: set[Sizing] = set()
+        failed: set[Sizing] = set()
         while behind := [cohort for cohort in self._cohorts if cohort.until < end and len(cohort.fleet)]:
             by_time: dict[float, list[Cohort]] = defaultdict(list)
             for cohort in behind:
                 by_time[cohort.until].append(cohort)
             until, cohorts = min(by_time.items())
-            await self._show(until, end, cohorts, owners, running)
+            shown.update(cohort.sizing for cohort in cohorts)
+            failed |= await self._show(until, end, cohorts, owners, running)
+        for sizing in self._confused & (shown - failed):
+            self._confused.remove(sizing)
+            log.info("learning.strategy_back", strategy=sizing.strategy)
 
     async def _warm_up(self) -> None:
         """Have the strategies ready that are new, and let go of what it took to make them so."""
@@ -205,8 +214,11 @@ class School:
         cohorts: list[Cohort],
         owners: Callable[[], Owners],
         running: Collection[WorkloadContainer],
-    ) -> None:
-        """One read, of the present step by step or of a part of the past, for cohorts that ended at the same time."""
+    ) -> set[Sizing]:
+        """One read, of the present step by step or of a part of the past, for cohorts that ended at the same time.
+
+        The answer is whose strategy failed at it.
+        """
         pace = self._pace
         is_past = end - until > 2 * pace.past_step and self.source.capabilities.history
         step = pace.past_step if is_past else pace.step
@@ -227,13 +239,15 @@ class School:
                 _teach, cohorts, usage, owners(), running=None if is_past else running, until=end
             )
         for sizing, error in failed.items():
-            self._note_failure(sizing, error)
+            self._note_failure(sizing, error, among=self._confused)
+        return set(failed)
 
-    def _note_failure(self, sizing: Sizing, error: Exception) -> None:
+    def _note_failure(self, sizing: Sizing, error: Exception, *, among: set[Sizing] | None = None) -> None:
         """A strategy that fails says nothing of its containers; of the others as much is learned as ever."""
+        known = self._failing if among is None else among
         self._metrics.reconciliation_errors.labels("", type(error).__name__).inc()
-        if sizing not in self._failing:
-            self._failing.add(sizing)
+        if sizing not in known:
+            known.add(sizing)
             log.warning("learning.strategy_failed", strategy=sizing.strategy, exc_info=error)
 
 
