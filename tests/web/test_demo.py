@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -13,6 +14,7 @@ from harness.browser import watched
 from trimtab.cli import run
 from trimtab.intents.effects import curve
 from trimtab.sizing import forecast
+from trimtab.store import Store
 from trimtab.usage.trace import Trace
 from trimtab.web import detail
 from trimtab.web.access import OwnMachine
@@ -22,9 +24,11 @@ from trimtab.web.demo.compiling import compile_effects, compile_sizing
 from trimtab.web.demo.show import Show, show
 from trimtab.web.demo.summary import Document, lines, summary
 from trimtab.web.model import Act, Fared
+from trimtab.web.operating import OperatorBoard
 from trimtab.web.past import backtests, read_past
 from trimtab.web.serving import serving
 from trimtab.web.snapshot import SnapshotBoard, take
+from web.test_history import Away
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -155,6 +159,18 @@ async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(p
     assert requested[0] == 2.0 > requested[-1] == row.has.cpu
     assert any(factor.source for factor in container.explanation)
     assert {each.strategy for each in container.backtest} >= {"trimtab", "vpa", "krr"}
+
+
+async def test_without_its_store_a_workload_is_shown_as_it_is_now(played: Show) -> None:
+    desk = played.board._desk()
+    assert desk
+    away = replace(desk, store=cast("Store", Away(desk.store)))
+    board = OperatorBoard(lambda: away, name="demo", clock=lambda: played.board.at)
+    row = next(row for row in await played.board.workloads() if row.name == "storefront")
+    found = await board.workload(row.key)
+    assert found
+    assert (found.trouble, found.events) == ("store.url: the server does not answer", ())
+    assert set(found.containers[0].cpu.curves[1].values) == {row.has.cpu}
 
 
 async def test_a_page_that_asks_twice_at_once_has_its_past_read_once_and_not_replayed_again(
