@@ -303,7 +303,7 @@ def test_a_template_that_is_set_back_by_others_is_not_fought_for(update: str, af
             due.append(world.now + after)
 
     world.meddle = note
-    terms = {"allow_recreate": True, "resizes_in_place": False, "take_ownership": True}
+    terms: dict[str, Any] = {"allow_recreate": True, "resizes_in_place": False, "take_ownership": True}
     actuator, wanted = Actuator(world, may_write=lambda: True), wish(need=PLENTY, **terms)
     for _ in range(40):
         run(actuator.reconcile(KEY, wanted, now=world.now))
