@@ -120,6 +120,9 @@ def test_peaks_outlive_a_restart_and_those_of_pods_that_went_are_forgotten() -> 
     after.restore(predictor.state())
     assert after.spare(view, "careful") == predictor.spare(view, "careful")
     series = Series(now=1e6 + DAY + 2 * HOUR)
+    after.learn(view, series, series.now)  # nobody watched for two hours, and has seen nothing of it yet
+    assert after.spare(view, "careful") == predictor.spare(view, "careful")
+    series.now += HOUR
     after.learn(NodeView(name="node", cpus=(), memory=0), series, series.now)
     assert len(after) == 0
     with pytest.raises(ValueError):

@@ -84,7 +84,8 @@ class Predictor:
         if 0 <= now - self._learned < EVERY:
             return
         self._learned = now
-        for pod in view.of_tier(*PROD):
+        pods = view.of_tier(*PROD)
+        for pod in pods:
             subject = pod_subject(pod.uid)
             # Of CPU the highest that is no blip, since a mean would hide every peak shorter than the minute.
             spread = windows.spread(subject, Metric.CPU, EVERY)
@@ -95,7 +96,11 @@ class Predictor:
         memory = _together(windows, Metric.MEMORY)
         if cpu is not None and memory is not None:
             self._add(TOGETHER, now, cpu, memory)
-        self._peaks = {key: peaks for key, peaks in self._peaks.items() if now - peaks.last < FORGETS}
+        # Whoever is there still is not forgotten, however long nobody watched: his first sample is yet to come.
+        there = {TOGETHER, *(pod.uid for pod in pods)} if pods else ()
+        self._peaks = {
+            key: peaks for key, peaks in self._peaks.items() if key in there or now - peaks.last < FORGETS
+        }
 
     def spare(self, view: NodeView, algorithm: str) -> Spare | None:
         """What production could lend out; None when that is not known."""
