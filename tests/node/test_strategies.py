@@ -55,6 +55,7 @@ from trimtab.node.picture import (
     container_subject,
     pod_subject,
 )
+from trimtab.node.series import Retention, Series
 from trimtab.node.strategies import STRATEGIES, NodeStrategy, Plan, Scene
 from trimtab.node.strategies.cpuburst import Bucket
 from trimtab.node.strategies.cpuset import by_turns
@@ -379,6 +380,16 @@ def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> N
     assert evicted(strategy, used=3.9) == ["a", "b"]
     assert evicted(strategy, used=3.9, now=19.0) == []
     assert evicted(strategy, used=3.9, now=20.0) == ["a", "b"]
+
+
+def test_however_long_the_cool_down_is_the_last_minute_of_it_tells() -> None:
+    series = Series(Retention(node=60.0))
+    for second in range(120):
+        series.now = float(second)
+        series.add(BEST_EFFORT, Metric.CPU, 4.0, period=1.0)
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True, cool_down_seconds=7200))
+    scene = _scene(_node(_pod("a", Tier.BE, cpu_request=8000), cpus=4), policy)
+    assert _new("cpuevict").plan(replace(scene, windows=series)).evictions
 
 
 def test_whom_nobody_can_send_away_or_do_without_is_neither_chosen_nor_counted_on() -> None:

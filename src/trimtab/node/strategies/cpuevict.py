@@ -2,8 +2,8 @@
 
     satisfaction = what the tier may have / what its pods request
 
-Evicts when satisfaction is no more than the lower percent while the pods, over the cool-down, use nearly all that they
-may have; so many that the rest is satisfied to the upper percent. What the tier may have is its real limit (its quota
+Evicts when satisfaction is no more than the lower percent while the pods, over the cool-down or the last minute of it, use
+nearly all that they may have; so many that the rest is satisfied to the upper percent. What the tier may have is its real limit (its quota
 or CPUs, whichever is less), or what the other pods' requests leave of what is allocatable.
 """
 
@@ -22,6 +22,8 @@ from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
 
 REQUEST_ANNOTATION = "trimtab.io/cpu-request"
 """What a pod of Kubernetes' class BestEffort, which has no requests, would like to have."""
+LONGEST_LOOK = 60.0
+"""Seconds that are surely kept of the near past: of a longer cool-down it would know too little for ever."""
 
 
 def request(pod: PodView) -> float:
@@ -48,7 +50,7 @@ class CpuEvict:
         if not settings.enable:
             return NOTHING
         asked, limit = sum(map(request, pods)), self._limit(scene)
-        used = scene.windows.average(BEST_EFFORT, Metric.CPU, settings.cool_down_seconds)
+        used = scene.windows.average(BEST_EFFORT, Metric.CPU, min(settings.cool_down_seconds, LONGEST_LOOK))
         if not asked or limit is None or used is None:
             return NOTHING
         starved = limit <= asked * settings.satisfaction_lower_percent / 100
