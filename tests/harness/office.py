@@ -25,6 +25,7 @@ from trimtab.kube.policies import Policy
 from trimtab.kube.resources import OPTIMIZATION_POLICIES, PODS
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
+from trimtab.operator.intents.roll import Roll
 from trimtab.operator.learning import DEFAULT
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
@@ -75,6 +76,8 @@ class Office:
     metrics: Metrics = field(default_factory=Metrics)
     settings: dict[str, Any] = field(default_factory=dict)
     leads: Callable[[], bool] = lambda: True
+    intents: bool = False
+    """Whether the leader looks after intents too."""
 
     @property
     def web(self) -> WorkloadKey:
@@ -101,11 +104,9 @@ class Office:
                 if found := new or old:
                     term.policy_changed(found, old)
 
-        catalog = Catalog(
-            Following(self.client, look_every=0.5, patience=BRISK),
-            home="trimtab-system",
-            look_again=look_again,
-        )
+        following = Following(self.client, look_every=0.5, patience=BRISK)
+        catalog = Catalog(following, home="trimtab-system", look_again=look_again)
+        roll = Roll(following) if self.intents else None
         catalog.policies.on_change(policy_changed)
         events = EventRecorder(
             self.client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
@@ -125,6 +126,7 @@ class Office:
                     config=config,
                     metrics=self.metrics,
                     pace=PACE,
+                    roll=roll,
                 )
                 term = Term(means, may_write=self.leads)
                 terms.append(term)

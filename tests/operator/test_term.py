@@ -20,7 +20,7 @@ from trimtab.api.quantity import Quantity
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.pace import RateLimit, RetryRule
-from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, EVENTS, JOBS, OPTIMIZATION_POLICIES, PODS
+from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, EVENTS, INTENTS, JOBS, OPTIMIZATION_POLICIES, PODS
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.journal import RECOMMENDATION
 from trimtab.store import Store
@@ -449,6 +449,24 @@ async def test_while_policies_cannot_be_read_the_default_policy_has_no_say_over_
         await work.until(lambda status: bool(entry(status)), what="the policy is read at last")
     assert fault_proxy.injected["403"] == 40
     assert work.sample("recommendations_total", policy="default") is None
+
+
+async def test_while_intents_cannot_be_read_a_policy_changes_nothing(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    work.intents = True
+    wanted = [{"name": "p99", "value": 0.1, "measuredBy": "p99"}]
+    intent = {
+        "metadata": {"name": "web", "namespace": work.namespace},
+        "spec": {"targetRef": {"name": "web"}, "objectives": wanted},
+    }
+    await work.client.apply(INTENTS, intent, manager="test")
+    await work.write_policy(mode="Auto")
+    refused = Fault(kind=Kind.STATUS, status=403)
+    fault_proxy.fail_next(refused, count=40, match=lambda asked: asked.path.endswith("/v1alpha1/intents"))
+    async with work.leading():
+        for words in ("not known whether any Intent", f"Intent {work.namespace}/web has the say"):
+            await work.until(lambda status, words=words: words in entry(status).get("reason", ""), what=words)
 
 
 async def test_where_there_is_no_policy_to_read_the_default_policy_has_the_say_once_that_is_known(

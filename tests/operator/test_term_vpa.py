@@ -62,6 +62,15 @@ async def told(work: Office, true: Callable[[Object], bool], *, what: str) -> Ob
         raise AssertionError(f"never: {what}; {found}") from None
 
 
+def proxied(fault_proxy: FaultProxy) -> Client:
+    """A client that every fault reaches."""
+    return Client(
+        load_connection(kubeconfig=fault_proxy.kubeconfig),
+        rate=RateLimit(per_second=1000, burst=1000),
+        retry=RetryRule(attempts=1),
+    )
+
+
 def target(status: Object) -> Object:
     found = (status.get("recommendation") or {}).get("containerRecommendations") or [{}]
     return dict(found[0].get("target") or {})
@@ -119,6 +128,32 @@ async def test_a_policy_leaves_a_workload_to_the_vpa_that_is_in_effect(work: Off
         )
 
 
+async def test_while_vpas_cannot_be_read_a_policy_changes_nothing(
+    work: Office, fault_proxy: FaultProxy
+) -> None:
+    """Or pods would have two masters where one is in effect that the operator was refused at its start."""
+    await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
+    await ask(work, mode="Recreate")
+    await work.write_policy(mode="Auto")
+    refused = Fault(kind=Kind.STATUS, status=403)
+    fault_proxy.fail_next(
+        refused, count=40, match=lambda asked: asked.path.endswith("k8s.io/v1/verticalpodautoscalers")
+    )
+    async with proxied(fault_proxy) as client:
+        work.client = client
+        async with work.leading():
+            for words in (
+                "not known whether any VerticalPodAutoscaler",
+                "VerticalPodAutoscaler web changes its pods",
+            ):
+                await work.until(
+                    lambda status, words=words: (
+                        words in (status.get("workloads") or [{}])[0].get("reason", "")
+                    ),
+                    what=words,
+                )
+
+
 async def test_in_a_dry_run_no_vpa_is_told_what_would_be_put_into_effect(work: Office) -> None:
     await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
     await ask(work, mode="Recreate")
@@ -156,12 +191,8 @@ async def test_a_status_that_is_refused_is_counted_and_tried_again(
     await ask(work)
     path = f"/namespaces/{work.namespace}/verticalpodautoscalers/web/status"
     fault_proxy.fail_next(Fault(kind=Kind.STATUS, status=403), match=lambda asked: asked.path.endswith(path))
-    async with Client(
-        load_connection(kubeconfig=fault_proxy.kubeconfig),
-        rate=RateLimit(per_second=1000, burst=1000),
-        retry=RetryRule(attempts=1),
-    ) as proxied:
-        work.client = proxied
+    async with proxied(fault_proxy) as client:
+        work.client = client
         async with work.leading():
             await told(work, lambda status: bool(target(status)), what="it is told in the end")
     await eventually(

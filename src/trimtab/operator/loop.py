@@ -83,6 +83,7 @@ class SizingLoop:
         resizes_in_place: Callable[[], bool],
         metrics: Metrics,
         intent: Callable[[WorkloadKey], str] = lambda _: "",
+        unread: Callable[[], str] = lambda: "",
     ) -> None:
         self._catalog = catalog
         self._orders = orders
@@ -97,6 +98,8 @@ class SizingLoop:
         self._metrics = metrics
         self._intent = intent
         """The name of the intent that has the say over a workload; empty where none has."""
+        self._unread = unread
+        """Why it is not known who else has the say over any workload; empty where it is."""
 
     async def look(self, key: WorkloadKey, now: float) -> float | None:
         """Look at one workload; the answer is after how many seconds to look again."""
@@ -222,9 +225,8 @@ class SizingLoop:
         wish = assessment.wish(
             mandate.strategy(config, now=now),
             resizes_in_place=self._resizes_in_place(),
-            withheld=mandate.withheld(
-                workload, config, vpa=vpa, intent=self._intent(workload.key), hold=hold
-            ),
+            withheld=mandate.withheld(workload, config, vpa=vpa, intent=self._intent(workload.key), hold=hold)
+            or self._unread(),
             unread=self._learning.of(mandate.sizing).trouble,
         )
         if hold and hold.sizes:

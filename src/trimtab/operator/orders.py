@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trimtab.kube.policies import Policy
+from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.cohort import Sizing
@@ -31,7 +32,7 @@ class Orders:
         verdict = self._catalog.selection.of(workload)
         found = self._current().of(workload, verdict, namespace=namespace.labels if namespace else ())
         # One that it gives way to may be among those that are not known, as one with mode Disabled.
-        if found and found.policy is None and (why := self._catalog.unread_policies()):
+        if found and found.policy is None and (why := self._catalog.unread(OPTIMIZATION_POLICIES)):
             return replace(found, problem=f"the OptimizationPolicies, which go first, cannot be read: {why}")
         return found
 

@@ -23,6 +23,7 @@ from trimtab.kube.events import EventRecorder
 from trimtab.kube.features import resizes_in_place
 from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
+from trimtab.kube.resources import INTENTS, VPAS
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.desk import Desk
@@ -178,6 +179,7 @@ class Term:
             resizes_in_place=lambda: self._resizes,
             metrics=means.metrics,
             intent=self._intent,
+            unread=self._unread,
         )
 
     def _made_intents(self, roll: Roll) -> IntentTerm:
@@ -274,9 +276,19 @@ class Term:
 
     def _intent(self, key: WorkloadKey) -> str:
         """The name of the intent that has the say over a workload; empty where none has."""
-        roll = self._means.roll if self._config.current.intents.enabled else None
-        owner = roll.owner(key) if roll else None
+        owner = self._roll.owner(key) if self._roll else None
         return str(owner) if owner else ""
+
+    def _unread(self) -> str:
+        """Why it is not known who else has the say over workloads: one that has may be among those."""
+        for kind in (VPAS, INTENTS) if self._roll else (VPAS,):
+            if why := self._catalog.unread(kind):
+                return f"it is not known whether any {kind.kind} has the say over it: {why}"
+        return ""
+
+    @property
+    def _roll(self) -> Roll | None:
+        return self._means.roll if self._config.current.intents.enabled else None
 
     def _policy(self, key: PolicyKey) -> Policy | None:
         namespace, name = key

@@ -104,6 +104,7 @@ def test_a_policy_yields_to_an_intent_and_says_so() -> None:
         ({"hpas": ["web"], "vpa": "", "resizes_in_place": True}, SCALING),
         ({"hpas": [], "vpa": "web", "resizes_in_place": True}, RESIZING),
         ({"hpas": [], "vpa": "", "resizes_in_place": False}, RESIZING),
+        ({"hpas": [], "vpa": "", "unread_vpas": "forbidden", "resizes_in_place": True}, RESIZING),
         ({"hpas": [], "vpa": "", "resizes_in_place": True}, frozenset()),
     ],
 )

@@ -80,9 +80,19 @@ def said_of_use(state: State) -> list[str]:
 class Others:
     """Who else has a say over the target, and over what."""
 
-    def __init__(self, workload: Workload, *, hpas: Iterable[str], vpa: str, resizes_in_place: bool) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        hpas: Iterable[str],
+        vpa: str,
+        unread_vpas: str = "",
+        resizes_in_place: bool,
+    ) -> None:
+        """`unread_vpas` tells why it is not known which VerticalPodAutoscalers there are."""
         self._scaler = ", ".join(hpas)
         self._vpa = vpa
+        self._unread = unread_vpas
         self._resizes = resizes_in_place
         self._as_a_whole = workload.as_a_whole
         self._scales = workload.kind not in _NO_SCALE
@@ -91,7 +101,7 @@ class Others:
     @property
     def forbids_sizes(self) -> bool:
         """Whether somebody else has the say over the size of pods, or nobody."""
-        return bool(self._vpa or self._as_a_whole or not self._resizes)
+        return bool(self._vpa or self._unread or self._as_a_whole or not self._resizes)
 
     def forbidden(self) -> frozenset[str]:
         scaling = SCALING if self._scaler or not self._scales else frozenset[str]()
@@ -105,6 +115,10 @@ class Others:
             found.append(f"the number of pods is left to HorizontalPodAutoscaler {self._scaler}")
         if self._vpa:
             found.append(f"the size of pods is left to VerticalPodAutoscaler {self._vpa}")
+        elif self._unread:
+            found.append(
+                f"the size of pods is left alone: no VerticalPodAutoscaler can be read: {self._unread}"
+            )
         elif not self._resizes:
             found.append("this cluster cannot resize pods in place")
         elif self._as_a_whole:

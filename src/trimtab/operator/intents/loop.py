@@ -25,6 +25,7 @@ from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import State
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.intents import Intent
+from trimtab.kube.resources import VPAS
 from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
@@ -277,6 +278,7 @@ class IntentLoop:
             workload,
             hpas=[hpa.name for hpa in self._catalog.hpas_of(workload)],
             vpa=self._applied_by_vpa(workload),
+            unread_vpas=self._catalog.unread(VPAS),
             resizes_in_place=self._resizes_in_place(),
         )
 

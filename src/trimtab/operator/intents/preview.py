@@ -24,6 +24,7 @@ from trimtab.kube.client import Client
 from trimtab.kube.features import resizes_in_place
 from trimtab.kube.following import Following
 from trimtab.kube.intents import IntentKey
+from trimtab.kube.resources import VPAS
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.endpoints import Endpoints
@@ -121,7 +122,8 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
         others = Others(
             workload,
             hpas=[hpa.name for hpa in catalog.hpas_of(workload)],
-            vpa="",
+            vpa=next((vpa.name for vpa in catalog.vpas_of(workload.key) if vpa.applies), ""),
+            unread_vpas=catalog.unread(VPAS),
             resizes_in_place=await resizes_in_place(client),
         )
         own = limits_of(observation, config=config, others=others, rests_until=0.0)
