@@ -36,6 +36,27 @@ def test_a_sample_is_no_longer_the_latest_when_three_periods_went_by() -> None:
     assert series.latest(NODE, Metric.CPU) is None
 
 
+def test_the_latest_sample_is_that_of_the_last_second_however_long_the_windows_are() -> None:
+    """What is to be reported of a day must not make strategies see an average of minutes."""
+    series = Series(Retention(node=86400, pods=86400), now=86400.0)
+    for subject in (NODE, POD):
+        for second in range(20):
+            series.now = 86400.0 + second
+            series.add(subject, Metric.MEMORY, float(second), period=1.0)
+        assert series.latest(subject, Metric.MEMORY) == 19.0
+        assert series.average(subject, Metric.MEMORY, 10) == 9.5  # of the cell, as nothing finer is kept
+        series.now += 5
+        assert series.latest(subject, Metric.MEMORY) is None
+
+
+def test_a_minute_is_kept_of_all_however_short_the_windows_are() -> None:
+    series = Series(Retention(node=10, pods=10))
+    for second in range(60):
+        series.now = float(second)
+        series.add(POD, Metric.CPU, 1.0, period=1.0)
+    assert series.spread(POD, Metric.CPU, 60) is not None
+
+
 def test_a_gap_is_no_sample() -> None:
     ring = Ring(10, 1.0)
     ring.add(100, 1.0)
@@ -144,6 +165,23 @@ def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
     before.now = 1210.0
     for subject, metric in ((POD, Metric.CPU), (NODE, Metric.MEMORY)):
         assert after.spread(subject, metric, 300) == before.spread(subject, metric, 300)
+
+
+def test_a_restart_forgets_nothing_of_a_longer_window_than_is_usual(tmp_path: Path) -> None:
+    day = Retention(node=86400)
+    before = Series(day)
+    for minute in range(1440):
+        before.now = minute * 60.0
+        before.add(NODE, Metric.CPU, 1.0, period=1.0)
+    Snapshot(tmp_path / "series").save(before, {})
+    after = Series(now=before.now)
+    Snapshot(tmp_path / "series").load(after)
+    after.add(NODE, Metric.CPU, 1.0, period=1.0)
+    after.keep(day)
+    assert after.average(NODE, Metric.CPU, 86400) == 1.0
+    after.keep(Retention())
+    [(_, _, ring)] = after.rings()
+    assert (ring.cells, ring.step) == (1800, 1.0)
 
 
 def test_what_is_too_old_is_not_taken_up_again(tmp_path: Path) -> None:

@@ -19,13 +19,16 @@ _NEVER = -1
 class Ring:
     """So many cells of so many seconds, the newest of which is the newest sample's."""
 
-    __slots__ = ("_count", "_values", "newest", "step")
+    __slots__ = ("_at", "_count", "_last", "_values", "newest", "period", "step")
 
-    def __init__(self, cells: int, step: float) -> None:
+    def __init__(self, cells: int, step: float, *, period: float | None = None) -> None:
         self.step = step
+        self.period = step if period is None else period
+        """How often there is a sample: a cell may be of several."""
         self.newest = _NEVER
         """The number of the newest cell: its time in steps since 1970."""
         self._count = 0
+        self._at, self._last = -math.inf, math.nan
         self._values = array("f", [math.nan]) * cells
 
     @property
@@ -37,13 +40,14 @@ class Ring:
         values, newest = self._values, self.newest
         size = len(values)
         place = cell % size
+        if newest - cell == 1:
+            return  # a late sample of the cell before
+        self._at, self._last = t, value
         if cell == newest:
             self._count += 1
             values[place] += (value - values[place]) / self._count
             return
         if cell < newest:
-            if newest - cell == 1:
-                return  # a late sample of the cell before
             newest = cell - size  # the clock was set back: what is later never was
         for missed in range(max(newest + 1, cell - size + 1), cell):
             values[missed % size] = math.nan
@@ -51,15 +55,13 @@ class Ring:
         self.newest, self._count = cell, 1
 
     def last(self, now: float) -> float | None:
-        """The newest sample, unless three steps went by without another."""
-        if self.newest == _NEVER or not 0 <= now // self.step - self.newest <= 3:
-            return None
-        return self._values[self.newest % len(self._values)]
+        """The newest sample, unless three periods went by without another."""
+        return self._last if 0 <= now - self._at < 4 * self.period else None
 
     def samples(self, seconds: float, now: float) -> list[float] | None:
-        """Those of the last so many seconds; None when they do not span half of them."""
+        """Those of the last so many seconds, or of the newest cell; None when they do not span half of them."""
         size = len(self._values)
-        after = max(int((now - seconds) // self.step), self.newest - size)
+        after = max(int((now - max(seconds, self.step)) // self.step), self.newest - size)
         if self.newest <= after:
             return None
         first, end = (after + 1) % size, self.newest % size + 1
@@ -76,11 +78,12 @@ class Ring:
 
     def reshaped(self, cells: int, step: float) -> Ring:
         """The same samples with another length, as far as they fit."""
-        other = Ring(cells, step)
+        other = Ring(cells, step, period=self.period)
         for cell in range(max(0, self.newest - len(self._values) + 1), self.newest + 1):
             value = self._values[cell % len(self._values)]
             if value == value:  # noqa: PLR0124
                 other.add(cell * self.step, value)
+        other._at, other._last = self._at, self._last
         return other
 
     def packed(self) -> tuple[float, int, bytes]:
@@ -96,6 +99,7 @@ class Ring:
         ring._values = array("f")
         ring._values.frombytes(values)
         ring._count = 1
+        ring._at, ring._last = newest * step, ring._values[newest % len(ring._values)]
         return ring
 
 

@@ -17,6 +17,8 @@ MOST_SERIES = 16_000
 """More pods than a node can have, of two containers and five metrics each."""
 MOST_CELLS_OF_NODE = 1800
 MOST_CELLS_OF_POD = 300
+LEAST_SECONDS = 60.0
+"""So much is kept in any case: the agent itself looks back so far, whatever is to be reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Retention:
     def shape(self, subject: str, period: float) -> tuple[int, float]:
         """How many cells of which length a series has."""
         of_pod = subject.startswith("pod/")
-        seconds = self.pods if of_pod else self.node
+        seconds = max(LEAST_SECONDS, self.pods if of_pod else self.node)
         most = MOST_CELLS_OF_POD if of_pod else MOST_CELLS_OF_NODE
         step = max(period, seconds / most)
         return max(4, math.ceil(seconds / step)), step
@@ -61,6 +63,7 @@ class Series:
                 return
             ring = rings[metric] = Ring(*self.retention.shape(subject, period))
             self._size += 1
+        ring.period = period
         ring.add(self.now, value)
 
     def latest(self, subject: str, metric: Metric) -> float | None:
@@ -86,13 +89,12 @@ class Series:
 
     def keep(self, retention: Retention) -> None:
         """Keep samples for so long from now on."""
-        if retention == self.retention:
-            return
-        was, self.retention = self.retention, retention
+        self.retention = retention
         for subject, rings in self._rings.items():
             for metric, ring in rings.items():
-                period = ring.step if ring.step > was.shape(subject, 0.0)[1] else 1.0
-                rings[metric] = ring.reshaped(*retention.shape(subject, period))
+                shape = retention.shape(subject, ring.period)
+                if shape != (ring.cells, ring.step):
+                    rings[metric] = ring.reshaped(*shape)
 
     def rings(self) -> Iterator[tuple[str, Metric, Ring]]:
         for subject, rings in self._rings.items():
@@ -100,11 +102,10 @@ class Series:
                 yield subject, metric, ring
 
     def take(self, subject: str, metric: Metric, ring: Ring) -> None:
-        """A series as it was before a restart; one that there is already is kept."""
+        """A series as it was before a restart, until `keep` tells for how long now; one that there is already is kept."""
         rings = self._rings.setdefault(subject, {})
         if metric not in rings and self._size < MOST_SERIES:
-            shape = self.retention.shape(subject, ring.step)
-            rings[metric] = ring if shape == (ring.cells, ring.step) else ring.reshaped(*shape)
+            rings[metric] = ring
             self._size += 1
 
     def _ring(self, subject: str, metric: Metric) -> Ring | None:
