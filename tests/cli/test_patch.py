@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from survey.patches.changes import change
+from trimtab.cli import run
 from trimtab.cli.patch import _edited, _manifests, _patches
 
 
@@ -18,6 +19,21 @@ def test_a_kustomization_of_any_name_gets_the_entries_and_none_is_put_beside_it(
     _patches([change()], "kustomize", tmp_path)
     assert "path: shop-deployment-web.yaml" in (tmp_path / name).read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "shop-deployment-web.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--format", "helm", "--file", "gone.yaml"], "--file gone.yaml: there is no such file"),
+        (["--helm-path", "web=resources"], "--helm-path: is about --format helm; this is kubectl"),
+        (["--directory", "x"], "--directory: takes patches; this is kubectl"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_the_cluster_is_looked_at(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["patch", *arguments]) == 2
+    assert line in capsys.readouterr().err
 
 
 def test_a_template_of_a_chart_is_left_out_and_told_of(

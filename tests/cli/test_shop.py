@@ -202,7 +202,7 @@ class Answering:
         (["patch", "-n", SHOP, "--format", "helm"], "--file: name the files to edit"),
         (["patch", "-n", SHOP, "--write"], "--write: edits what --file names"),
         (["patch", "-n", SHOP, "--force"], "--dry-run, --yes and --force belong to --apply"),
-        (["patch", "-n", SHOP, "--directory", "x"], "--directory: commands are printed"),
+        (["patch", "-n", SHOP, "--directory", "x"], "--directory: takes patches"),
         (["diff", f"{SHOP}/deployment/wbe"], f"WORKLOAD {SHOP}/deployment/wbe: there is no such workload"),
         (["diff", f"{SHOP}/deployment/web", "-n", SHOP], "WORKLOAD: names a namespace and a kind already"),
     ],

@@ -75,23 +75,17 @@ def patch(
     force
         With --apply: take fields over that another manager, such as a GitOps tool, has set.
     """
-    if apply and (directory or file or write):
-        raise TrimtabError(
-            "--apply: changes the cluster and no files; leave --directory, --file and --write out"
-        )
+    _refuse_idle(form, directory, file, apply=apply, helm_path=bool(helm_path), write=write)
     if not apply and (dry_run != "none" or yes or force):
         raise TrimtabError("--dry-run, --yes and --force belong to --apply; add that, or leave them out")
-    if (form in {"helm", "manifests"}) != bool(file):
-        raise TrimtabError(f"--file: name the files to edit with --format helm or manifests; this is {form}")
-    if write and not file:
-        raise TrimtabError("--write: edits what --file names; add that with --format helm or manifests")
     if apply and dry_run == "none" and not yes and not sys.stdin.isatty():
         raise TrimtabError("--apply: there is no terminal to confirm on; add --yes, or --dry-run server")
+    places = _paths(helm_path)
     changes = asyncio.run(choosing.changes(looking, workload))
     if apply:
         return _apply(changes, choosing, looking, dry_run=dry_run == "server", yes=yes, force=force)
     if form == "helm":
-        _edited({path: _read(path) for path in file}, _helm(file, changes, _paths(helm_path)), write=write)
+        _edited({path: _read(path) for path in file}, _helm(file, changes, places), write=write)
     elif form == "manifests":
         files = _manifests(file, changes)
         found, left = in_manifests({str(path): text for path, text in files.items()}, changes)
@@ -103,15 +97,34 @@ def patch(
     return 0
 
 
+def _refuse_idle(
+    form: Format, directory: Path | None, files: Sequence[Path], *, apply: bool, helm_path: bool, write: bool
+) -> None:
+    """Complain of what does not fit together, or is not there, before a cluster is looked at for long."""
+    if apply and (directory or files or write):
+        raise TrimtabError(
+            "--apply: changes the cluster and no files; leave --directory, --file and --write out"
+        )
+    if (form in {"helm", "manifests"}) != bool(files):
+        raise TrimtabError(f"--file: name the files to edit with --format helm or manifests; this is {form}")
+    if write and not files:
+        raise TrimtabError("--write: edits what --file names; add that with --format helm or manifests")
+    if helm_path and form != "helm":
+        raise TrimtabError(f"--helm-path: is about --format helm; this is {form}")
+    if directory and form not in {"strategic", "kustomize"}:
+        raise TrimtabError(
+            f"--directory: takes patches; this is {form}, so take --format strategic or kustomize, or leave it out"
+        )
+    for path in files:
+        if not path.exists():
+            raise TrimtabError(f"--file {path}: there is no such file")
+
+
 # Files and commands
 
 
 def _patches(changes: Sequence[Change], form: Format, directory: Path | None) -> None:
     if form == "kubectl":
-        if directory is not None:
-            raise TrimtabError(
-                "--directory: commands are printed; take --format strategic or kustomize for files"
-            )
         print("".join(f"{command(change)}\n" for change in changes), end="")
         return
     files = {file_name(change): manifest(change) for change in changes}

@@ -138,8 +138,10 @@ def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
 def _manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
     try:
         found = [each for each in yaml.safe_load_all(file.read_text()) if each]
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise TrimtabError(f"{file}: {error}") from None
+    except OSError as error:
+        raise TrimtabError(f"--file {file}: cannot be read: {error.strerror}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise TrimtabError(f"--file {file}: is no YAML: {error}") from None
     manifests = [each for each in found if isinstance(each, dict)]
     intents = [Intent.read(each, origin=str(file)) for each in manifests if each.get("kind") == "Intent"]
     if len(intents) != 1:
@@ -153,5 +155,7 @@ def _manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
 def _state(file: Path) -> State:
     try:
         return msgspec.json.decode(file.read_bytes(), type=State)
-    except (OSError, *NOT_UNDERSTOOD) as error:
-        raise TrimtabError(f"{file}: {error}") from None
+    except OSError as error:
+        raise TrimtabError(f"--state {file}: cannot be read: {error.strerror}") from None
+    except NOT_UNDERSTOOD as error:
+        raise TrimtabError(f"--state {file}: is no state to plan from: {error}") from None
