@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.state import Size, State
+from trimtab.intents.state import PodState, Size, State
 from trimtab.operator.intents.lessons import Lessons
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.store import Store, UnavailableError
@@ -113,3 +117,36 @@ async def test_after_a_clock_was_ahead_states_are_written_again(tmp_path: Path) 
         for now in (86_400.0, 60.0):
             await lessons.record(GOAL, state(0.5, 0.4), None, now=now)
         assert len(await store.events.find(name=GOAL.intent)) == 2
+
+
+async def test_of_many_pods_only_what_teaches_is_held(tmp_path: Path) -> None:
+    """Hundreds of intents of many pods would else be more than the operator may hold."""
+    wanted = Goal(
+        intent="shop/web",
+        objectives=(*GOAL.objectives, Objective(name="up", value=0.99, kind=KPIType.AVAILABILITY)),
+    )
+
+    def seen(minute: int) -> State:
+        pods = tuple(
+            PodState(name=f"web-{each}", node=f"node-{each}", availability=0.5 + minute / 1000)
+            for each in range(100)
+        )
+        found = state(0.5 + minute % 3, 0.4)
+        return replace(found, objectives={**found.objectives, "up": 0.9}, pods=pods, replicas=100)
+
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        lessons = Lessons(store, settings=lambda: SETTINGS)
+        await lessons.recall(wanted, now=0.0)
+        tracemalloc.start()
+        for minute in range(60):
+            await lessons.record(wanted, seen(minute), None, now=60.0 * minute)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held < 60 * 100 * 50, "less than fifty bytes a pod a minute"
+        again = Lessons(store, settings=lambda: SETTINGS)
+        await again.recall(wanted, now=3600.0)
+        for each in (lessons, again):
+            assert await each.refit(wanted, now=3600.0)
+            learned = each.effects(wanted, seen(60)).learned
+            assert learned["p99"].data()["samples"] == 60
+            assert learned["up"].data()["new"] == pytest.approx((100 * 0.559 + 20 * 0.99) / 120)

@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from trimtab.intents.effects.learning import complete, learn, recalled, remembered
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.sample import observed, recorded
+from trimtab.intents.effects.sample import observed, recorded, settled
 from trimtab.intents.kpi.availability import Uptime
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
-from trimtab.intents.state import State
+from trimtab.intents.state import PodState, State
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.store import PlannerEvent, Store, StoreError
 
@@ -44,7 +46,26 @@ class _Pupil:
     recorded: object = None
     """What was last recorded, apart from numbers that move all the time."""
     recent: list[tuple[float, State]] = field(default_factory=list)
-    """Its last states, oldest first: what is learned from when the store is away."""
+    """Its last states that teach anything, oldest first, without what they do not teach by: of hundreds of intents, to hold
+    every pod of every minute would be most of what a process may have."""
+    pods: dict[str, PodState] = field(default_factory=dict)
+    """Each pod that was seen lately, as it was seen last."""
+
+    def saw(self, at: float, state: State) -> None:
+        for pod in state.pods:
+            self.pods.pop(pod.name, None)
+            self.pods[pod.name] = pod
+        self.pods = dict(islice(self.pods.items(), max(0, len(self.pods) - MOST_EVENTS), None))
+        if settled(state):
+            sizes = self.recent[-1][1].sizes if self.recent else ()
+            lean = replace(
+                state, pods=(), sizes=sizes if sizes == state.sizes else state.sizes, annotations={}, data={}
+            )
+            self.recent = [*self.recent, (at, lean)][-MOST_EVENTS:]
+
+    def history(self, now: float) -> list[tuple[float, State]]:
+        """What is learned from: also by how available pods were."""
+        return [*self.recent, (now, State(objectives={}, pods=tuple(self.pods.values())))]
 
 
 class Lessons:
@@ -83,7 +104,11 @@ class Lessons:
         for trouble in troubles:
             log.warning("intent.effect_unread", trouble=trouble)
         pupil.effects = effects
-        pupil.recent = sorted({**dict(_states(events)), **dict(pupil.recent)}.items())[-MOST_EVENTS:]
+        before = _Pupil()
+        for at, state in _states(events):
+            before.saw(at, state)
+        pupil.recent = sorted({**dict(before.recent), **dict(pupil.recent)}.items())[-MOST_EVENTS:]
+        pupil.pods = before.pods | pupil.pods
         past = events[0].data.get("history", {}) if events else {}
         return Uptime(up=float(past.get("up", 0.0)), down=float(past.get("down", 0.0)))
 
@@ -94,7 +119,7 @@ class Lessons:
         if gist == pupil.recorded and 0 <= now - pupil.recorded_at < RECORD_EVERY:
             return
         pupil.recorded, pupil.recorded_at = gist, now
-        pupil.recent = [*pupil.recent, (now, state)][-MOST_EVENTS:]
+        pupil.saw(now, state)
         deeds = (
             [{"name": deed.actuator, "properties": dict(deed.parameters)} for deed in plan.deeds]
             if plan
@@ -117,11 +142,11 @@ class Lessons:
         """Learn anew from what was recorded, when it is time; whether it was."""
         pupil = self._pupil(goal)
         settings = self._settings()
-        if 0 <= now - pupil.learned_at < settings.learn_every.seconds or not pupil.recent:
+        if 0 <= now - pupil.learned_at < settings.learn_every.seconds or not (pupil.recent or pupil.pods):
             return False
         pupil.learned_at = now
         try:
-            learned = await asyncio.to_thread(learn, goal, tuple(pupil.recent), now=now)
+            learned = await asyncio.to_thread(learn, goal, pupil.history(now), now=now)
         except (ArithmeticError, ValueError) as error:
             log.warning("intent.not_learned", intent=goal.intent, error=str(error))
             return False
