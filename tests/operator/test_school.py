@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
@@ -409,6 +410,34 @@ async def test_a_sizing_that_nobody_wants_any_more_is_not_kept_for_ever(store: S
         for moment in (now, now + DAY + HOUR):
             await found.assign({container("web"): Want(sizing, OLD)}, now=moment, past=past)
     assert [cohort.sizing for cohort in found] == [sizing]
+
+
+async def test_who_is_ended_while_it_learns_saves_what_it_has_learned_and_not_half_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread goes on: what it learns from would be taken for learned, and never be read again."""
+    works, learning, go_on = Percentile.observe, threading.Event(), threading.Event()
+
+    def slowly(self: Percentile, *samples: Any) -> None:
+        learning.set()
+        go_on.wait(10)
+        works(self, *samples)
+
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    before = bed.samples("web", NOW)
+    monkeypatch.setattr(Percentile, "observe", slowly)
+    turn = asyncio.create_task(bed.advance(NOW + 4 * MINUTE))
+    await asyncio.to_thread(learning.wait, 10)
+    turn.cancel()
+    saving = asyncio.create_task(bed.school.save(NOW + 4 * MINUTE))
+    await asyncio.wait([saving], timeout=0.5)
+    go_on.set()
+    await asyncio.wait([turn, saving])
+    assert turn.cancelled()
+    bed.restarted()
+    await bed.advance(NOW + 5 * MINUTE)
+    assert bed.samples("web", NOW + 5 * MINUTE) == before + 5
 
 
 async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: Store, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from trimtab.operator.cohorts import Cohorts, Past, Want
 from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
+from trimtab.tasks import in_thread
 from trimtab.usage.errors import UsageError
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Ask, Source
@@ -235,7 +236,7 @@ class School:
         if self._watched and not is_past:
             self.present = usage.last_step()
         async with self.lock:
-            failed = await asyncio.to_thread(
+            failed = await in_thread(
                 _teach, cohorts, usage, owners(), running=None if is_past else running, until=end
             )
         for sizing, error in failed.items():
