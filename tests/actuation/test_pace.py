@@ -153,6 +153,14 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting_until_it_is_where_it_was(
     assert one.take("b", Place("n"), urgency=Urgency.UP, now=10.0) == 10.0
 
 
+def test_who_began_to_look_minutes_ago_makes_nobody_elses_slots_free() -> None:
+    """A look asks Prometheus and the API server, which may be slow, and goes by the time at which it began."""
+    one = pacer(cluster=Limit(at_once=1, per_minute=100))
+    assert one.take("a", Place("n"), urgency=Urgency.UP, now=1000.0) == 1000.0
+    assert one.take("b", Place("n"), urgency=Urgency.UP, now=1000.0) > 1000.0
+    assert one.take("c", Place("n"), urgency=Urgency.UP, now=800.0) > 800.0
+
+
 def test_namespaces_nodes_and_pods_that_are_gone_are_not_remembered() -> None:
     pace = pacer(node=Limit(at_once=1, per_minute=1))
     for hour in range(100):

@@ -129,7 +129,9 @@ class Pacer:
         """
         if urgency is Urgency.BACK:
             return now
-        if now < self._asked - MINUTE:  # or all would wait for a time that this clock comes to only tomorrow
+        # Or all would wait for a time that this clock comes to only tomorrow. Minutes are none: who asks tells when it
+        # began to look, and where servers are slow that may be as long ago.
+        if now < self._asked - LONGEST:
             self._forget()
         self._asked = now
         if now - self._tidied >= LONGEST:
