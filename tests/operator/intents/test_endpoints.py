@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
+from trimtab.intents.kpi.asking import Vector
 from trimtab.intents.kpi.query import Question
-from trimtab.operator.intents.endpoints import MOST, Endpoints
+from trimtab.operator.intents.endpoints import MOST, OWN, Endpoints
 
 ASKED = Question("up")
 
@@ -27,3 +30,22 @@ async def test_of_too_many_at_a_time_so_many_are_asked() -> None:
     async with Endpoints(None, stale=60.0, patience=10.0) as endpoints:
         refused = [why for why in await _why(endpoints, range(MOST + 6)) if "more than 64 servers" in why]
         assert len(refused) == 6
+
+
+@pytest.mark.parametrize("server", ["http://a..b:9090", "http://" + "a" * 80, "http://[::1"])
+async def test_a_server_that_cannot_be_keeps_no_other_from_being_asked(server: str) -> None:
+    asked = {server: [ASKED], "http://127.0.0.1:1": [ASKED]}
+    async with Endpoints(None, stale=60.0, patience=10.0) as endpoints:
+        found = await endpoints.readings(asked, at=0.0)
+    assert all(reading.why for reading in found.values())
+    assert len(found) == 2
+
+
+async def test_whatever_fails_of_one_server_is_told_of_that_one() -> None:
+    class Odd:
+        async def vector(self, promql: str, *, at: float) -> Vector:
+            raise RuntimeError("whatever it is")
+
+    async with Endpoints(Odd(), stale=60.0, patience=10.0) as endpoints:
+        (reading,) = (await endpoints.readings({OWN: [ASKED]}, at=0.0)).values()
+    assert "whatever it is" in reading.why

@@ -16,6 +16,7 @@ from trimtab.errors import TrimtabError
 from trimtab.intents.kpi.asking import Asking, Teller
 from trimtab.intents.kpi.query import Question
 from trimtab.intents.kpi.reading import Reading, unknown
+from trimtab.kube.errors import describe
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import source
 
@@ -56,9 +57,12 @@ class Endpoints:
     async def _ask(self, server: str, questions: Iterable[Question], at: float) -> dict[Question, Reading]:
         try:
             asking = self._asking.get(server) or await self._open(server)
+            return await asking.readings(questions, at=at)
         except TrimtabError as error:
             return dict.fromkeys(questions, unknown(str(error)))
-        return await asking.readings(questions, at=at)
+        except Exception as error:  # anybody may name a server, and none may keep the others from being asked
+            log.exception("intent.server_failed", server=server)
+            return dict.fromkeys(questions, unknown(f"{server} cannot be asked: {describe(error)}"))
 
     async def _open(self, server: str) -> Asking:
         if server == OWN:

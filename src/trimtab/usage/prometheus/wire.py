@@ -178,7 +178,8 @@ def _named(address: str, timeout: float) -> Iterator[None]:
         raise SourceRefused(
             f"{address}: the server's certificate is not trusted ({describe(error)}); check ca_file and url"
         ) from error
-    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
+    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError, UnicodeError) as error:
+        # The last: what no host can be called, such as a..b.
         raise SourceAway(f"{address}: cannot connect: {describe(error)}") from error
     except TimeoutError as error:
         raise SourceSlow(f"{address}: no answer within {timeout:g} s") from error
