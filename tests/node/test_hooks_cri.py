@@ -50,6 +50,8 @@ class Echo(grpc.GenericRpcHandler):
         async def answer(request: bytes, context: Context) -> AsyncIterator[bytes]:
             if method.endswith("Refused"):
                 await context.abort(grpc.StatusCode.NOT_FOUND, "no such container", (("why", "gone"),))
+            if method == CREATE and b"RDT" in request:
+                await context.abort(grpc.StatusCode.UNKNOWN, "RDT disabled, refusing to set RDT class")
             if method in KNOWN:
                 yield KNOWN[method].get(request, b"")
                 return
@@ -64,7 +66,7 @@ async def _decide(subject: Subject) -> Adjustment:
         raise ValueError("no idea")
     if subject.container == "main":
         assert (subject.pod, subject.uid, subject.labels) == ("web", "1", {"app": "web"})
-    return Adjustment(quota=5000)
+    return Adjustment(quota=5000, cache_class="RDT" if subject.pod == "cached" else None)
 
 
 @pytest.fixture
@@ -114,6 +116,17 @@ async def test_a_change_of_what_the_runtime_does_not_know_passes_as_it_is(channe
 )
 async def test_what_cannot_be_decided_on_passes_as_it_is(channel: grpc.aio.Channel, request_: bytes) -> None:
     assert (await _ask(channel, CREATE, request_))[0] == request_
+
+
+async def test_what_the_runtime_does_not_take_as_it_was_adjusted_passes_as_it_is(
+    channel: grpc.aio.Channel,
+) -> None:
+    request = pb.CreateContainerRequest(pod_sandbox_id="s")
+    request.sandbox_config.metadata.name = "cached"
+    assert (await _ask(channel, CREATE, request.SerializeToString()))[0] == request.SerializeToString()
+    request.config.annotations["mine"] = "RDT"  # which the kubelet itself asks for
+    with pytest.raises(grpc.aio.AioRpcError, match="refusing to set RDT class"):
+        await _ask(channel, CREATE, request.SerializeToString())
 
 
 async def test_calls_that_nobody_has_heard_of_pass_whatever_their_length(channel: grpc.aio.Channel) -> None:

@@ -29,6 +29,8 @@ CONTAINERS = "/runtime.v1.RuntimeService/ListContainers"
 SANDBOXES = "/runtime.v1.RuntimeService/ListPodSandbox"
 PATIENCE = 10.0
 """Seconds in which the runtime is to tell of a container that it is about to change anyway."""
+NO_ANSWER = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+"""Of these nobody knows what the runtime would have said, or what it has done."""
 ANY_LENGTH = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 Relayed: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
@@ -67,16 +69,26 @@ class CriProxy:
     async def relay(
         self, method: str, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> AsyncIterator[bytes]:
-        """One call, of one answer or many: on the wire they are the same."""
+        """One call, of one answer or many: on the wire they are the same.
+
+        What the runtime does not take as we have adjusted it, as one without RDT a class of the cache, is asked for as it was.
+        """
         start: Relayed = self._channel.unary_stream(method)
-        call = start(await self._adjusted(method, request), timeout=context.time_remaining())
-        try:
-            async for answer in call:
-                yield answer
-        except grpc.aio.AioRpcError as error:
-            await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
-        finally:
-            call.cancel()
+        adjusted = await self._adjusted(method, request)
+        for asked in dict.fromkeys((adjusted, request)):
+            call = start(asked, timeout=context.time_remaining())
+            try:
+                async for answer in call:
+                    yield answer
+            except grpc.aio.AioRpcError as error:
+                if asked == request or error.code() in NO_ANSWER:
+                    await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
+                log.warning("cri.adjustment_refused", method=method, why=error.details())
+                self.outcomes["failed"] += 1
+            else:
+                return
+            finally:
+                call.cancel()
 
     async def _adjusted(self, method: str, request: bytes) -> bytes:
         """The request to pass on."""
