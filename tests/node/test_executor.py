@@ -207,7 +207,11 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, t
     journal = Journal(tmp_path / "journal", boot="b")
     executor, spot = Executor(family.surface, journal, dry_run=True), Spot(family.parent, CPU_QUOTA)
     assert executor.apply({spot: 50_000}, now=0.0).written == [(spot, 50_000)]
-    assert executor.apply({spot: 50_000}, now=1.0).written == []  # nor says it again
+    assert executor.apply({spot: 50_000}, now=99.0).written == []  # nor says it again
+    assert executor.apply({}, now=100.0).written == []
+    assert executor.apply({spot: 50_000}, now=101.0).written == [
+        (spot, 50_000)
+    ]  # but for what is wished anew
     assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
     assert not journal.originals
 

@@ -111,7 +111,7 @@ class Executor:
         present: dict[Spot, Value] = {}
         for spot, value in goal.items():
             seen, when = self._seen.get(spot, (None, 0.0))
-            if seen == value and now - when < LOOK_AGAIN_SECONDS:
+            if seen == value and (self._dry_run or now - when < LOOK_AGAIN_SECONDS):
                 present[spot] = value
             elif (held := self._surface.read(spot)) is not None:
                 if not self._dry_run and self._is_anothers(spot, held, seen):
@@ -174,14 +174,13 @@ class Executor:
         done: Done,
     ) -> None:
         """Keep nothing of what is restored, and nothing of what is gone."""
-        if self._dry_run:
-            return
-        for spot, before in stale.items():
-            if before is None:
-                self._remove(spot, done)
-        restored = [spot for spot in stale if spot not in done.refused]
         gone = wanted.keys() - present.keys()
-        done.restored += restored
-        self._journal.drop([*restored, *gone])
+        if not self._dry_run:
+            for spot, before in stale.items():
+                if before is None:
+                    self._remove(spot, done)
+            restored = [spot for spot in stale if spot not in done.refused]
+            done.restored += restored
+            self._journal.drop([*restored, *gone])
         kept = wanted.keys() | self._journal.originals.keys()
         self._seen = {spot: seen for spot, seen in self._seen.items() if spot in kept and spot not in gone}
