@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from intents.services import GIB, actuators, goal, latency, service
-from trimtab.intents.arbitration import RUNG, Claim, Ruling, arbitrate, in_order
+from trimtab.intents.arbitration import RUNG, Claim, Ruling, arbitrate, give_way, in_order
 from trimtab.intents.astar import AStar
 from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Objective
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.room import Free, Room, taken
 from trimtab.intents.state import PodState, State
@@ -97,6 +98,20 @@ def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_the
     assert not rulings["shop/b"].plan.deeds, "nothing is done on what is not known"
     assert rulings["shop/b"].waiting_since == 5.0
     assert grown(rulings["shop/a"], rich) < 0
+
+
+def test_who_gives_way_may_miss_what_it_wants_by_a_fifth_also_below_zero() -> None:
+    wanted = {"p99": 0.1, "score": -10.0, "rate": 50.0}
+    objectives = tuple(
+        Objective(name=name, value=value, less_is_better=name != "rate") for name, value in wanted.items()
+    )
+    rich, poor = claim("a", priority=0.05, replicas=10), claim("b", priority=0.9)
+    rich = replace(rich, goal=replace(rich.goal, objectives=objectives))
+    keep = Plan(intent="", purpose=Purpose.KEEP)
+    rulings = {"shop/a": Ruling(keep, None), "shop/b": Ruling(keep, 0.0)}
+    (giving,) = give_way([rich, poor], rulings, room=Room({"node": Free(0.0, 8 * GIB, 10)}))
+    loosened = {each.name: each.value for each in giving.goal.objectives}
+    assert loosened == pytest.approx({"p99": 0.12, "score": -8.0, "rate": 40.0})
 
 
 def test_nobody_gives_way_in_vain() -> None:

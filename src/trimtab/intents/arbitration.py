@@ -29,8 +29,8 @@ PATIENCE = 3600.0
 """Seconds of waiting that are worth as much as the whole range of priorities."""
 CLEARLY_LESS = 0.5
 """Those who have together at most this share of another's priority give way to it."""
-LENIENCE = 1.2
-"""By which factor those who give way may miss what they want."""
+LENIENCE = 0.2
+"""By which share of it those who give way may miss what they want."""
 RUNG = 4.0
 """The share of its cores that one who gives way is thought to give at once: one in so many."""
 
@@ -190,10 +190,11 @@ def _places(claim: Claim, room: Room) -> set[Place]:
 
 def _lenient(claim: Claim) -> Claim:
     objectives = tuple(
-        replace(each, value=each.value * LENIENCE if each.less_is_better else each.value / LENIENCE)
+        each
+        if each.kind is KPIType.AVAILABILITY
+        else replace(each, value=replace(each, tolerance=LENIENCE).bound)
         for each in claim.goal.objectives
-        if each.kind is not KPIType.AVAILABILITY
-    ) + tuple(each for each in claim.goal.objectives if each.kind is KPIType.AVAILABILITY)
+    )
     return replace(claim, goal=replace(claim.goal, objectives=objectives))
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.intents.kpi.availability import PodHistory, together
+from trimtab.intents.kpi.reading import Reading, as_share
 from trimtab.kube.pods import ContainerState, Exit, Pod
 
 BORN = 1000
@@ -79,3 +80,21 @@ def test_however_it_is_looked_at_it_is_a_share(steps: list[tuple[float, bool, in
     if steps:
         known = found.pods["a"]
         assert known.up + known.down <= now - BORN + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("measured", "wanted", "value", "words"),
+    [
+        (0.998, 0.999, 0.998, ""),
+        (1.000001, 0.999, 1.0, ""),
+        (99.8, 0.999, None, "divide it by 100"),
+        (0.998, 99.9, None, "write 0.999"),
+    ],
+)
+def test_a_percentage_is_no_availability(
+    measured: float, wanted: float, value: float | None, words: str
+) -> None:
+    """By which no plan could be made, and nobody be told why."""
+    found = as_share(Reading(measured), wanted=wanted)
+    assert found.value == value
+    assert words in found.why

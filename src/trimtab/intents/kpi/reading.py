@@ -9,6 +9,9 @@ import math
 from dataclasses import dataclass
 
 
+_ROUNDED = 1.01
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A number, or the reason that there is none."""
@@ -25,3 +28,14 @@ class Reading:
 
 def unknown(why: str) -> Reading:
     return Reading(None, why)
+
+
+def as_share(reading: Reading, *, wanted: float) -> Reading:
+    """Of an availability: a percentage is none, and no plan could be made by it. What is a little over was rounded so."""
+    if wanted > 1:
+        return unknown(f"{wanted:g} is wanted, and an availability is at most 1: write 0.999 for 99.9 %")
+    if reading.value is None or reading.value <= 1:
+        return reading
+    if reading.value <= _ROUNDED:
+        return Reading(1.0)
+    return unknown(f"the query gives {reading.value:g}, and an availability is at most 1: divide it by 100")

@@ -14,7 +14,7 @@ from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.kpi.availability import PodHistory, Uptime, together
 from trimtab.intents.kpi.measure import LOAD, Measure, measure
 from trimtab.intents.kpi.query import QueryError, Question, question
-from trimtab.intents.kpi.reading import Reading, unknown
+from trimtab.intents.kpi.reading import Reading, as_share, unknown
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import State
 from trimtab.kube.intents import Intent
@@ -203,6 +203,9 @@ class Observer:
                 found[name] = Reading.of(together(serving))
             else:
                 found[name] = readings[asked] if isinstance(asked, tuple) else asked
+        for objective in goal.objectives:
+            if objective.kind is KPIType.AVAILABILITY:
+                found[objective.name] = as_share(found[objective.name], wanted=objective.value)
         more = {name: readings[asked].value for name, asked in questions.more.items()}
         main = main_container(workload.containers)
         state = state_of(workload, pods, history, found, more, main=main)
