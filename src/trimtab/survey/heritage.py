@@ -28,6 +28,8 @@ SIZING = Sizing.of(STRATEGY, {})
 CHOSEN = "trimtab.io/policy"
 """The label by which a workload is selected that has none of its own to be told by."""
 
+BOTH = {"cpu", "memory"}
+_UNTIL = "as a policy it recommends, until its mode is Auto"
 _TELLING = ("app.kubernetes.io/instance", "app.kubernetes.io/name", "app", "k8s-app", "name")
 _CHANGING = {"app.kubernetes.io/version", "helm.sh/chart", "version", "pod-template-hash"}
 _MODES: Mapping[str, tuple[str, dict[str, bool]]] = {
@@ -55,6 +57,8 @@ def policy_of(vpa: Vpa, mode: str, workloads: Sequence[Workload]) -> Inherited:
     if target is None:
         return Inherited(vpa, None, (f"its target, {vpa.target.kind} {vpa.target.name}, is not there",))
     ours, how = _MODES.get(mode, _MODES["Auto"])
+    if any(each.off or len(each.resources) < len(BOTH) for each in vpa.policies):
+        ours = "Recommend"  # rather than size what its owner has kept out
     # Who has no policy has no bounds either.
     policies = [vpa.policy(each.name) for each in target.containers if each.role != "init"]
     notes = [*_notes(vpa, mode, policies)]
@@ -64,7 +68,7 @@ def policy_of(vpa: Vpa, mode: str, workloads: Sequence[Workload]) -> Inherited:
         where = f"-n {target.namespace} {target.resource}/{target.name}"
         notes.append(f"no labels of its own tell it from others; kubectl label {where} {CHOSEN}={vpa.name}")
     bounds = _bounds(policies)
-    follows = all(each.limits_follow for each in vpa.policies)
+    follows = all(each.limits_follow for each in policies if not each.off)
     policy: Object = {
         "apiVersion": API_VERSION,
         "kind": OptimizationPolicy.__name__,
@@ -129,7 +133,7 @@ def _telling_labels(target: Workload, workloads: Sequence[Workload]) -> dict[str
 def _bounds(policies: Sequence[ContainerPolicy]) -> dict[str, dict[str, str]]:
     """The widest of all containers: a policy has one range for all."""
     found: dict[str, dict[str, str]] = {}
-    for resource in ("cpu", "memory"):
+    for resource in sorted(BOTH):
         least = [getattr(each.least, resource) for each in policies if not each.off]
         most = [getattr(each.most, resource) for each in policies if not each.off]
         write = Quantity.of_millicores if resource == "cpu" else Quantity.of_bytes
@@ -146,17 +150,19 @@ def _bounds(policies: Sequence[ContainerPolicy]) -> dict[str, dict[str, str]]:
 def _notes(vpa: Vpa, mode: str, policies: Sequence[ContainerPolicy]) -> Iterable[str]:
     """What a policy does not say as the VPA does."""
     if mode == "Initial":
-        yield "it sets sizes only when pods are made (Initial); as a policy it recommends, until its mode is Auto"
+        yield f"it sets sizes only when pods are made (Initial); {_UNTIL}"
     named = [each for each in vpa.policies if each.container != EVERY_CONTAINER]
     for each in vpa.policies:
         who = "all other containers" if each.container == EVERY_CONTAINER else f"container {each.container}"
         if each.off:
-            yield f"it leaves {who} alone; a policy sizes every container of its workloads"
-        for resource in {"cpu", "memory"} - set(each.resources):
-            yield f"it leaves {resource} of {who} alone; a policy sizes both resources"
+            yield f"it leaves {who} alone, and a policy sizes every container; {_UNTIL}"
+        for resource in sorted(BOTH - set(each.resources)):
+            yield f"it leaves {resource} of {who} alone, and a policy sizes both resources; {_UNTIL}"
     if len({(each.least, each.most) for each in policies if not each.off}) > 1:
         names = ", ".join(each.container for each in named)
         yield f"it has bounds of their own for {names}; the policy has the widest for all"
+    if len({each.limits_follow for each in policies if not each.off}) > 1:
+        yield "limits follow requests in some of its containers only; the policy changes requests alone"
     if vpa.recommenders:
         yield f"it names a recommender of its own ({', '.join(vpa.recommenders)})"
 
