@@ -103,6 +103,32 @@ def test_the_dashboard_is_off_until_it_is_asked_for_and_then_on_loopback(
     assert sorted(each["kind"] for each in new) == ["ClusterRole", "ClusterRoleBinding"]
 
 
+def test_a_secret_and_ports_of_another_name_are_granted_probed_and_scraped(
+    helm: Helm, unset: list[dict[str, Any]]
+) -> None:
+    """In a node's network, where the usual ports may be taken."""
+    found = helm.rendered(
+        "operator.config.address=0.0.0.0:18080",
+        "operator.config.webhook.address=[::]:19443",
+        "operator.config.webhook.secret=mine",
+    )
+    assert ["mine"] in [rule.get("resourceNames") for rule in one(found, "Role")["rules"]]
+
+    def ports(of: list[dict[str, Any]]) -> dict[str, int]:
+        (container,) = one(of, "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {
+            "metrics"
+        }
+        return {each["name"]: each["containerPort"] for each in container["ports"]}
+
+    assert ports(found) == {"metrics": 18080, "webhook": 19443}
+    assert ports(unset) == {"metrics": 8080, "webhook": 9443}
+    (scraped,) = [
+        each for each in found if each["metadata"]["name"] == "trimtab-operator" and each["kind"] == "Service"
+    ]
+    assert scraped["metadata"]["annotations"]["prometheus.io/port"] == "18080"
+
+
 def test_values_reach_the_operator(helm: Helm) -> None:
     found = helm.rendered(
         "image.repository=registry.example/trimtab",
