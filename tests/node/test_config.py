@@ -1,9 +1,13 @@
 """What an agent is told when it starts."""
 
+from pathlib import Path
+
 import pytest
 
+from harness.kubepods import Kubepods
 from trimtab.errors import TrimtabError
-from trimtab.node.config import kubelet_url
+from trimtab.node.agent import Agent
+from trimtab.node.config import AgentSettings, kubelet_url
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,10 @@ def test_a_kubelet_may_have_an_address_of_either_kind(given: str, url: str) -> N
 def test_what_is_no_url_of_a_kubelet_is_refused_in_a_line(given: str) -> None:
     with pytest.raises(TrimtabError, match="is no URL of a kubelet; write it like"):
         kubelet_url(given)
+
+
+def test_two_agents_do_not_share_what_is_to_be_restored(kubepods: Kubepods, tmp_path: Path) -> None:
+    settings = AgentSettings(node="n", cgroup_parent=kubepods.layout.parent, state=tmp_path)
+    Agent(settings, None)
+    with pytest.raises(TrimtabError, match="another agent works with it"):
+        Agent(settings, None)

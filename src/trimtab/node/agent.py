@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import resource
 import signal
@@ -71,7 +72,7 @@ class Agent:
         )
         self._predictor = Predictor()
         self._collect_policy = MetricCollectPolicy()
-        _make_writable(settings.state)
+        _claim(settings.state)
         self._snapshot = Snapshot(settings.state / "series")
         self._saved = time.time()
         self._began = self._last = time.monotonic()
@@ -217,11 +218,20 @@ class Agent:
         return "; ".join(f"{name}: {why}" for name, why in self._states.troubles().items())
 
 
-def _make_writable(state: Path) -> None:
-    """At the start, not when something is to be restored."""
+def _claim(state: Path) -> None:
+    """Have the folder to write in, and alone, for as long as the process lives: at the start, not when it is needed.
+
+    Each of two agents of a node would take what the other writes for what is to be restored.
+    """
     try:
         state.mkdir(parents=True, exist_ok=True)
         writable = os.access(state, os.W_OK)
+        if writable:
+            fcntl.flock(os.open(state, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise TrimtabError(
+            f"--state {state}: another agent works with it; end that one, or name another"
+        ) from None
     except OSError:
         writable = False
     if not writable:
