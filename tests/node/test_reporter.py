@@ -122,8 +122,8 @@ def test_of_two_pods_of_one_name_it_tells_of_the_latter() -> None:
             series.add(pod_subject(pod.uid), Metric.MEMORY, 1.0 * MIB, period=1.0)
     for pods in ((former, latter), (latter, former)):
         view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=pods)
-        [pod] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
-        assert str(pod.pod_usage.cpu) == "2"
+        [told] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
+        assert str(told.pod_usage.cpu) == "2"
 
 
 def test_a_knob_of_very_many_cpus_or_devices_is_told_as_far_as_the_kind_takes() -> None:
