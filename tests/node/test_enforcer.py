@@ -179,15 +179,15 @@ async def test_one_born_after_the_last_look_at_the_node_gets_what_its_parent_get
     """With cgroup v1 it is born with its parent's CPUs, of which the agent has taken some."""
     kubepods.pod(QosClass.BEST_EFFORT)
     tier = Spot(kubepods.layout.tier(QosClass.BEST_EFFORT), CPUSET_CPUS)
-    every = os.sched_getaffinity(0)
+    every = frozenset(os.sched_getaffinity(0))
     wanting = Wanting(Plan())
     floor = Floor(kubepods, tmp_path, wanting=wanting)
 
-    async def squeeze(cpus: set[int], now: float) -> None:
-        wanting.answer = Plan((Wish(spot=tier, value=frozenset(cpus), strategy="wanting", why="a test"),))
+    async def squeeze(cpus: frozenset[int], now: float) -> None:
+        wanting.answer = Plan((Wish(spot=tier, value=cpus, strategy="wanting", why="a test"),))
         await floor.enforcer.round(NODE, Unknowing(), ON, now=now)
 
-    await squeeze({min(every)}, now=0.0)
+    await squeeze(frozenset({min(every)}), now=0.0)
     _, [born] = kubepods.pod(QosClass.BEST_EFFORT)
     if let_go:
         floor.enforcer.release(now=1.0)
