@@ -71,7 +71,6 @@ class Agent:
             standard(self._hierarchy, settings.proc), self.series, registry=self._registry
         )
         self._predictor = Predictor()
-        self._collect_policy = MetricCollectPolicy()
         _claim(settings.state)
         self._snapshot = Snapshot(settings.state / "series")
         self._saved = time.time()

@@ -95,15 +95,6 @@ class Cgroup:
         assert file is not None  # or there would be no text
         return file.decode(text)
 
-    def child(self, name: str) -> Cgroup:
-        return Cgroup(self.hierarchy, f"{self.path}/{name}".strip("/"))
-
-    @property
-    def parent(self) -> Cgroup | None:
-        if not self.path:
-            return None
-        return Cgroup(self.hierarchy, self.path.rpartition("/")[0])
-
     @property
     def exists(self) -> bool:
         return self.hierarchy.folder(self.path, "cpu").is_dir()
