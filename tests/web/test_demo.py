@@ -51,7 +51,7 @@ async def test_requests_shrink_onto_usage_and_nodes_and_money_are_freed(found: D
     for resource in ("cpuCores", "memoryBytes"):
         each = found[resource]
         assert each["usedMean"] < each["requestedNow"] < 0.8 * each["requestedAtFirst"]
-    assert found["moneyMonth"]["saved"] > 0.3 * found["moneyMonth"]["atFirst"]
+    assert found["moneyMonth"]["saved"] > 0.2 * found["moneyMonth"]["atFirst"]
     assert found["nodes"]["neededNow"] < found["nodes"]["neededAtFirst"]
 
 

@@ -96,6 +96,8 @@ class Stake(NamedTuple):
     """Each unit of use over the request."""
     risk: float
     """The share of time over the request at which a container begins to be treated with more care."""
+    leniency: float
+    """How much cheaper a request is where little of it is used: 1 by the share that is, 0 not at all."""
     footing: float
     """How many times its fading peak a container is given at least,"""
     headroom: float
@@ -266,7 +268,7 @@ def settle(
         mean = max(epoch[i, HIGHEST] if peaks else epoch[i, TOTAL] / seen, LEAST)
         usual = level[i, MEAN] if level[i, WEIGHT] > 0 else mean
         if not np.isnan(bid[i, 0]):
-            share = _share(served[i], usual)
+            share = _share(served[i], usual) ** stake.leniency
             for k in range(FORECASTERS):
                 paid = share * bid[i, k] / usual + stake.under * care[i] * over[i, k] / seen
                 paid += (share + stake.unserved * care[i]) * lack[i, k] / (seen * usual)
@@ -429,7 +431,7 @@ def decide(
         if epoch[i, SEEN] == 0.0:
             continue
         usual, kind = level[i, MEAN], _kind(level[i])
-        share = _share(served[i], usual)
+        share = _share(served[i], usual) ** stake.leniency
         mass = epoch[i, MASS] + pace.fleet_errors
         jump, missed = stake.under * care[i] / mass, (share + stake.unserved * care[i]) / (usual * mass)
         chosen = 0

@@ -43,6 +43,8 @@ CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
 COSTS, SLOW, TOP, YIELD, OWED, MOVES = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
 """Hours in which costs, the slow mean, the highest peak, the share that is used, what a change would have saved and
 changes that were made lose half their weight."""
+KEPT_LENIENCY = 0.5
+"""How lenient requests are priced that are kept: a spike of an hour is then paid for all day."""
 KEPT_COSTS = 11.0
 """How many hours longer costs count for each hour that sizes are kept: a day of them is one trial."""
 MEMORY_TOLERANCE = 0.45
@@ -112,6 +114,7 @@ class Trimtab(Strategy[TrimtabSettings]):
                 under=(1.0 - settings.unserved) * CPU_PRICE / settings.cpu_risk,
                 unserved=settings.unserved * CPU_PRICE / settings.cpu_risk,
                 risk=CARE * settings.cpu_risk,
+                leniency=KEPT_LENIENCY if settings.stabilization > settings.update else 1.0,
                 footing=0.0,
                 headroom=CPU_HEADROOM,
                 change=settings.tolerance,
@@ -129,6 +132,7 @@ class Trimtab(Strategy[TrimtabSettings]):
                 under=OOM_PRICE / oom_risk,
                 unserved=0.0,
                 risk=CARE * oom_risk,
+                leniency=1.0,
                 footing=MEMORY_FOOTING,
                 headroom=MEMORY_HEADROOM,
                 change=settings.tolerance * MEMORY_TOLERANCE,
