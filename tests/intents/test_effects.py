@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from intents.services import GIB, availability, goal, latency, planned, power, service, throughput
 from trimtab.intents.effects.fitting import Points, fit
+from trimtab.intents.effects.given import given as given_by_hand
 from trimtab.intents.effects.learning import complete, learn, recalled, remembered
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.effects.sample import observed, recorded
@@ -188,6 +189,7 @@ def test_what_the_store_kept_is_what_was_learned() -> None:
         {"model": "service", "parameters": {"level": 1.0}, "covariance": [[1.0]], "usualLoad": 1.0},
         {"model": "service", "parameters": "all"},
         {"model": "elastic", "powers": {"cpu": 1.0}, "covariance": []},
+        {"model": "elastic", "powers": {"cpu": 1.0}, "covariance": [[1.0]]},
         {"model": "serving"},
     ],
 )
@@ -385,3 +387,25 @@ def test_whatever_was_seen_more_of_a_resource_is_never_thought_to_hurt(
     now = state.objectives["p99"] or 0.0
     assert expected(effects, state, larger)[0] <= now * (1 + 1e-9)
     assert expected(effects, state, more)[0] <= now * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("group", "data"),
+    [
+        ("vertical_scaling", {"popt": [[1.0, 0.5, -0.7]]}),
+        ("scaling", {"popt": [-1.0, 0.2, 0.0, 0.01], "throughputScale": [0.002, 1.0]}),
+    ],
+)
+def test_a_given_curve_that_falls_below_nothing_can_be_planned_by(
+    group: str, data: dict[str, object]
+) -> None:
+    effects = Effects(given={("p99", group): given_by_hand(group, data)})
+    state = service(p99=0.3, used=0.8)
+    changed = [service(p99=0.3, cpu=cpu, replicas=replicas) for cpu in (0.5, 4.0) for replicas in (1, 8)]
+    assert all((each.objectives["p99"] or 0) > 0 for each in effects.after(state, changed, group=group))
+
+
+def test_events_further_apart_than_anything_can_be_teach_nothing() -> None:
+    points = Points(np.array([1.0, 2.0]), np.ones(2), np.zeros(2, dtype=np.bool_))
+    with pytest.raises(ArithmeticError), np.errstate(all="ignore"):
+        fit(lambda _: (np.zeros(2), np.full((2, 1), np.nan)), points, prior=np.zeros(1), spread=np.ones(1))

@@ -55,7 +55,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         if current <= 0 or self.value <= 0:
             reached = current <= self.value if self.less_is_better else current >= self.value
             return 0.0 if reached else inf
-        return log(current / self.value) if self.less_is_better else log(self.value / current)
+        off = log(current) - log(self.value)
+        return off if self.less_is_better else -off
 
     def tightened(self, headroom: float, current: float) -> Self:
         """What is still wanted while resources are given back: some way from a miss, or no worse than now."""

@@ -101,6 +101,10 @@ class Elastic:
             raise TrimtabError(
                 f"an effect of model {KIND!r} cannot be read: its covariance is not of its powers"
             )
+        if tuple(stored.powers)[: len(_KNOBS)] != _KNOBS:
+            raise TrimtabError(
+                f"an effect of model {KIND!r} cannot be read: its powers do not begin with {_KNOBS}"
+            )
         return cls(stored.powers, covariance, samples=stored.samples)
 
 

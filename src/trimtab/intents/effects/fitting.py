@@ -67,7 +67,10 @@ def fit(shape: Shape, points: Points, *, prior: Floats, spread: Floats) -> Fit:
     says, slopes = shape(theta)
     information = (slopes.T * points.pull(says, noise)) @ slopes + np.diag(precision)
     far = points.far(says, NOISE) + float(precision @ (theta - prior) ** 2)
-    return Fit(theta, np.asarray(np.linalg.inv(information), dtype=np.float64), noise, far)
+    covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
+    if not (np.isfinite(theta).all() and np.isfinite(covariance).all()):
+        raise ArithmeticError("the events are further apart than anything can be")
+    return Fit(theta, covariance, noise, far)
 
 
 def _climb(

@@ -17,6 +17,7 @@ from trimtab.intents.effects.model import Model, Moves
 
 _BEYOND = 0.5
 """How unsure a model is at e times the range it was seen in."""
+_LEAST = 1e-9
 _Range = Annotated[tuple[float, ...], msgspec.Meta(min_length=2, max_length=2)]
 
 
@@ -42,8 +43,8 @@ class Scaling(msgspec.Struct, frozen=True, rename="camel"):
             low, high = self.throughput_range
             load = low if high == inf else (low + high) / 2
         t = load * self.throughput_scale[0] + self.throughput_scale[1]
-        p0, p1, p2, p3 = self.popt
-        return log(p0 / p2) + p1 * t - p3 * t * at.replicas
+        _, p1, _, p3 = self.popt  # the others move nothing
+        return p1 * t - p3 * t * at.replicas
 
     def data(self) -> dict[str, Any]:
         return dict(msgspec.to_builtins(self))
@@ -57,12 +58,16 @@ class CpuScaling(msgspec.Struct, frozen=True, rename="camel"):
 
     def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - in proportion
         was, *would = fan.places
-        ((p0, p1, p2),) = self.popt
-        here = p0 * exp(-p1 * was.cpu) + p2
+        here = self._height(was)
         return (
-            [log((p0 * exp(-p1 * each.cpu) + p2) / here) for each in would],
+            [self._height(each) - here for each in would],
             [0.0 if each.cpu == was.cpu else _beyond(each.cpu, self.cpu_range) for each in would],
         )
+
+    def _height(self, at: Knobs) -> float:
+        """A curve that was fitted elsewhere may fall below nothing; a latency does not."""
+        ((p0, p1, p2),) = self.popt
+        return log(max(_LEAST, p0 * exp(-p1 * at.cpu) + p2))
 
     def data(self) -> dict[str, Any]:
         return dict(msgspec.to_builtins(self))
