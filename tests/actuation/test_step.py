@@ -382,6 +382,10 @@ def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evid
     assert "for too long" in turned_back(step(watched, later, now=patience, **terms)).reason
     relief = msgspec.structs.replace(watched, health=Health(pods=1, killed=1))
     assert marks_of(step(relief, later, now=patience, **terms)).applied, "the others need it"
+    falls = pod("web-1", created=NOW + 60, ready=False, waiting="CrashLoopBackOff")
+    in_place = change(Phase.VERIFYING, settled=NOW)
+    assert "on web-1" in why(step(in_place, [later[0], falls], now=patience - 1))
+    assert marks_of(step(in_place, [later[0], falls], now=patience)).applied, "it is resized once it runs"
 
 
 PENDING = "PodResizePending"

@@ -105,8 +105,10 @@ def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Seq
     yet = f"it has yet to take effect on {waiting}"
     if change.phase is not Phase.VERIFYING or situation.now < _given_up(situation, change):
         return [Wait(situation.now + POLL, yet)]
-    # Pods that came later and never get ready are no reason to take from the others what keeps them alive.
-    return [] if relieves(change) else _turn_back(situation, marks, change, why=f"{yet}, for too long")
+    # A pod that came later is resized later, once it can be; and it is no reason to take from others what keeps them alive.
+    if change.way is Way.IN_PLACE or relieves(change):
+        return []
+    return _turn_back(situation, marks, change, why=f"{yet}, for too long")
 
 
 def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[Pod]) -> Plan | None:
