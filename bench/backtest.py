@@ -3,6 +3,7 @@
     make bench BENCH=backtest TRACES=FOLDER
     .venv/bin/python bench/backtest.py TRACES --chart chart.html --containers 300
     .venv/bin/python bench/backtest.py --generated --containers 40
+    .venv/bin/python bench/backtest.py --generated --stabilization 24
 
 TRACES is a folder with one folder a set, each with a parquet file of its name; `--generated` takes two weeks of the workload
 generators instead, for which no constant was chosen. Each peer runs with its own defaults and
@@ -29,12 +30,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from trimtab.lab.backtest import Schedule, backtest
-from trimtab.lab.oracle import Oracle
+from trimtab.lab.backtest import Schedule
 from trimtab.lab.report import Outcome, page, section
+from trimtab.lab.run import Run
 from trimtab.lab.scores import Scores
 from trimtab.lab.workloads import generate
-from trimtab.sizing import strategy
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
@@ -67,6 +67,8 @@ FLEET = "all"
 WORTH_HAVING = 0.1
 """More harm than this nobody wants: peers are compared below it."""
 
+HOURLY = Schedule()
+
 console = Console(width=200)
 Curve = list[dict[str, float]]
 
@@ -77,6 +79,9 @@ def main() -> None:
     parser.add_argument("--chart", type=Path, help="write the chart of all containers to this HTML file")
     parser.add_argument("--containers", type=int, default=300, help="take at most so many of each set")
     parser.add_argument("--sets", help="only these sets, with commas between them")
+    parser.add_argument(
+        "--stabilization", type=float, default=0.0, help="hours for which sizes are kept, as policies ask"
+    )
     parser.add_argument("--generated", action="store_true", help="replay workload generators, not TRACES")
     given = parser.parse_args()
     throughput()
@@ -92,11 +97,12 @@ def main() -> None:
     peers = {name: choices for name, choices in PEERS.items() if _installed(name)}
     runs = [("oracle", {}), *(("trimtab", choice) for choice in (*OURS, *chain(*OTHERWISE)))]
     runs += [(name, choice) for name, choices in peers.items() for choice in choices]
+    schedule = Schedule(stabilization=given.stabilization * 3600.0)
     results: dict[tuple[str, str], dict[str, Scores]] = {}
     for name, choice in track(runs, description="replaying", console=Console(stderr=True)):
         scores = {}
         for source, trace in sets.items():
-            scores[source] = run(trace, name, choice)
+            scores[source] = run(trace, name, choice, schedule)
         results[name, told(choice)] = {**scores, FLEET: pooled(list(scores.values()))}
     for source in (*sets, FLEET):
         show(source, {key: scores[source] for key, scores in results.items()})
@@ -140,12 +146,8 @@ def _installed(name: str) -> bool:
     return there
 
 
-def run(trace: Trace, name: str, settings: Mapping[str, float]) -> Scores:
-    schedule = Schedule()
-    sizer: Any = Oracle(trace, update=schedule.update)
-    if name != "oracle":
-        sizer = strategy(name, trace.containers, **settings)
-    return backtest(trace, sizer, schedule)
+def run(trace: Trace, name: str, settings: Mapping[str, float], schedule: Schedule = HOURLY) -> Scores:
+    return Run(name, name, {key: str(value) for key, value in settings.items()}).scores(trace, schedule)
 
 
 def told(settings: Mapping[str, float]) -> str:
