@@ -444,6 +444,18 @@ def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> No
     assert evicted(strategy, 760, now=4.0) == ["large", "small"]
 
 
+def test_who_has_been_leaving_for_a_minute_is_stuck_and_the_next_one_has_to_go() -> None:
+    pods = [_pod("stuck", Tier.BE, deleting=True), _pod("batch", Tier.BE)]
+    samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
+    samples[NODE, Metric.MEMORY] = 710.0 * MIB
+    strategy, policy = _new("memoryevict"), NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True))
+    evicted = [
+        [each.pod.name for each in strategy.plan(_scene(_node(*pods), policy, samples, now=now)).evictions]
+        for now in (100.0, 159.0, 160.0)
+    ]
+    assert evicted == [[], [], ["batch"]]
+
+
 # Memory, cache, disks, watermarks
 
 

@@ -17,7 +17,7 @@ from trimtab.api.quantity import millicores
 from trimtab.node.cgroups import UNLIMITED
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_EFFECTIVE
 from trimtab.node.picture import BEST_EFFORT, Metric, PodView, Tier, pod_subject
-from trimtab.node.strategies.evicting import CoolDown, victims
+from trimtab.node.strategies.evicting import Choice
 from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
 
 REQUEST_ANNOTATION = "trimtab.io/cpu-request"
@@ -37,17 +37,18 @@ def request(pod: PodView) -> float:
 
 
 class CpuEvict:
-    """Remembers when it last evicted."""
+    """Remembers what its choice does."""
 
     name: ClassVar[str] = "cpuevict"
     settings_type: ClassVar[type[CPUEvict]] = CPUEvict
 
     def __init__(self) -> None:
-        self._cool_down = CoolDown()
+        self._choice = Choice()
 
     def plan(self, scene: Scene) -> Plan:
         settings, pods = scene.policy.cpu_evict, scene.view.of_tier(Tier.BE)
         if not settings.enable:
+            self._choice = Choice()
             return NOTHING
         asked, limit = sum(map(request, pods)), self._limit(scene)
         used = scene.windows.average(BEST_EFFORT, Metric.CPU, min(settings.cool_down_seconds, LONGEST_LOOK))
@@ -56,17 +57,14 @@ class CpuEvict:
         starved = limit <= asked * settings.satisfaction_lower_percent / 100
         if not starved or used < limit * settings.usage_threshold_percent / 100:
             return NOTHING
-        if not self._cool_down.is_over(scene.now, settings.cool_down_seconds):
-            return NOTHING
         why = f"best-effort pods get {limit:.2f} of {asked:.2f} cores that they request, and use {used:.2f}"
-        chosen = victims(
+        chosen = self._choice.victims(
             scene,
             used=lambda pod: scene.windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0,
             freed=request,
             need=asked - limit * 100 / settings.satisfaction_upper_percent,
+            cool_down=settings.cool_down_seconds,
         )
-        if chosen:
-            self._cool_down.start(scene.now)
         return Plan(evictions=tuple(Eviction(pod, self.name, why) for pod in chosen))
 
     def _limit(self, scene: Scene) -> float | None:

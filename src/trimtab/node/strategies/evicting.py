@@ -7,37 +7,42 @@ from collections.abc import Callable
 from trimtab.node.picture import PodView, Tier
 from trimtab.node.strategies.strategy import Scene
 
+LEAVES_SECONDS = 60.0
+"""For so long who is leaving counts as gone: from then on he may be stuck, and what he has is not coming back."""
 
-class CoolDown:
-    """Lets something happen once in a while."""
+
+class Choice:
+    """Chooses whom to send away, once in a while; remembers when it last did, and since when others are leaving."""
 
     def __init__(self) -> None:
         self._last: float | None = None
+        self._leaving: dict[str, float] = {}
 
-    def is_over(self, now: float, seconds: float) -> bool:
-        return self._last is None or now - self._last >= seconds
+    def victims(
+        self,
+        scene: Scene,
+        *,
+        used: Callable[[PodView], float],
+        freed: Callable[[PodView], float],
+        need: float,
+        cool_down: float,
+    ) -> list[PodView]:
+        """The least important first, of those the greatest users, until enough is freed; nobody until it has cooled down.
 
-    def start(self, now: float) -> None:
-        self._last = now
-
-
-def victims(
-    scene: Scene, *, used: Callable[[PodView], float], freed: Callable[[PodView], float], need: float
-) -> list[PodView]:
-    """The least important first, of those the greatest users, until enough is freed.
-
-    Who is leaving counts as gone; who may not leave is passed over, or the next one would never be asked to.
-    """
-    chosen: list[PodView] = []
-    there = [
-        pod
-        for pod in scene.view.of_tier(Tier.BE)
-        if pod.deleting or (pod.can_go and pod.uid not in scene.staying)
-    ]
-    for pod in sorted(there, key=lambda pod: (not pod.deleting, pod.priority, -used(pod), pod.uid)):
-        if need <= 0:
-            break
-        need -= freed(pod)
-        if not pod.deleting and freed(pod) > 0:
-            chosen.append(pod)
-    return chosen
+        Who is leaving counts as gone; who may not leave is passed over, or the next one would never be asked to.
+        """
+        if self._last is not None and scene.now - self._last < cool_down:
+            return []
+        pods = scene.view.of_tier(Tier.BE)
+        leaving = [pod for pod in pods if pod.deleting]
+        self._leaving = {pod.uid: self._leaving.get(pod.uid, scene.now) for pod in leaving}
+        need -= sum(freed(pod) for pod in leaving if scene.now - self._leaving[pod.uid] < LEAVES_SECONDS)
+        chosen: list[PodView] = []
+        able = [pod for pod in pods if pod.can_go and not pod.deleting and pod.uid not in scene.staying]
+        for pod in sorted(able, key=lambda pod: (pod.priority, -used(pod), pod.uid)):
+            if need > 0 and freed(pod) > 0:
+                need -= freed(pod)
+                chosen.append(pod)
+        if chosen:
+            self._last = scene.now
+        return chosen

@@ -9,33 +9,34 @@ from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import MemoryEvict as Settings
 from trimtab.node.picture import NODE, Metric, PodView, pod_subject
-from trimtab.node.strategies.evicting import CoolDown, victims
+from trimtab.node.strategies.evicting import Choice
 from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
 
 
 class MemoryEvict:
-    """Remembers when it last evicted."""
+    """Remembers what its choice does."""
 
     name: ClassVar[str] = "memoryevict"
     settings_type: ClassVar[type[Settings]] = Settings
 
     def __init__(self) -> None:
-        self._cool_down = CoolDown()
+        self._choice = Choice()
 
     def plan(self, scene: Scene) -> Plan:
         settings, used = scene.policy.memory_evict, scene.windows.latest(NODE, Metric.MEMORY)
-        if not settings.enable or used is None or used < scene.view.memory * settings.threshold_percent / 100:
+        if not settings.enable:
+            self._choice = Choice()
             return NOTHING
-        if not self._cool_down.is_over(scene.now, settings.cool_down_seconds):
+        if used is None or used < scene.view.memory * settings.threshold_percent / 100:
             return NOTHING
 
         def of(pod: PodView) -> float:
             return scene.windows.latest(pod_subject(pod.uid), Metric.MEMORY) or 0.0
 
         need = used - scene.view.memory * settings.release_to_percent / 100
-        chosen = victims(scene, used=of, freed=of, need=need)
-        if chosen:
-            self._cool_down.start(scene.now)
+        chosen = self._choice.victims(
+            scene, used=of, freed=of, need=need, cool_down=settings.cool_down_seconds
+        )
         why = (
             f"{100 * used / scene.view.memory:.0f} % of the node's memory is used, "
             f"and it is to be {settings.release_to_percent} %"
