@@ -10,6 +10,7 @@ from harness.prometheus import Recorded
 from trimtab.api.intent import TargetRef
 from trimtab.intents.kpi.asking import Asking, Vector
 from trimtab.intents.kpi.query import Question, question
+from trimtab.operator.intents.observing import cpu_query
 from trimtab.usage.errors import SourceAway
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import source
@@ -33,6 +34,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     lines += [
         f'hits_total{{namespace="shop",app="web"}} {at - START} {at}' for at in range(START, END + 1, 10)
     ]
+    lines.append("# TYPE container_cpu_usage_seconds counter")
+    for pod, every, cores in (("brisk-0", 10, 0.5), ("slow-0", 60, 0.25)):
+        labels = f'namespace="shop",pod="{pod}",container="app"'
+        lines += [
+            f"container_cpu_usage_seconds_total{{{labels}}} {cores * (at - START)} {at}"
+            for at in range(START, END + 1, every)
+        ]
     try:
         server = Recorded(tmp_path_factory.mktemp("recorded"), "\n".join(lines) + "\n")
     except UnavailableError as why:
@@ -123,3 +131,13 @@ async def test_of_a_server_that_is_away_nothing_is_known() -> None:
     found = await Asking(away, stale=60, patience=30).readings([ask(LATENCY), ask(RATE)], at=END)
     assert {each.why for each in found.values()} == {"cannot connect"}
     assert away.asked == 1
+
+
+@pytest.mark.parametrize(("name", "cores"), [("brisk", 0.5), ("slow", 0.25)])
+async def test_cpu_is_seen_also_where_it_is_scraped_once_a_minute(
+    teller: Counted, name: str, cores: float
+) -> None:
+    target = TargetRef(kind="StatefulSet", name=name)
+    asked = question(cpu_query("app", 60.0), namespace="shop", target=target)
+    reading = (await Asking(teller, stale=60.0, patience=10.0).readings([asked], at=END))[asked]
+    assert reading.value == pytest.approx(cores)

@@ -30,6 +30,8 @@ from trimtab.operator.intents.settings import IntentSettings
 from trimtab.usage.prometheus.promql import equals, span
 
 SHORTEST_WINDOW = 15.0
+LONGEST_WINDOW = 300.0
+"""Seconds over which CPU is looked at where it is scraped too seldom for less, as once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +165,11 @@ class Observer:
             found[LOAD] = OWN, usual
         workload = self._catalog.get(intent.target) if intent.target else None
         if workload is not None and (main := main_container(workload.containers)):
-            window = span(max(SHORTEST_WINDOW, 4 * self._settings().interval.seconds))
-            matchers = f'namespace="$namespace",pod=~"$pods",{equals("container", main)}'
-            found[CPU] = OWN, f"sum(rate(container_cpu_usage_seconds_total{{{matchers}}}[{window}]))"
+            window = max(SHORTEST_WINDOW, 4 * self._settings().interval.seconds)
+            found[CPU] = OWN, cpu_query(main, window)
             found[MEMORY] = (
                 OWN,
-                f"max(max_over_time(container_memory_working_set_bytes{{{matchers}}}[1h]))",
+                f"max(max_over_time(container_memory_working_set_bytes{{{_of(main)}}}[1h]))",
             )
         return found
 
@@ -220,3 +221,16 @@ class Observer:
             measure=lambda measured_by: self.measure(measured_by, intent.namespace),
             settings=self._settings(),
         )
+
+
+def cpu_query(container: str, window: float) -> str:
+    """What a container of all pods of a target uses: of late, else over as long as is needed to see it."""
+    rates = [
+        f"sum(rate(container_cpu_usage_seconds_total{{{_of(container)}}}[{span(each)}]))"
+        for each in (window, LONGEST_WINDOW)
+    ]
+    return " or ".join(rates)
+
+
+def _of(container: str) -> str:
+    return f'namespace="$namespace",pod=~"$pods",{equals("container", container)}'
