@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from harness.kubepods import Kubepods
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, System
-from trimtab.kube.errors import DisruptionBlocked, KubeError, Status, Unreachable
+from trimtab.kube.errors import DisruptionBlocked, InternalError, KubeError, Status, Unreachable
 from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
 from trimtab.node.cgroups import UNLIMITED, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS
@@ -56,6 +56,7 @@ class Wanting:
 
 AWAY = Unreachable("the API server is away", sent=False)
 BLOCKED = DisruptionBlocked(Status(message="its budget says no"))
+TWO_BUDGETS = InternalError(Status(message="This pod has more than one PodDisruptionBudget"))
 ON = NodeQoSPolicySpec(system=System(enable=True))
 NODE = NodeView(name="n", cpus=(), memory=1 << 30)
 POD = PodView(
@@ -158,13 +159,14 @@ async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepo
     assert floor.counted("evictions", strategy="sending", result="refused") == 1
 
 
+@pytest.mark.parametrize("blocked", [BLOCKED, TWO_BUDGETS])
 async def test_strategies_are_told_for_a_minute_whose_budget_lets_nobody_go(
-    kubepods: Kubepods, tmp_path: Path
+    kubepods: Kubepods, tmp_path: Path, blocked: KubeError
 ) -> None:
     sending = Wanting(Plan(evictions=(Eviction(POD, "sending", "a test"),)))
     floor = Floor(kubepods, tmp_path, sending=sending)
     told = []
-    for now, failure in ((0.0, AWAY), (1.0, BLOCKED), (2.0, None), (60.0, None), (61.0, None)):
+    for now, failure in ((0.0, AWAY), (1.0, blocked), (2.0, None), (60.0, None), (61.0, None)):
         floor.failure = failure
         await floor.enforcer.round(NODE, Unknowing(), ON, now=now)
         await floor.enforcer.settled()

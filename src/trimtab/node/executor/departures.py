@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import structlog
 
 from trimtab.kube.client import Client
-from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.errors import InternalError, KubeError, describe
 from trimtab.node.executor.tally import Tally
 from trimtab.node.picture import PodView
 from trimtab.node.strategies import Eviction
@@ -63,7 +63,8 @@ class Departures:
             result = "evicted"
         except KubeError as error:
             result = "refused"
-            if not error.transient:  # else it is not about this pod
+            # What passes by itself is not about this pod, but for the 500 that one with two budgets gets.
+            if not error.transient or isinstance(error, InternalError):
                 self._refused[eviction.pod.uid] = now
             log.warning(
                 "node.eviction_refused",
