@@ -106,6 +106,22 @@ async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
+async def test_what_was_done_last_before_a_store_went_away_does_not_wait_for_more_to_be_done(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_: Sequence[HistoryEntry]) -> None:
+        raise UnavailableError("store.url: it is away; see the server")
+
+    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(store.history, "append", away)
+        await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+        await told.journal.catch_up()
+    assert await told.history() == []
+    await told.journal.catch_up()
+    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
+
+
 async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> None:
     told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
     why = (Factor("usage", "90 samples", "scripted"),)

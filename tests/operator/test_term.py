@@ -23,8 +23,11 @@ from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, EVENTS, INTENTS, JOBS, OPTIMIZATION_POLICIES, PODS
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.journal import RECOMMENDATION
+from trimtab.operator.statuses import GATHER
 from trimtab.store import Store
 from trimtab.usage.errors import SourceAway
+from trimtab.usage.source import Ask
+from trimtab.usage.usage import Usage
 
 
 @pytest.fixture
@@ -108,6 +111,32 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
     async with Store.open(work.folder / "trimtab.db") as store:
         (kept,) = await store.history.find(namespace=work.namespace)
         assert (kept.what, kept.who, kept.after) == ("recommended", f"policy {name}", told["web"])
+
+
+async def test_a_leader_that_has_yet_to_read_usage_takes_nothing_out_of_a_status(
+    work: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first turn of a large cluster takes minutes, and somebody may write a policy meanwhile."""
+    await work.write_policy(mode="Recommend")
+    async with work.leading():
+        await work.until(is_recommended, what="web is recommended a size")
+    read, reading, go_on = work.source.read, asyncio.Event(), asyncio.Event()
+
+    async def slowly(ask: Ask, **more: Any) -> Usage:
+        reading.set()
+        await go_on.wait()
+        return await read(ask, **more)
+
+    monkeypatch.setattr(work.source, "read", slowly)
+    async with work.leading():
+        await reading.wait()
+        await work.write_policy(mode="Recommend", reconciliationInterval="10m")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2 * GATHER):
+                await work.until(lambda status: not entry(status), what="web is not in it")
+        go_on.set()
+        await work.until(lambda status: status["observedGeneration"] == 2, what="it is looked at")
+        assert is_recommended(await work.status())
 
 
 async def test_a_restart_tells_nothing_twice_and_knows_what_it_knew(

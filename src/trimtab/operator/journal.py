@@ -103,6 +103,10 @@ class LiveJournal:
                 before = deed.marks
         await self._keep(entries)
 
+    async def catch_up(self) -> None:
+        """Keep what waited for a store that was away: the next news may come only after a restart."""
+        await self._keep([])
+
     def left(self, workload: Workload) -> None:
         """Tell of a change under way that nobody will bring to its end: no policy is about the workload any more."""
         found = read_marks(dict(workload.annotations), uid=workload.uid)
@@ -170,8 +174,6 @@ class LiveJournal:
 
     async def _keep(self, entries: list[HistoryEntry]) -> None:
         """Append to the history; what others want to append meanwhile goes together, for each time takes its time."""
-        if not entries:
-            return
         self._entries += entries
         async with self._keeping:
             entries, self._entries = self._entries, []

@@ -129,6 +129,14 @@ class Term:
             look_again=self.look_again,
             metrics=means.metrics,
         )
+        self._journal = LiveJournal(
+            means.client,
+            self._cluster,
+            means.store,
+            name=self._name,
+            metrics=means.metrics,
+            may_annotate=lambda: may_write() and not config.current.dry_run,
+        )
         self._loop = self._made_loop()
         self._intents = self._made_intents(means.roll) if means.roll else None
         self.desk = Desk(
@@ -158,21 +166,14 @@ class Term:
         )
 
     def _made_loop(self) -> SizingLoop:
-        means, may_write = self._means, self._may_write
+        means = self._means
         return SizingLoop(
             catalog=self._catalog,
             orders=self._orders,
             learning=self._learning,
-            actuator=Actuator(self._cluster, may_write=may_write, pacer=self._pacer),
+            actuator=Actuator(self._cluster, may_write=self._may_write, pacer=self._pacer),
             statuses=self._statuses,
-            journal=LiveJournal(
-                means.client,
-                self._cluster,
-                means.store,
-                name=self._name,
-                metrics=means.metrics,
-                may_annotate=lambda: may_write() and not self._config.current.dry_run,
-            ),
+            journal=self._journal,
             guardrails=PromQLGuardrails(means.prometheus),
             vpas=self._vpas,
             neighbourhood=lambda: self._turns.neighbourhood,
@@ -224,7 +225,6 @@ class Term:
         while not await self._look_at_features():  # noqa: ASYNC110 - it has to be asked
             await asyncio.sleep(ASK_AGAIN)
         group.create_task(self._tidying.run())
-        group.create_task(self._statuses.queue.run())
         group.create_task(self._node_quality.run())
         try:
             if self._intents is not None:
@@ -232,6 +232,8 @@ class Term:
             await self._vpas.begin(time.time())
             await self._take_turn()
             self._look_at_all()
+            # Not before: a status would tell of no workload, and of usage that nobody has read yet.
+            group.create_task(self._statuses.queue.run())
             group.create_task(self._workloads.run())
             await self._take_turns()
         finally:
@@ -245,6 +247,7 @@ class Term:
             )  # when the last step is over and scraped
             await self._look_at_features()
             await self._take_turn()
+            await self._journal.catch_up()
             if self._config.current is not self._acted_on:
                 self._look_at_all()
 
