@@ -88,6 +88,22 @@ def test_a_line_that_a_full_disk_cut_short_does_not_take_the_next_along(path: Pa
     }
 
 
+@pytest.mark.parametrize("boot", ["b", "c"])
+def test_an_agent_begins_though_the_disk_is_full_and_notes_what_it_does_once_it_is_not(
+    path: Path, boot: str
+) -> None:
+    Journal(path, boot="b").keep({Spot("pod1", CPU_QUOTA): 1000})
+    full = path.with_suffix(".part")
+    full.mkdir()
+    journal, spot = Journal(path, boot=boot), Spot("pod2", CPU_QUOTA)
+    before = dict(journal.originals)
+    with pytest.raises(OSError):
+        journal.keep({spot: 2000})
+    full.rmdir()
+    journal.keep({spot: 2000})
+    assert Journal(path, boot=boot).originals == {**before, spot: 2000}
+
+
 def test_a_torn_end_costs_no_more_than_the_last_line(path: Path) -> None:
     journal = Journal(path, boot="b")
     journal.keep({Spot("pod1", CPU_QUOTA): 1000})

@@ -37,7 +37,8 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._originals, self._written = _read(path, boot)
         self._lines = 0
-        self._compact()
+        self._is_begun = False
+        """Whether the file is of this boot and whole: only who has something to note needs a disk that is not full."""
 
     @property
     def originals(self) -> Mapping[Spot, Value | None]:
@@ -80,6 +81,8 @@ class Journal:
 
     def _append(self, entries: Iterable[Any], *, sync: bool = True) -> None:
         lines = [json.dumps(entry) for entry in entries]
+        if not self._is_begun:
+            self._compact()
         with self._path.open("a") as file:
             # Each begins a line of its own: one that a full disk has cut short must not take the next along.
             file.writelines(f"\n{line}" for line in lines)
@@ -105,7 +108,7 @@ class Journal:
             os.fsync(file.fileno())
         part.replace(self._path)
         sync(self._path.parent)
-        self._lines = len(entries)
+        self._lines, self._is_begun = len(entries), True
 
 
 def _entry(spot: Spot, value: Value | None) -> list[Any]:
