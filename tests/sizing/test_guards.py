@@ -363,6 +363,8 @@ def test_a_limit_that_is_to_go_is_raised_first_and_then_goes() -> None:
     raised = sized(memory=GIB, evidence=killed, asked=asked).resources
     assert raised == with_(HAS, memory_limit=2458 * MIB)
     assert sized(memory=GIB, has=raised, evidence=killed, asked=asked).resources.memory_limit is None
+    coarse = with_(asked, minimum_change=0.5)
+    assert sized(memory=GIB, evidence=killed, asked=coarse).resources == raised, "no raise is too small"
     gone = with_(raised, memory_limit=None)
     assert sized(memory=GIB, has=gone, evidence=killed, asked=asked).resources.memory_request == GIB
 

@@ -54,9 +54,8 @@ def follow(pair: Pair, case: Case) -> Move | None:
         wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
     elif rule.limit is LimitMode.HEADROOM:
         wanted, why = request + rule.headroom, f"the request and {amount_text(case.resource, rule.headroom)}"
-    if wanted == limit or (
-        wanted and limit and limit >= request == case.request and is_small(limit, wanted, case)
-    ):
+    is_as_it_was = limit is not None and limit >= request == case.request and not lacks(case)
+    if wanted == limit or (wanted and limit and is_as_it_was and is_small(limit, wanted, case)):
         return None
     if wanted is not None and wanted != request and case.resource == "memory":
         wanted = round_up("memory", wanted)  # of CPU the multiple itself is what people expect to see
