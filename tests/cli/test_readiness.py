@@ -1,13 +1,14 @@
 """What the doctor says of requests and of autoscalers that act on the same workload."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from harness.records import folded, workload
-from trimtab.cli.readiness import conflicts, without_requests
+from trimtab.cli.readiness import _reach, conflicts, without_requests
 from trimtab.kube.hpas import hpas
 from trimtab.kube.vpas import vpas
+from trimtab.usage.prometheus.source import Prometheus
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 NAMED = {"name": "web", "namespace": "shop"}
@@ -48,3 +49,12 @@ def test_workloads_without_requests_are_named() -> None:
     )
     assert found.found == "1 ask for no CPU or no memory: shop/deployment/bare"
     assert without_requests([workload("web", containers=(asks,))]).state == "ok"
+
+
+async def test_a_window_of_minutes_is_looked_at_in_the_past() -> None:
+    class Since:
+        async def has_usage(self, *, at: float) -> bool:
+            return at <= 1000.0
+
+    found = await _reach(cast("Prometheus", Since()), 0.01, 1000.0)
+    assert found.state == "ok"

@@ -68,9 +68,10 @@ async def _usage(
 async def _reach(source: Prometheus, days: float, now: float) -> Finding:
     """How far back there is usage: at the far end of the window, or else narrowed down between two moments."""
     wanted = days * DAY
-    if await source.has_usage(at=now - wanted + EDGE):
+    edge = min(EDGE, wanted / 2)
+    if await source.has_usage(at=now - wanted + edge):
         return Finding("retention", "ok", f"usage goes back the {counted(days, 'day')} that a scan looks at")
-    known, unknown = 0.0, wanted - EDGE
+    known, unknown = 0.0, wanted - edge
     for _ in range(NARROWED):
         middle = (known + unknown) / 2
         known, unknown = (middle, unknown) if await source.has_usage(at=now - middle) else (known, middle)
