@@ -4,6 +4,7 @@ What only a v2 kernel shows is in tests/cgroup2.
 """
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,22 @@ def test_a_dry_run_after_a_death_leaves_the_journal_to_the_life_after_it(
         dry.apply({}, now=now)
     Executor(machine, Journal(path, boot="b")).release(now=0.0)
     assert machine.read(spot) == 67584
+
+
+def test_all_is_restored_though_the_journal_cannot_be_written_any_more(
+    family: Family, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
+    tier, pod, born = Spot(family.parent, CPUSET_CPUS), Spot(family.child, CPU_QUOTA), f"{family.parent}/born"
+    decided, _ = admit({tier: ONE, pod: 50_000}, executor.world())
+    executor.apply(decided, now=0.0)
+    family.surface.write(pod, 70_000)  # as the kubelet does when a pod is resized
+    family.make(born)
+    shutil.rmtree(state)
+    with pytest.raises(FileNotFoundError):
+        executor.release(now=1.0)
+    assert (family.read(family.parent, CPUSET_CPUS), family.read(family.child, CPU_QUOTA)) == (CPUS, 70_000)
 
 
 def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path: Path) -> None:

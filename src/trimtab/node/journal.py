@@ -66,8 +66,8 @@ class Journal:
 
     def revise(self, spot: Spot, value: Value) -> None:
         """Somebody else wrote a knob that we hold: that is what it is to go back to now."""
+        self._originals[spot] = value  # also where it cannot be noted
         self._append([_entry(spot, value)])
-        self._originals[spot] = value
 
     def drop(self, spots: Iterable[Spot]) -> None:
         """These are restored, or gone."""

@@ -62,8 +62,11 @@ class Quality:
         return [] if self._settings.dry_run else self._enforcer.holding()
 
     def release(self) -> None:
-        """Leave the node as it was."""
-        self._enforcer.release(now=time.monotonic())
+        """Leave the node as it was; what is restored and cannot be noted as such is restored."""
+        try:
+            self._enforcer.release(now=time.monotonic())
+        except OSError as error:
+            log.warning("agent.release_failed", error=str(error))
 
     async def hook(self, view: NodeView) -> None:
         """Adjust containers at their creation, by the ways that are asked for; a dry run changes none of them."""

@@ -7,6 +7,7 @@ that is switched off, a policy that is deleted, the end of the agent and its sta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -83,7 +84,8 @@ class Executor:
                 if before is not None and before != self._surface.read(child):
                     found[child] = before
                     squeezed.append(child)
-        self._journal.keep(found)
+        with suppress(OSError):  # a disk that is full keeps nobody from getting back what is known
+            self._journal.keep(found)
 
     def enlist(self, members: Mapping[str, frozenset[int]]) -> None:
         """Put threads into classes of resctrl."""
@@ -115,7 +117,8 @@ class Executor:
                 present[spot] = value
             elif (held := self._surface.read(spot)) is not None:
                 if not self._dry_run and self._is_anothers(spot, held, seen):
-                    self._journal.revise(spot, held)
+                    with suppress(OSError):  # as above
+                        self._journal.revise(spot, held)
                 present[spot] = held
                 self._seen[spot] = (held, now)
             elif self._surface.can_make(spot):
