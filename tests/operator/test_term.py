@@ -52,6 +52,10 @@ def entry(status: Object, name: str = "web") -> Object:
     return next((dict(each) for each in status.get("workloads", ()) if each["name"] == name), {})
 
 
+def says(words: str) -> Callable[[Object], bool]:
+    return lambda status: words in entry(status).get("reason", "")
+
+
 def cpu(status: Object) -> str:
     found: list[Object] = entry(status).get("recommendations", [])
     return str(found[0].get("cpu", "")) if found else ""
@@ -494,8 +498,8 @@ async def test_while_intents_cannot_be_read_a_policy_changes_nothing(
     refused = Fault(kind=Kind.STATUS, status=403)
     fault_proxy.fail_next(refused, count=40, match=lambda asked: asked.path.endswith("/v1alpha1/intents"))
     async with work.leading():
-        for words in ("not known whether any Intent", f"Intent {work.namespace}/web has the say"):
-            await work.until(lambda status, words=words: words in entry(status).get("reason", ""), what=words)
+        await work.until(says("not known whether any Intent"), what="it is not known who has the say")
+        await work.until(says(f"Intent {work.namespace}/web has the say"), what="the intent has it")
 
 
 async def test_where_there_is_no_policy_to_read_the_default_policy_has_the_say_once_that_is_known(

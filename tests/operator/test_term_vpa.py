@@ -71,6 +71,10 @@ def proxied(fault_proxy: FaultProxy) -> Client:
     )
 
 
+def says(words: str) -> Callable[[Object], bool]:
+    return lambda status: words in (status.get("workloads") or [{}])[0].get("reason", "")
+
+
 def target(status: Object) -> Object:
     found = (status.get("recommendation") or {}).get("containerRecommendations") or [{}]
     return dict(found[0].get("target") or {})
@@ -142,16 +146,8 @@ async def test_while_vpas_cannot_be_read_a_policy_changes_nothing(
     async with proxied(fault_proxy) as client:
         work.client = client
         async with work.leading():
-            for words in (
-                "not known whether any VerticalPodAutoscaler",
-                "VerticalPodAutoscaler web changes its pods",
-            ):
-                await work.until(
-                    lambda status, words=words: (
-                        words in (status.get("workloads") or [{}])[0].get("reason", "")
-                    ),
-                    what=words,
-                )
+            await work.until(says("not known whether any VerticalPodAutoscaler"), what="it is not known")
+            await work.until(says("VerticalPodAutoscaler web changes its pods"), what="it is left to the VPA")
 
 
 async def test_in_a_dry_run_no_vpa_is_told_what_would_be_put_into_effect(work: Office) -> None:

@@ -16,6 +16,7 @@ from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator, actuator
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.given import given
+from trimtab.intents.effects.learning import learn
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal, Objective
@@ -27,7 +28,7 @@ from trimtab.intents.plugins.registry import FORGOTTEN, MOST, SLOWEST_CHECK, Reg
 from trimtab.intents.plugins.remote import RemoteActuator, RemotePlanner
 from trimtab.intents.plugins.serving import ActuatorService, PlannerService, serving
 from trimtab.intents.plugins.wire import CANDIDATES, INFO, PLAN, REGISTER, VERSION, Refused, Tls, dial, listen
-from trimtab.intents.state import PodState, State
+from trimtab.intents.state import PodState, Size, State
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.plugins import Settings
 
@@ -362,6 +363,43 @@ def test_a_planner_that_is_away_is_stood_in_for(registry: Registry) -> None:
     plan = plan_with(remote_planner(there, patience=1.0), actuator("scaleOut"))
     assert plan.deeds
     assert "gave no answer" in plan.why[-1]
+
+
+def test_a_planner_is_told_what_was_learned_as_it_was_learned(registry: Registry) -> None:
+    """On its way a map loses its order, by which a model knows its parameters."""
+    wanted = msgspec.structs.replace(
+        GOAL, objectives=(GOAL.objectives[0], Objective(name="queue", value=9.0))
+    )
+    seen = [
+        (
+            60.0 * at,
+            State(
+                objectives={"p99": 0.04 / cpu, "queue": 5.0 * cpu},
+                replicas=2,
+                sizes=(Size(container="web", cpu_request=cpu, cpu_limit=cpu),),
+                load=100.0 + at,
+            ),
+        )
+        for at, cpu in enumerate((1.0, 2.0, 3.0) * 5)
+    ]
+    learned = learn(wanted, seen, now=1000.0)
+    heard: list[Effects] = []
+
+    class Listener:
+        settings_type: ClassVar[type[Settings]] = Settings
+
+        def plan(self, state: State, goal: Goal, *, effects: Effects, **_: Any) -> Plan:
+            heard.append(effects)
+            return Plan(intent=goal.intent, purpose=Purpose.KEEP)
+
+    with serving(PlannerService(Listener()), name="listener") as plugin:
+        remote = RemotePlanner(
+            known(registry, plugin.endpoint, PLANNER, "listener"), planner("astar"), settings={}, patience=30
+        )
+        remote.plan(seen[-1][1], wanted, actuators=[], effects=learned, limits=Limits(), now=0.0)
+    now, then = seen[-1][1], seen[0][1]
+    told, known_ = (each.after(now, [then], group="vertical_scaling") for each in (heard[0], learned))
+    assert told == known_
 
 
 # What is kept

@@ -8,7 +8,7 @@ anything may, by as much again as it is turned, when something is to be given ba
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log
+from math import isnan, log, nan
 from typing import Any, Self
 
 import msgspec
@@ -86,6 +86,7 @@ class Elastic:
             "model": KIND,
             "version": 1,
             "powers": self.powers,
+            "order": list(self.powers),
             "covariance": self.covariance.tolist(),
             "samples": self.samples,
         }
@@ -96,21 +97,22 @@ class Elastic:
             stored = msgspec.convert(data, _Stored)
         except msgspec.ValidationError as error:
             raise TrimtabError(f"an effect of model {KIND!r} cannot be read: {error}") from None
-        covariance = np.array(stored.covariance)
-        if covariance.shape != (len(stored.powers), len(stored.powers)):
+        names, covariance = tuple(stored.order or stored.powers), np.array(stored.covariance)
+        powers = {name: stored.powers.get(name, nan) for name in names}
+        if covariance.shape != (len(powers), len(powers)):
             raise TrimtabError(
                 f"an effect of model {KIND!r} cannot be read: its covariance is not of its powers"
             )
-        if tuple(stored.powers)[: len(_KNOBS)] != _KNOBS:
-            raise TrimtabError(
-                f"an effect of model {KIND!r} cannot be read: its powers do not begin with {_KNOBS}"
-            )
-        return cls(stored.powers, covariance, samples=stored.samples)
+        if names[: len(_KNOBS)] != _KNOBS or any(map(isnan, powers.values())):
+            raise TrimtabError(f"an effect of model {KIND!r} cannot be read: its powers are not {_KNOBS}")
+        return cls(powers, covariance, samples=stored.samples)
 
 
 class _Stored(msgspec.Struct):
     powers: dict[str, float]
     covariance: list[list[float]]
+    order: list[str] = []
+    """Of the powers in the covariance: on its way to a plugin, a map forgets its own."""
     samples: int = 0
 
 

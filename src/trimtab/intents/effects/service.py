@@ -7,7 +7,7 @@ is as busy as its CPU usage tells, or 40 % when that is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, isnan, log
+from math import isfinite, isnan, log, nan
 from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
@@ -188,6 +188,7 @@ class Service:
             "model": KIND,
             "version": 1,
             "parameters": dict(zip(names, self.theta.tolist(), strict=True)),
+            "order": list(names),
             "covariance": self.covariance.tolist(),
             "edge": self.edge,
             "usualLoad": self.usual.load,
@@ -202,8 +203,9 @@ class Service:
             stored = msgspec.convert(data, _Stored)
         except msgspec.ValidationError as error:
             raise TrimtabError(f"an effect of model {KIND!r} cannot be read: {error}") from None
-        names = tuple(stored.parameters)
-        theta, covariance = np.array(list(stored.parameters.values())), np.array(stored.covariance)
+        names = tuple(stored.order or stored.parameters)
+        theta = np.array([stored.parameters.get(name, nan) for name in names])
+        covariance = np.array(stored.covariance)
         if names[: curve.OPTIONS] != _PARAMETERS or covariance.shape != (theta.size, theta.size):
             raise TrimtabError(
                 f"an effect of model {KIND!r} cannot be read: its parameters are not {_PARAMETERS}"
@@ -227,6 +229,8 @@ class _Stored(msgspec.Struct, rename="camel"):
     parameters: dict[str, float]
     covariance: list[list[float]]
     usual_load: float
+    order: list[str] = []
+    """Of the parameters in the covariance: on its way to a plugin, a map forgets its own."""
     usual_replicas: float = 1.0
     samples: int = 0
     noise: float = NOISE
