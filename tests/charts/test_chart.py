@@ -184,6 +184,16 @@ def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(
     assert after["image"] == f"trimtab:{__version__}"
 
 
+def test_the_agent_is_given_the_folders_of_the_sockets_by_which_it_adjusts_containers(helm: Helm) -> None:
+    found = helm.rendered("agent.enabled=true", "agent.nri=/var/run/nri/nri.sock", "agent.cri=/run/t/a.sock")
+    pod = one(found, "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"--nri=/var/run/nri/nri.sock", "--cri=/run/t/a.sock"} <= {*container["args"]}
+    mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    there = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"]}
+    assert (mounted["nri"], mounted["cri"]) == (there["nri"], there["cri"]) == ("/var/run/nri", "/run/t")
+
+
 def test_the_metrics_of_agents_are_found_where_there_are_agents(helm: Helm) -> None:
     watched = "serviceMonitor.enabled=true"
     assert "PodMonitor" not in {each["kind"] for each in helm.rendered(watched)}
@@ -217,6 +227,7 @@ def test_what_is_not_wanted_is_left_out(helm: Helm, unset: list[dict[str, Any]],
         ("operater.replicas=2", "operater"),
         ("image.pullPolicy=Perhaps", "pullPolicy"),
         ("serviceMonitor.interval=often", "interval"),
+        ("agent.nri=nri.sock", "nri"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(helm: Helm, value: str, named: str) -> None:
