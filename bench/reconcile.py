@@ -404,7 +404,7 @@ def show(readings: list[Reading], options: Namespace) -> None:
             f"{each.libraries_mib:.0f} MiB",
             written,
         )
-    stdout = Console()
+    stdout = Console(width=130)  # or what was written is cut off where it is piped
     stdout.print(table)
     stdout.print(
         f"Aims for 10,000 workloads: a pass under 60 s on one core, under 500 MiB. VPA's updater, quoted: {VPA_UPDATER}."
