@@ -286,6 +286,18 @@ def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
     assert [deed.actuator for deed in larger.deeds] == ["resizeCPU"]
 
 
+def test_an_availability_of_all_the_time_is_met_as_nearly_as_it_can_be() -> None:
+    """It would be missed for ever, with nothing to be done about it."""
+    wanted = availability(1.0)
+    assert wanted.verdict(0.99) is Verdict.MISSED
+    assert wanted.verdict(1.0 - 1e-10) is Verdict.MET
+
+
+def test_who_rests_after_a_deed_says_so() -> None:
+    plan = planned(service(p99=0.5), goal(latency(0.1)), limits=Limits(resting={"*": 100.0}), now=50.0)
+    assert plan.why == ("what was done last is yet to be judged",)
+
+
 def test_a_service_that_is_turned_off_is_not_woken() -> None:
     state = replace(service(p99=0.3), replicas=0, pods=())
     assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds

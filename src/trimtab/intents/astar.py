@@ -21,7 +21,7 @@ from trimtab.intents.actuator import Actuator, Safeguard
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.learning import complete
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
+from trimtab.intents.limits import EVERY, Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Alternative, Outcome, Plan, Purpose
 from trimtab.intents.planner import Budget
@@ -79,7 +79,9 @@ class AStar:
                 state, goal, f"unknown: {', '.join(unknown)}; nothing is done on what is not known"
             )
         if not allowed:
-            return self._keep(state, goal, "no actuator may act now")
+            rests = limits.resting.get(EVERY, now) > now
+            why = "what was done last is yet to be judged" if rests else "no actuator may act now"
+            return self._keep(state, goal, why)
         effects = complete(effects, goal, state)
         missed = [name for name, verdict in verdicts.items() if verdict is Verdict.MISSED]
         if missed:

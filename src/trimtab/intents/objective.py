@@ -36,7 +36,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     def bound(self) -> float:
         """The worst that still counts as met."""
         slack = abs(self.value) * self.tolerance
-        return self.value + slack if self.less_is_better else self.value - slack
+        worst = self.value + slack if self.less_is_better else self.value - slack
+        return min(worst, 1.0 - _LEAST_MISSING) if self.kind is KPIType.AVAILABILITY else worst
 
     def verdict(self, current: float | None) -> Verdict:
         if current is None or current != current:  # noqa: PLR0124 - NaN is no measurement either

@@ -14,6 +14,7 @@ from trimtab.api.intent import IntentSpec, Objective, TargetRef
 from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import Size, State
+from trimtab.kube.hpas import Hpa, Target, Utilisation
 from trimtab.kube.intents import Intent
 from trimtab.kube.pods import Container, Resources
 from trimtab.kube.resources import DEPLOYMENTS
@@ -98,10 +99,14 @@ def test_a_policy_yields_to_an_intent_and_says_so() -> None:
     assert "Intent shop/web has the say" in mandate.withheld(workload(), config, intent="shop/web")
 
 
+def hpa(*shares: Utilisation) -> Hpa:
+    return Hpa("shop", "web", "uid-hpa", 1, Target("Deployment", "apps", "web"), 1, 10, shares)
+
+
 @pytest.mark.parametrize(
     ("who", "forbidden"),
     [
-        ({"hpas": ["web"], "vpa": "", "resizes_in_place": True}, SCALING),
+        ({"hpas": [hpa()], "vpa": "", "resizes_in_place": True}, SCALING),
         ({"hpas": [], "vpa": "web", "resizes_in_place": True}, RESIZING),
         ({"hpas": [], "vpa": "", "resizes_in_place": False}, RESIZING),
         ({"hpas": [], "vpa": "", "unread_vpas": "forbidden", "resizes_in_place": True}, RESIZING),
@@ -130,6 +135,20 @@ def test_nothing_is_given_back_below_what_is_used() -> None:
     assert limits.min_replicas == 3
     assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
     assert limits.min_cpu_together == pytest.approx(0.25 * 1.1)
+
+
+def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() -> None:
+    """It holds CPU to half of the request: pods would get smaller and more, turn by turn."""
+    found = observed(workload(), cpu_used=0.12)
+    for shares, least in (
+        ((), 0.12 * 1.1 / 4),
+        ((Utilisation("cpu", 50),), 0.06),
+        ((Utilisation("cpu", 50, "web"), Utilisation("cpu", 80)), 0.06),
+        ((Utilisation("cpu", 50, "sidecar"), Utilisation("memory", 50)), 0.12 * 1.1 / 4),
+    ):
+        others = Others(workload(), hpas=[hpa(*shares)], vpa="", resizes_in_place=True)
+        limits = limits_of(found, config=OperatorConfig(), others=others, rests_until=0.0)
+        assert limits.min_cpu == pytest.approx(least)
 
 
 def test_nothing_is_given_back_where_it_is_not_known_what_is_used() -> None:

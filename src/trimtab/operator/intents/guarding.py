@@ -15,8 +15,10 @@ from msgspec.structs import replace
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import Foreign, Marks, read_marks
 from trimtab.actuation.options import RETRY, Phase, can_roll, read_options
+from trimtab.intents.actuators.resizing import Resource
 from trimtab.intents.limits import EVERY, Limits
 from trimtab.intents.state import State
+from trimtab.kube.hpas import Hpa
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import AS_A_WHOLE
 from trimtab.operator.config import OperatorConfig
@@ -41,6 +43,8 @@ def limits_of(
     found = guarded(state, config.intents.guardrails_of(workload.namespace))
     return replace(
         found,
+        min_cpu=max(found.min_cpu, others.least(state, "cpu")),
+        min_memory=max(found.min_memory, others.least(state, "memory")),
         forbidden=found.forbidden | others.forbidden(),
         freeze=found.freeze or _freeze(workload, config, others),
         resting={EVERY: rests_until, **_reverted(workload)},
@@ -67,7 +71,7 @@ def _pods_for(used: float, state: State) -> int:
     """How many of the pods what is used now takes."""
     if used == inf:
         return state.replicas
-    return math.ceil(used / state.cpu) if state.cpu else 0
+    return math.ceil(min(used / state.cpu, state.replicas)) if state.cpu else 0
 
 
 def said_of_use(state: State) -> list[str]:
@@ -84,13 +88,14 @@ class Others:
         self,
         workload: Workload,
         *,
-        hpas: Iterable[str],
+        hpas: Sequence[Hpa],
         vpa: str,
         unread_vpas: str = "",
         resizes_in_place: bool,
     ) -> None:
         """`unread_vpas` tells why it is not known which VerticalPodAutoscalers there are."""
-        self._scaler = ", ".join(hpas)
+        self._scaler = ", ".join(hpa.name for hpa in hpas)
+        self._held = [share for hpa in hpas for share in hpa.utilisations]
         self._vpa = vpa
         self._unread = unread_vpas
         self._resizes = resizes_in_place
@@ -107,6 +112,27 @@ class Others:
         scaling = SCALING if self._scaler or not self._scales else frozenset[str]()
         resizing = RESIZING if self.forbids_sizes else frozenset[str]()
         return scaling | resizing | (frozenset[str]() if self._rolls else CHOOSING)
+
+    def least(self, state: State, resource: Resource) -> float:
+        """The least of a resource that no autoscaler answers with more pods, as one does that holds use to a share of the
+        request: pods would get smaller and more, turn by turn.
+        """
+        size = state.size
+        if size is None:
+            return 0.0
+        shares = [
+            share.target / 100
+            for share in self._held
+            if share.resource == resource and share.container in {"", size.container}
+        ]
+        if resource == "cpu":
+            used, now, request = state.cpu_used, size.cpu, size.cpu_request
+            used = None if used is None else used / state.placed
+        else:
+            used, now, request = state.memory_used, size.memory, size.memory_request
+        if not shares or not now:
+            return 0.0
+        return inf if used is None else used / min(shares) * now / (request or now)
 
     def said(self) -> list[str]:
         """For the status: what is left to others, and to whom."""

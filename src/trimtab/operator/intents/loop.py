@@ -276,7 +276,7 @@ class IntentLoop:
     def _others(self, workload: Workload) -> Others:
         return Others(
             workload,
-            hpas=[hpa.name for hpa in self._catalog.hpas_of(workload)],
+            hpas=self._catalog.hpas_of(workload),
             vpa=self._applied_by_vpa(workload),
             unread_vpas=self._catalog.unread(VPAS),
             resizes_in_place=self._resizes_in_place(),

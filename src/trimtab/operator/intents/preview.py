@@ -121,7 +121,7 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
         workload = observation.workload
         others = Others(
             workload,
-            hpas=[hpa.name for hpa in catalog.hpas_of(workload)],
+            hpas=catalog.hpas_of(workload),
             vpa=next((vpa.name for vpa in catalog.vpas_of(workload.key) if vpa.applies), ""),
             unread_vpas=catalog.unread(VPAS),
             resizes_in_place=await resizes_in_place(client),
