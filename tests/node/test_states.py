@@ -1,5 +1,6 @@
 """The picture of the node from what its three witnesses tell."""
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -7,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from trimtab.api import NodeQoSPolicy
+from trimtab.kube.auth import Connection
+from trimtab.kube.auth.credentials import AtHand
+from trimtab.kube.client import Client
 from trimtab.kube.nodeqospolicies import QosPolicy, policy_for
+from trimtab.kube.pace import RetryRule
 from trimtab.node.cgroups import Driver, Hierarchy, Layout, QosClass
 from trimtab.node.picture import Tier, tier_of
 from trimtab.node.states import States
@@ -105,6 +111,33 @@ def test_nothing_new_is_the_very_same_picture(states: States, tree: Path) -> Non
     first = states.view(100.0)
     states.told_by_kubelet(answer(told()), 110.0)
     assert states.view(120.0) is first
+
+
+@pytest.mark.parametrize(
+    ("status", "troubled"), [("403 Forbidden", set[str]()), ("500 Internal Server Error", {"kubelet"})]
+)
+async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_being_ready(
+    states: States, status: str, troubled: set[str]
+) -> None:
+    """As all before Kubernetes 1.33 with the rights of our manifest; the API server's word has to do then."""
+
+    async def kubelet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nNo".encode())
+        writer.close()
+
+    async with await asyncio.start_server(kubelet, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        connection = Connection(server=url, context="", namespace="", credentials=AtHand(), trust=None)
+        async with Client(connection, retry=RetryRule(attempts=1)) as client:
+            with capture_logs() as logs:
+                following = asyncio.create_task(states.follow_kubelet(client, clock=lambda: 100.0))
+                while not logs:
+                    await asyncio.sleep(0.01)
+            following.cancel()
+            await asyncio.wait([following])
+    assert [each["event"] for each in logs] == ["kubelet.away"]
+    assert states.troubles().keys() == troubled
 
 
 def test_a_kubelet_that_is_silent_for_long_is_no_longer_believed(states: States, tree: Path) -> None:

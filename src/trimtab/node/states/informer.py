@@ -18,7 +18,7 @@ import structlog
 
 from trimtab.kube.cache import Cache
 from trimtab.kube.client import Client
-from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.errors import Forbidden, KubeError, describe
 from trimtab.kube.following import Following
 from trimtab.kube.informer import Scope
 from trimtab.kube.nodeqospolicies import QosPolicy, policy_for, qos_policies
@@ -71,6 +71,8 @@ class States:
         self._following: Following | None = None
         self._news = asyncio.Event()
         self._kubelet_trouble = ""
+        self._kubelet_refuses = False
+        """Whether it tells us nothing by right, as every one before Kubernetes 1.33 with the rights of our manifest."""
         self._listed = False
 
     @property
@@ -86,11 +88,12 @@ class States:
         return node.uid if node else ""
 
     def troubles(self) -> dict[str, str]:
-        """Which witnesses are away, and why."""
+        """Which witnesses are away that are not to be, and why."""
         told = self._following.troubles() if self._following else {}
         if self._listed and self._nodes.get(self._node) is None:
             told |= {"node": f"the cluster has no Node {self._node}; see --node"}
-        return told | ({"kubelet": self._kubelet_trouble} if self._kubelet_trouble else {})
+        is_away = self._kubelet_trouble and not self._kubelet_refuses
+        return told | ({"kubelet": self._kubelet_trouble} if is_away else {})
 
     def view(self, now: float) -> NodeView:
         """The node now; the very same object while nothing changed."""
@@ -143,6 +146,7 @@ class States:
                 if self._kubelet_trouble != describe(error):
                     log.warning("kubelet.away", error=describe(error))
                 self._kubelet_trouble = describe(error)
+                self._kubelet_refuses = isinstance(error, Forbidden)
                 await asyncio.sleep(LOOK_EVERY / 2)
             try:
                 await asyncio.wait_for(self._news.wait(), LOOK_EVERY)
