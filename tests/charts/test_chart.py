@@ -129,6 +129,14 @@ def test_a_secret_and_ports_of_another_name_are_granted_probed_and_scraped(
     assert scraped["metadata"]["annotations"]["prometheus.io/port"] == "18080"
 
 
+def test_plugins_of_other_pods_can_reach_the_operator_where_they_may_register(
+    helm: Helm, unset: list[dict[str, Any]]
+) -> None:
+    found = helm.rendered("operator.config.intents.plugins.address=0.0.0.0:9444")
+    (before,), (after,) = (one(each, "NetworkPolicy")["spec"]["ingress"] for each in (unset, found))
+    assert after["ports"] == [*before["ports"], {"port": 9444}]
+
+
 def test_values_reach_the_operator(helm: Helm) -> None:
     found = helm.rendered(
         "image.repository=registry.example/trimtab",
