@@ -44,7 +44,7 @@ def test_what_was_written_passes_the_check(tmp_path: Path, capsys: pytest.Captur
 def test_each_file_that_drifted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(["crds", "--directory", str(tmp_path)])
     (tmp_path / "intents.yaml").unlink()
-    (tmp_path / "nodemetrics.yaml").write_text("kind: Other\n")
+    (tmp_path / "nodemetrics.yaml").write_bytes(b"kind: \xff\n")
     (tmp_path / "pods.yaml").write_text("")
     capsys.readouterr()
     assert run(["crds", "--check", "--directory", str(tmp_path)]) == 1

@@ -54,8 +54,8 @@ def _write(directory: Path) -> int:
 
 
 def _check(directory: Path) -> int:
-    wanted = _files()
-    found = {path.name: path.read_text() for path in directory.glob("*.yaml")}
+    wanted = {name: text.encode() for name, text in _files().items()}
+    found = {path.name: path.read_bytes() for path in directory.glob("*.yaml") if path.is_file()}
     for name in sorted(wanted.keys() | found.keys()):
         if name not in found:
             print(f"{directory / name}: is missing")
