@@ -195,11 +195,12 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
 
 
 def test_a_node_that_the_cluster_has_not_is_told_until_it_is_there(
-    cluster: Cluster, tmp_path: Path, run: Callable[..., AgentProcess]
+    cluster: Cluster, kubepods: Kubepods, tmp_path: Path, run: Callable[..., AgentProcess]
 ) -> None:
     cluster.learn()
     try:
-        agent = run(cluster, tmp_path, "--read-only", node="nowhere")
+        parent = kubepods.layout.parent
+        agent = run(cluster, tmp_path, "--cgroup-parent", parent, "--read-only", node="nowhere")
         agent.wait_until(lambda: "the cluster has no Node nowhere; see --node" in agent.log.read_text())
         assert not agent.page("/readyz")
         cluster.call("POST", "/api/v1/nodes", {"metadata": {"name": "nowhere"}})

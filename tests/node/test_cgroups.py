@@ -112,7 +112,8 @@ def test_a_pod_is_found_where_the_driver_puts_it(tmp_path: Path, layout: Layout,
     (tmp_path / expected).mkdir(parents=True)
     (tmp_path / "cgroup.controllers").touch()
     hierarchy = Hierarchy.detect(tmp_path)
-    assert Layout.detect(hierarchy, parent=layout.parent) == layout
+    for parent in (layout.parent, f"/{layout.parent}/"):  # as a kubelet is told it
+        assert Layout.detect(hierarchy, parent=parent) == layout
     [found] = layout.find_pods(hierarchy)
     assert found == (UID, QosClass.BURSTABLE, expected)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,14 @@ async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_b
             await asyncio.wait([following])
     assert [each["event"] for each in logs] == ["kubelet.away"]
     assert states.troubles().keys() == troubled
+
+
+def test_a_node_without_the_cgroup_of_all_pods_is_told_of(states: States, tree: Path) -> None:
+    """Else one whose kubelet has a cgroup root of its own would look as if it ran nothing."""
+    states.view(100.0)
+    assert states.troubles() == {}
+    shutil.rmtree(tree / "kubepods")
+    assert states.troubles() == {"cgroups": "the node has no kubepods; see --cgroups and --cgroup-parent"}
 
 
 def test_a_kubelet_that_is_silent_for_long_is_no_longer_believed(states: States, tree: Path) -> None:

@@ -56,6 +56,7 @@ class Layout:
     @classmethod
     def detect(cls, hierarchy: Hierarchy, *, parent: str = "") -> Self:
         """By what is there; before the first pod of a node a guess, cgroupfs."""
+        parent = parent.strip("/")
         slices = any(name.endswith("kubepods.slice") for name in hierarchy.children(parent))
         return cls(Driver.SYSTEMD if slices else Driver.CGROUPFS, parent)
 

@@ -92,6 +92,8 @@ class States:
         told = self._following.troubles() if self._following else {}
         if self._listed and self._nodes.get(self._node) is None:
             told |= {"node": f"the cluster has no Node {self._node}; see --node"}
+        if not self.hierarchy.cgroup(pods := self._view.pods_cgroup).exists:
+            told |= {"cgroups": f"the node has no {pods}; see --cgroups and --cgroup-parent"}
         is_away = self._kubelet_trouble and not self._kubelet_refuses
         return told | ({"kubelet": self._kubelet_trouble} if is_away else {})
 
