@@ -1,5 +1,6 @@
 """Plugins over real gRPC: how they come, what they are asked, and that none of them can do harm."""
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -167,6 +168,35 @@ def test_registration_is_over_tls_with_both_sides_known(tmp_path: Path) -> None:
             REGISTER.of(channel, info("localhost:1"), timeout=5)
         with dial(place, None) as channel, pytest.raises(grpc.RpcError):
             REGISTER.of(channel, info("localhost:1"), timeout=5)
+
+
+def test_certificates_are_renewed_by_both_sides_while_they_work(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "own", "own")
+    ours, theirs = (authority.issue(name, hosts=LOOPBACK) for name in ("operator", "plugin"))
+    trusted = tmp_path / "trusted"
+    shutil.copy(authority.cert, trusted)
+    registry = Registry(tls=Tls(ours.cert, ours.key, trusted))
+    service = ActuatorService(Lever(), lambda *_: "")
+    plugin_tls = Tls(theirs.cert, theirs.key, trusted)
+    with registry.listening("localhost:0") as port:
+        place = f"localhost:{port}"
+        with serving(
+            service, name="lever", address="localhost:0", register_at=place, tls=plugin_tls
+        ) as plugin:
+            assert plugin.registered.wait(30)
+            (there,) = registry.all()
+            renewed = Authority(tmp_path / "new", "new")
+            for name, pair in (("operator", ours), ("plugin", theirs)):
+                fresh = renewed.issue(name, hosts=LOOPBACK)
+                shutil.copy(fresh.cert, pair.cert)
+                shutil.copy(fresh.key, pair.key)
+            shutil.copy(renewed.cert, trusted)
+            with dial(place, plugin_tls) as channel:
+                REGISTER.of(channel, info(plugin.endpoint), timeout=30)
+            there.channel.close()
+            for now in (1e9, 2e9):  # the first look finds that it is away, and dials anew
+                registry.check(now)
+            assert registry.present(ACTUATOR) == [there]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -170,6 +170,7 @@ class Registry:
         except (grpc.RpcError, ValueError) as error:
             known.failures += 1
             known.failed(describe(error))
+            self._dial_anew(known)
         else:
             if (told.type, told.name) != (info.type, info.name) or VERSION not in told.versions:
                 known.failures += 1
@@ -178,6 +179,14 @@ class Registry:
                 info.group = told.group or info.name
                 known.came()
         known.check_at = now + min(SLOWEST_CHECK, CHECK * 2 ** min(known.failures, 10))
+
+    def _dial_anew(self, known: Known) -> None:
+        """Since our own certificate may have been renewed: a channel shows the one that it was made with."""
+        if self._tls is None or self.get(known.info.type, known.info.name) is not known:
+            return
+        with suppress(OSError):  # its files are being replaced
+            old, known.channel = known.channel, dial(known.info.endpoint, self._tls)
+            old.close()
 
     def _forget(self, known: Known) -> None:
         log.warning("plugin.forgotten", plugin=known.info.name, why=known.trouble)

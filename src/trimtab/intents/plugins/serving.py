@@ -181,16 +181,16 @@ def _register(
     registered: threading.Event,
     ended: threading.Event,
 ) -> None:
-    """Again and again, since another operator may lead by now."""
-    with dial(register_at, tls) as channel:
-        while not ended.is_set():
-            try:
+    """Again and again, since another operator may lead by now; dialled anew, since certificates are renewed."""
+    while not ended.is_set():
+        try:
+            with dial(register_at, tls) as channel:
                 again = REGISTER.of(channel, info, timeout=5.0).again
-                registered.set()
-            except grpc.RpcError as error:
-                log.warning("plugin.not_registered", error=describe(error))
-                again = RETRY
-            ended.wait(max(RETRY, again))
+            registered.set()
+        except (grpc.RpcError, OSError) as error:
+            log.warning("plugin.not_registered", error=describe(error))
+            again = RETRY
+        ended.wait(max(RETRY, again))
 
 
 def _effects(goal: Goal, said: Sequence[pb.Effect]) -> Effects:

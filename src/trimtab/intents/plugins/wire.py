@@ -89,15 +89,29 @@ PLAN = Call("PlannerPlugin", "Plan", pb.PlanRequest, pb.Planned)
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Who we are and whom we believe, PEM: each side shows its certificate to the other."""
+    """Who we are and whom we believe, PEM: each side shows its certificate to the other. Files may be renewed: a server
+    shows what they hold at the time, a channel what they held when it was dialled.
+    """
 
     certificate: Path
     key: Path
     authority: Path
 
     def server(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            self._shown(), self._shown_now, require_client_authentication=True
+        )
+
+    def _shown(self) -> grpc.ServerCertificateConfiguration:
         pair = (self.key.read_bytes(), self.certificate.read_bytes())
-        return grpc.ssl_server_credentials([pair], self.authority.read_bytes(), require_client_auth=True)
+        return grpc.ssl_server_certificate_configuration([pair], self.authority.read_bytes())
+
+    def _shown_now(self) -> grpc.ServerCertificateConfiguration | None:
+        """None: as it was, where files are being replaced."""
+        try:
+            return self._shown()
+        except OSError:
+            return None
 
     def client(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(
