@@ -56,6 +56,6 @@ def read_prices(path: Path | None, *, cpu: float | None = None, memory: float | 
             raise TrimtabError(f"--price-file {path}: write it as cpu: 0.03, memory: 0.004, a line each")
     given = {name: price for name, price in (("cpu", cpu), ("memory", memory)) if price is not None}
     try:
-        return Prices(**{**found, **given})
+        return Prices.model_validate({**found, **given})
     except ValidationError as error:
         raise TrimtabError(f"prices: {'; '.join(problems_of(error))}") from None
