@@ -190,6 +190,8 @@ def test_certificates_are_renewed_by_both_sides_while_they_work(tmp_path: Path) 
                 fresh = renewed.issue(name, hosts=LOOPBACK)
                 shutil.copy(fresh.cert, pair.cert)
                 shutil.copy(fresh.key, pair.key)
+            with dial(place, plugin_tls) as channel, pytest.raises(grpc.RpcError):
+                REGISTER.of(channel, info(plugin.endpoint), timeout=30)  # half of it is there
             shutil.copy(renewed.cert, trusted)
             with dial(place, plugin_tls) as channel:
                 REGISTER.of(channel, info(plugin.endpoint), timeout=30)

@@ -98,20 +98,14 @@ class Tls:
     authority: Path
 
     def server(self) -> grpc.ServerCredentials:
+        # Asked at every handshake; while files are being replaced and cannot be read, what was shown last stays.
         return grpc.dynamic_ssl_server_credentials(
-            self._shown(), self._shown_now, require_client_authentication=True
+            self._shown(), self._shown, require_client_authentication=True
         )
 
     def _shown(self) -> grpc.ServerCertificateConfiguration:
         pair = (self.key.read_bytes(), self.certificate.read_bytes())
         return grpc.ssl_server_certificate_configuration([pair], self.authority.read_bytes())
-
-    def _shown_now(self) -> grpc.ServerCertificateConfiguration | None:
-        """None: as it was, where files are being replaced."""
-        try:
-            return self._shown()
-        except OSError:
-            return None
 
     def client(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(
