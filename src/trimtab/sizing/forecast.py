@@ -33,6 +33,8 @@ EPOCH = 6
 MEAN, WEIGHT, UNREST, LASTING = range(4)
 LATELY = 0.15
 """The part of an epoch in which what was used of late loses half its weight."""
+YOUNG = 0.1
+"""The part of its errors that counts while a container is young."""
 KINDS = (0.1, 0.25, 0.5, 1.0)
 """How far an epoch's peak is above its mean, as a logarithm, from which on a container is of the next kind."""
 OTHERS = 3.0
@@ -85,6 +87,8 @@ class Pace(NamedTuple):
     """Of the mean over the time that sizes are kept; nothing where that is the epoch."""
     hours: int
     """How many hours of the day sizes are kept for."""
+    grown: float
+    """The weight of the slow mean from which on errors count in full: until then no level knows all of these hours."""
 
 
 class Stake(NamedTuple):
@@ -182,12 +186,15 @@ def note_samples(
     over: Floats,
     lack: Floats,
     held: Floats,
+    level: Floats,
+    grown: float,
 ) -> None:
     """Take in some samples of each container (a row a time, each of its weight), where each sample counts."""
     left = np.empty(len(weights))
     for row in range(len(weights)):
         left[row] = 0.5 ** (weights[row] / LATELY)
     for i in range(usage.shape[1]):
+        trust = 1.0 if level[i, WEIGHT] >= grown else YOUNG
         for row in range(len(weights)):
             use, weight = usage[row, i], weights[row]
             if not 0.0 <= use <= most:
@@ -196,7 +203,7 @@ def note_samples(
             epoch[i, TOTAL] += weight * use
             epoch[i, HIGHEST] = max(epoch[i, HIGHEST], use)
             epoch[i, HARMED] += weight if use > held[i] else 0.0
-            epoch[i, MASS] += weight
+            epoch[i, MASS] += weight * trust
             if np.isnan(base[i, 0]):
                 base[i, :] = np.log(max(use, LEAST))
                 epoch[i, LATE] = use
@@ -204,7 +211,7 @@ def note_samples(
             logarithm = np.log(use) - grid.low if use > 0 else -1e9
             for k in range(FORECASTERS):
                 place = int(min(max((logarithm - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
-                errors[i, k, place] += weight
+                errors[i, k, place] += weight * trust
                 if use > bid[i, k]:
                     over[i, k] += weight
                     lack[i, k] += weight * (use - bid[i, k])
@@ -223,9 +230,12 @@ def note_peaks(
     over: Floats,
     lack: Floats,
     held: Floats,
+    level: Floats,
+    grown: float,
 ) -> None:
     """Take in some samples of each container, where only the peak of the epoch counts: it replaces the one before."""
     for i in range(usage.shape[1]):
+        trust = 1.0 if level[i, WEIGHT] >= grown else YOUNG
         for row in range(len(weights)):
             use, weight = usage[row, i], weights[row]
             if not 0.0 <= use <= most:
@@ -236,13 +246,13 @@ def note_peaks(
             if not first and use <= epoch[i, HIGHEST]:
                 continue
             epoch[i, HARMED] = 1.0 if use > held[i] else 0.0
-            epoch[i, MASS] += 1.0 if first else 0.0
+            epoch[i, MASS] += trust if first else 0.0
             if np.isnan(base[i, 0]):
                 base[i, :] = np.log(max(use, LEAST))
             for k in range(FORECASTERS):
                 if not first:
-                    errors[i, k, _bucket(epoch[i, HIGHEST], base[i, k], grid)] -= 1.0
-                errors[i, k, _bucket(use, base[i, k], grid)] += 1.0
+                    errors[i, k, _bucket(epoch[i, HIGHEST], base[i, k], grid)] -= trust
+                errors[i, k, _bucket(use, base[i, k], grid)] += trust
                 if use > bid[i, k]:
                     over[i, k] = 1.0
                     lack[i, k] = use - bid[i, k]

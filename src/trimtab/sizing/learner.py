@@ -149,4 +149,6 @@ class Learner:
             small.over,
             small.lack,
             small.held,
+            small.level,
+            self._pace.grown,
         )

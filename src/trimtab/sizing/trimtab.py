@@ -212,10 +212,11 @@ def _pace(update: float, *, errors: float, peak: float, fleet: float, kept: floa
     def left(half_life: float) -> float:
         return float(0.5 ** (update / HOUR / half_life)) if half_life else 0.0
 
+    slow = left(SLOW)
     return Pace(
         errors=left(errors),
         costs=left(COSTS + KEPT_COSTS * hours),
-        slow=left(SLOW),
+        slow=slow,
         peak=left(max(peak, KEPT_PEAK * hours)),
         top=left(TOP),
         hourly=0.5,
@@ -226,4 +227,5 @@ def _pace(update: float, *, errors: float, peak: float, fleet: float, kept: floa
         fleet_costs=FLEET_COSTS,
         lasting=left(hours),
         hours=max(round(hours), 1),
+        grown=(1.0 - slow ** (hours * HOUR / update)) / (1.0 - slow),
     )
