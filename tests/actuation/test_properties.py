@@ -1,5 +1,6 @@
 """The correctness properties of the OptiPod seed that are about applying, each under its own title."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from actuation.world import KEY, World, resources, run
 from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.begin import LOOK_AGAIN
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, Wait
+from trimtab.actuation.hold import Hold
 from trimtab.actuation.marks import Applied, Marks, Phase, Way
 from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Situation, Wish
@@ -315,6 +317,31 @@ def test_a_template_that_is_set_back_by_others_is_not_fought_for(update: str, af
     assert (world.marks.reverted.times, world.marks.reverted.until > NOW + 3600) == (1, True)
     assert "such as a GitOps tool" in world.marks.reverted.why
     assert ("Warning", "Reverted", world.marks.reverted.why) in world.events
+
+
+def test_a_template_that_is_set_back_after_the_change_was_done_is_changed_once_a_day() -> None:
+    world = World(template={"web": SMALL}, replicas=2)
+    terms: dict[str, Any] = {"allow_recreate": True, "resizes_in_place": False, "take_ownership": True}
+    wanted = wish(need=PLENTY, canary=QUICK, min_interval=Duration.of_seconds(60), **terms)
+    actuator = Actuator(world, may_write=lambda: True)
+    drive(world, wanted)
+    world.template = {"web": SMALL}
+    world.pass_time(30)
+    for _ in range(4):
+        world.pass_time(3600)
+        report = run(actuator.reconcile(KEY, wanted, now=world.now))
+        assert report
+        assert (report.state, "such as a GitOps tool" in report.reason) == (WorkloadState.PENDING, True)
+    assert world.written.count("patch_template") == 1
+    held = Hold(who="somebody", why="", sizes={"web": LARGE}).asked(wanted)
+    assert begun(situation(held, pods=run(world.pods()), on=run(world.workload(KEY)), now=world.now))
+    relief = run(actuator.reconcile(KEY, replace(wanted, urgent=True), now=world.now))
+    assert relief
+    assert relief.state is WorkloadState.APPLYING, "more memory after a kill does not wait"
+    world.template = {"web": resources(150, 64)}
+    other = run(Actuator(world, may_write=lambda: True).reconcile(KEY, wanted, now=world.now))
+    assert other
+    assert "GitOps" not in other.reason, "that is somebody's own change"
 
 
 def test_pods_are_resized_without_a_template_that_is_set_back_where_they_need_no_new_ones() -> None:

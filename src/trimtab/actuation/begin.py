@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from trimtab.actuation.deeds import Deed, Emit, Skip, Urgency, Wait, WriteMarks
-from trimtab.actuation.marks import MOST_BYTES, Change, Marks, Phase, Way, write_marks
+from trimtab.actuation.marks import MOST_BYTES, Applied, Change, Marks, Phase, Way, write_marks
+from trimtab.actuation.obstacles import SET_BACK, set_back_since
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import (
     Sizes,
@@ -35,6 +36,7 @@ MOST_CANARIES = 32
 _ONLY_FIELDS = (
     "requests and limits can be neither added nor removed in place, and updateStrategy.allowRecreate is false"
 )
+DAY = 86_400
 LOOK_AGAIN = 60
 """Seconds until a passing obstacle is looked at again."""
 
@@ -104,8 +106,8 @@ def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
         return
     if wish.unread:
         yield Wait(now + LOOK_AGAIN, f"usage cannot be read: {wish.unread}")
-    if marks.applied and now < (due := marks.applied.at + int(strategy.min_interval.seconds)):
-        yield Wait(due, "it was changed a short while ago, see updateStrategy.minInterval")
+    if marks.applied and now < (rested := _rested(situation, marks.applied)).until:
+        yield rested
     opening = next_opening(strategy.windows, now=now)
     if opening is None:
         yield Skip("no maintenance window ever opens: check the time zones in updateStrategy.windows")
@@ -113,6 +115,14 @@ def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
         yield Wait(opening, "no maintenance window is open")
     if situation.unwell and workload.kind not in {"CronJob", "Job"}:
         yield Wait(now + LOOK_AGAIN, f"{situation.unwell} of its pods are missing or not ready")
+
+
+def _rested(situation: Situation, applied: Applied) -> Wait:
+    """When it is time for the next change after this one, and why not before."""
+    interval = int(situation.strategy.min_interval.seconds)
+    if interval and set_back_since(situation, applied):  # without one, a person has decided on now
+        return Wait(applied.at + max(interval, DAY), SET_BACK)
+    return Wait(applied.at + interval, "it was changed a short while ago, see updateStrategy.minInterval")
 
 
 def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) -> Change:

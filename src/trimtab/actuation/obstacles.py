@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trimtab.actuation.marks import Change, Phase, Way
+from trimtab.actuation.marks import Applied, Change, Phase, Way
 from trimtab.actuation.situation import TOLERATED, Situation
 from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined
 from trimtab.actuation.verdict import Verdict, health, judge
@@ -19,7 +19,7 @@ DEFERRED_FOR = 300
 """A node that has no room for so long will not have it soon."""
 IN_PROGRESS_FOR = 3600
 """Nothing takes so long but what is stuck."""
-_SET_BACK = (
+SET_BACK = (
     "its template was set back to the sizes of before: something keeps it so, such as a GitOps tool; "
     "change them there, or set updateStrategy.template to Never"
 )
@@ -57,12 +57,19 @@ def _set_back(situation: Situation, change: Change) -> bool:
     return change.patches_template and is_before and situation.sightings.patched == change.id
 
 
+def set_back_since(situation: Situation, applied: Applied) -> bool:
+    """The same of a change that is done: a rollout for us and one for them would follow each other for ever."""
+    now = situation.template
+    was, ours = joined(now, applied.before), joined(now, applied.sizes)
+    return bool(applied.before) and now == was != ours == applied.template
+
+
 def refused_template(situation: Situation, change: Change) -> str:
     """The same of the template alone."""
     if not change.patches_template:
         return ""
     if _set_back(situation, change):
-        return _SET_BACK
+        return SET_BACK
     return situation.refusal(situation.workload.uid, joined(situation.template, change.after))
 
 
