@@ -334,7 +334,8 @@ def test_a_template_that_is_set_back_after_the_change_was_done_is_changed_once_a
         assert (report.state, "such as a GitOps tool" in report.reason) == (WorkloadState.PENDING, True)
     assert world.written.count("patch_template") == 1
     held = Hold(who="somebody", why="", sizes={"web": LARGE}).asked(wanted)
-    assert begun(situation(held, pods=run(world.pods()), on=run(world.workload(KEY)), now=world.now))
+    at_once = begun(situation(held, pods=run(world.pods()), on=run(world.workload(KEY)), now=world.now))
+    assert at_once.after == {"web": LARGE}
     relief = run(actuator.reconcile(KEY, replace(wanted, urgent=True), now=world.now))
     assert relief
     assert relief.state is WorkloadState.APPLYING, "more memory after a kill does not wait"
