@@ -247,7 +247,7 @@ class IntentLoop:
         performed = await self._performer.perform(
             plan.deeds, observation, limits=limits, plugins=plugins, now=now
         )
-        if performed.refused:
+        if performed.refused and not performed.passes:
             # Or the best plan would be the one that is refused, turn after turn.
             self._refused[observation.goal.intent, plan.deeds[len(performed.done)].actuator] = now
         for deed in plan.deeds:

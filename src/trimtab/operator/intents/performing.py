@@ -26,7 +26,7 @@ from trimtab.intents.deed import Deed
 from trimtab.intents.limits import Limits
 from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import Size, State
-from trimtab.kube.errors import KubeError, NotFound, describe
+from trimtab.kube.errors import Conflict, KubeError, NotFound, describe
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.intents.guarding import CHOOSING, RESIZING, SCALING
@@ -43,6 +43,8 @@ class Performed:
 
     done: tuple[Deed, ...] = ()
     refused: str = ""
+    passes: bool = False
+    """Whether that may well have passed by the next turn, as that somebody else wrote first."""
 
 
 class Performer:
@@ -91,7 +93,8 @@ class Performer:
             except NotFound:
                 refused = "it is gone"
             except KubeError as error:
-                refused = describe(error)
+                passes = error.transient or isinstance(error, Conflict)
+                return Performed(tuple(done), f"{deed.actuator}: {describe(error)}", passes)
             if refused:
                 return Performed(tuple(done), f"{deed.actuator}: {refused}")
             done.append(deed)
