@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from harness.kubepods import Kubepods
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, System
 from trimtab.kube.errors import DisruptionBlocked, InternalError, KubeError, Status, Unreachable
 from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
-from trimtab.node.cgroups import UNLIMITED, QosClass
-from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS
+from trimtab.node.cgroups import UNLIMITED, QosClass, Version
+from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS, MEMORY_HIGH
 from trimtab.node.executor import Executor, Surface
 from trimtab.node.executor.enforcer import Enforcer
 from trimtab.node.executor.tally import Tally
@@ -115,6 +116,21 @@ async def test_two_strategies_on_one_knob_are_settled_counted_and_undone(
     assert floor.surface.read(Spot(path, CPU_QUOTA)) == UNLIMITED
     assert floor.counted("restored", knob="cpu.quota") == 1
     assert floor.enforcer.holding() == []
+
+
+async def test_what_the_node_has_not_is_told_once(kubepods: Kubepods, tmp_path: Path) -> None:
+    if kubepods.hierarchy.version is not Version.V1:
+        pytest.skip("cgroup v2 has every knob")
+    _, [path] = kubepods.pod()
+    slow = Wish(spot=Spot(path, MEMORY_HIGH), value=1 << 20, strategy="wanting", why="a test")
+    floor = Floor(kubepods, tmp_path, wanting=Wanting(Plan((slow,), lacking=("no such disk",))))
+    with capture_logs() as logs:
+        for now in (0.0, 1.0, 20.0):
+            await floor.enforcer.round(NODE, Unknowing(), ON, now=now)
+    assert [each["what"] for each in logs] == [
+        "wanting: cgroup v1 has no memory.high",
+        "wanting: no such disk",
+    ]
 
 
 async def test_a_strategy_that_fails_keeps_what_it_held_and_stops_nobody(

@@ -145,7 +145,18 @@ def test_a_strategy_that_is_off_or_knows_nothing_asks_for_nothing(name: str) -> 
         blkio=BlkIO(enable=True),
         memory_qos=MemoryQoS(enable=True),
     )
-    assert _new(name).plan(_scene(node, knowing_nothing)) == Plan()
+    assert replace(_new(name).plan(_scene(node, knowing_nothing)), lacking=()) == Plan()
+
+
+def test_what_the_policy_asks_for_and_the_node_has_not_is_told() -> None:
+    disks = BlkIO(enable=True, be=(BlockIO(name="sda", read_bps=1), BlockIO(name="sdx", read_bps=1)))
+    policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True), blkio=disks)
+    scene = replace(
+        _scene(_node(LS, BE), policy), devices=lambda block: ("8:0",) if block.name == "sda" else ()
+    )
+    assert _new("blkio").plan(scene).lacking == ("the node has no device sdx",)
+    [line] = _new("resctrl").plan(scene).lacking
+    assert "/sys/fs/resctrl" in line
 
 
 # CPU suppress

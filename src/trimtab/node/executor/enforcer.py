@@ -37,6 +37,8 @@ class Round:
     refusals: tuple[Refusal, ...]
     evictions: tuple[Eviction, ...]
     done: Done
+    lacking: tuple[str, ...] = ()
+    """What strategies asked for and the node has not."""
 
 
 def installed() -> dict[str, NodeStrategy]:
@@ -97,18 +99,27 @@ class Enforcer:
             found = replace(self._settled, done=Done())
         for plan in plans:
             self._executor.enlist(plan.members)
-        found = replace(found, evictions=evictions)
+        lacking = [
+            f"{name}: {line}"
+            for name, plan in zip(self._strategies, plans, strict=True)
+            for line in plan.lacking
+        ]
+        found = replace(found, evictions=evictions, lacking=(*found.lacking, *lacking))
         self._account(found)
         return found
 
     def _settle(self, asked: tuple[Wish, ...], now: float) -> Round:
         self._executor.adopt()
         world = self._world
-        known = (wish for wish in asked if wish.spot.knob.file(world.version) is not None)
+        known = [wish for wish in asked if wish.spot.knob.file(world.version) is not None]
         decided, conflicts = consolidate(known, world.value)
         admitted, refusals = admit(decided, world)
         done = self._executor.apply(admitted, now=now)
-        return Round(admitted, tuple(conflicts), tuple(refusals), (), done)
+        strange = {(wish.strategy, wish.spot.knob.name) for wish in asked} - {
+            (wish.strategy, wish.spot.knob.name) for wish in known
+        }
+        lacking = [f"{name}: cgroup v{world.version.value} has no {knob}" for name, knob in sorted(strange)]
+        return Round(admitted, tuple(conflicts), tuple(refusals), (), done, tuple(lacking))
 
     def holding(self) -> list[Wish]:
         """For each knob that is held, the wish that it is held by."""
@@ -150,7 +161,7 @@ class Enforcer:
             self._tally.refused.labels(refusal.spot.knob.name).inc()
         self._count(found.done)
         trouble = {str(each) for each in (*found.conflicts, *found.refusals)}
-        trouble |= {f"{spot}: {why}" for spot, why in found.done.refused.items()}
+        trouble |= {f"{spot}: {why}" for spot, why in found.done.refused.items()} | {*found.lacking}
         for each in sorted(trouble - self._told):
             log.warning("node.trouble", what=each)
         self._told = trouble

@@ -6,7 +6,7 @@ that lies elsewhere; those of the other tiers are of each pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import BlkIO as Settings
@@ -29,28 +29,36 @@ class BlkIo:
         if not settings.enable:
             return NOTHING
         tiers = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
-        return Plan(
-            tuple(
-                Wish(
-                    spot=Spot(path, knob),
-                    value=value,
-                    bound=bound,
-                    strategy=self.name,
-                    why="as the policy says",
-                )
-                for tier, blocks in tiers.items()
-                for knob, value, bound in _wanted(blocks, scene)
-                for path in _cgroups(scene.view, tier)
+        # Looked for once, not once a cgroup: there may be hundreds of either.
+        devices = {block: scene.devices(block) for blocks in tiers.values() for block in blocks}
+        wishes = (
+            Wish(
+                spot=Spot(path, knob),
+                value=value,
+                bound=bound,
+                strategy=self.name,
+                why="as the policy says",
             )
+            for tier, blocks in tiers.items()
+            for knob, value, bound in _wanted(blocks, devices)
+            for path in _cgroups(scene.view, tier)
         )
+        missing = {
+            f"the node has no {block.type.value} {block.name}"
+            for block, found in devices.items()
+            if not found
+        }
+        return Plan(tuple(wishes), lacking=tuple(sorted(missing)))
 
 
-def _wanted(blocks: Iterable[BlockIO], scene: Scene) -> list[tuple[Knob[Amounts], Amounts, Bound]]:
-    """What each cgroup of a tier may do. Devices are looked for once, not once a cgroup: there may be hundreds of either."""
+def _wanted(
+    blocks: Iterable[BlockIO], found: Mapping[BlockIO, Iterable[str]]
+) -> list[tuple[Knob[Amounts], Amounts, Bound]]:
+    """What each cgroup of a tier may do."""
     amounts: dict[Knob[Amounts], dict[str, int]] = {}
     weight = 100
     for block in blocks:
-        devices = scene.devices(block)
+        devices = found[block]
         for knob, amount in (
             (IO_READ_BPS, block.read_bps),
             (IO_WRITE_BPS, block.write_bps),

@@ -22,6 +22,7 @@ from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 BANDWIDTH_STEP = 10
 GATHER_SECONDS = 10.0
+NO_RESCTRL = "nothing is mounted at the node's /sys/fs/resctrl, or its processor shares nothing out"
 
 
 def ways_mask(ways: int, start_percent: int, end_percent: int) -> int:
@@ -58,7 +59,7 @@ class Resctrl:
         root = scene.held(Spot("", CACHE_SHARES)) if settings.enable else None
         if not isinstance(root, Mapping) or not root:
             self._gathered = None
-            return NOTHING
+            return Plan(lacking=(NO_RESCTRL,)) if settings.enable else NOTHING
         tiers: dict[Tier, CacheShare] = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
         wishes = tuple(self._wish(tier, share, root) for tier, share in tiers.items())
         if self._gathered is not None and scene.now - self._gathered < GATHER_SECONDS:

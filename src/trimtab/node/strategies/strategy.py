@@ -58,6 +58,8 @@ class Plan:
     evictions: tuple[Eviction, ...] = ()
     members: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Threads that belong into a class of resctrl; they leave it when it goes."""
+    lacking: tuple[str, ...] = ()
+    """What the policy asks for and the node has not, a line each: it is told, for nothing else comes of it."""
 
 
 NOTHING = Plan()
