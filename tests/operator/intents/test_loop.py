@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.watching import eventually
+from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.hold import HOLD
 from trimtab.actuation.marks import Applied, Marks, write_marks
 from trimtab.api.fields import time_text
@@ -354,7 +355,7 @@ async def test_cpu_and_memory_are_given_back_by_one_change(shop: Shop) -> None:
     ],
 )
 async def test_pods_to_come_are_brought_along_only_where_anything_may_be_touched(
-    shop: Shop, more: dict[str, Any], annotations: dict[str, str], cpu: str
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], annotations: dict[str, str], cpu: str
 ) -> None:
     shop.more = more
     shop.told.says["p99"] = 0.14
@@ -370,4 +371,21 @@ async def test_pods_to_come_are_brought_along_only_where_anything_may_be_touched
         await shop.pods_run()
         await shop.take(loop)
         (pod,) = await shop.client.items(PODS, namespace=shop.namespace)
+        await shop.pods_run()
+        await eventually(
+            lambda: (
+                str(
+                    shop.catalog.pods.get(pod["metadata"]["name"], shop.namespace)
+                    .containers[0]
+                    .resources.cpu_request
+                )
+                + "m"
+                == cpu
+            ),
+            what="its size is known",
+        )
+        asked: list[object] = []
+        monkeypatch.setattr(Actuator, "reconcile", lambda *_, **__: asked.append(_))
+        await shop.take(loop)
     assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu
+    assert not asked, "what has its size costs no request"

@@ -203,7 +203,9 @@ class Performer:
         )
         if not self._may_write():
             return None
-        return await self._actuator.reconcile(workload.key, wish, now=int(now))
+        # Only where there is something to do: to look afresh at all that were ever resized would be a burden every turn.
+        report = self._actuator.glance(workload, observation.pods, wish, now=int(now))
+        return report or await self._actuator.reconcile(workload.key, wish, now=int(now))
 
 
 def _resized(state: State, plan: Sequence[Deed]) -> Sequence[Size]:
