@@ -21,6 +21,14 @@ def test_it_tells_each_factor_with_its_source_and_draws_what_was_used(
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_it_explains_the_sizes_that_a_scan_names(ask: Ask, town: Town) -> None:
+    scanned = json.loads(ask("scan", "-o", "json")[1])["clusters"][0]["workloads"]
+    sizes = {each["name"]: each["containers"][0]["recommended"] for each in scanned}
+    for kind, name in (("deploy", "naked"), ("cron", "nightly")):
+        (found,) = json.loads(ask("explain", f"{town.namespace}/{kind}/{name}", "-o", "json")[1])["workloads"]
+        assert found["containers"][0]["recommended"] == sizes[name]
+
+
 def test_it_says_how_strategies_would_have_fared_on_its_own_history(ask: Ask, town: Town) -> None:
     _, out, _ = ask("explain", f"{town.namespace}/StatefulSet/db", "-o", "json")
     found = json.loads(out)

@@ -69,10 +69,12 @@ async def survey(
     sized, skipped = _sized(picture, chosen)
     if not (labels or kinds or names):
         skipped += _without_workload(picture)
-    lessons = Lessons(picture, sized, sizings.values(), now=now)
+    spaces = sorted({workload.namespace for workload in sized})
+    # A strategy may learn of one from all, so that one that is asked for alone gets the size that it has among them.
+    everyone, _ = _sized(picture, (each for each in picture.workloads() if each.namespace in spaces))
+    lessons = Lessons(picture, everyone, sizings.values(), now=now)
     width = step or 0.0
     if sized:
-        spaces = sorted({workload.namespace for workload in sized})
         reading = await plan(source, window=window, step=step, now=now, namespaces=spaces)
         planned(reading)
         width = reading.ask.step
