@@ -45,7 +45,7 @@ from trimtab.actuation.situation import Sightings, refusal_key
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
 from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
-from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
+from trimtab.api.optimizationpolicy import Canary, MaintenanceWindow, TemplateUpdate, WorkloadState
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
 
 AFTER = {"web": LARGE}
@@ -386,6 +386,42 @@ def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evid
     in_place = change(Phase.VERIFYING, settled=NOW)
     assert "on web-1" in why(step(in_place, [later[0], falls], now=patience - 1))
     assert marks_of(step(in_place, [later[0], falls], now=patience)).applied, "it is resized once it runs"
+
+
+def one_by_one(replaced: int, *, ready: bool = True, created: int = NOW) -> list[Pod]:
+    """Five pods that are being evicted, of which so many have come anew, the last of them at this time."""
+    anew = [pod(f"new-{n}", sizes=AFTER, created=NOW) for n in range(replaced - 1)]
+    last = [pod("new", sizes=AFTER, created=created, ready=ready)]
+    return [*FIVE[replaced:], *anew, *last]
+
+
+def test_pods_that_are_replaced_slowly_are_waited_for_as_long_as_one_comes_in_an_hour() -> None:
+    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
+    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
+    came = NOW + 4 * IN_PROGRESS_FOR
+    going_on = step(evicting, one_by_one(3, created=came), now=came + IN_PROGRESS_FOR, **terms)
+    assert [type(deed) for deed in going_on] == [EvictPod]
+    broken = one_by_one(3, created=came, ready=False)
+    assert why(step(evicting, broken, now=NOW + IN_PROGRESS_FOR, **terms))
+    late = step(evicting, broken, now=NOW + IN_PROGRESS_FOR + 1, **terms)
+    assert turned_back(late).reason == "its pods were not replaced in time"
+
+
+def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_opens_again() -> None:
+    """Else they were taken back, by evictions that no window had been opened for."""
+    opens = NOW // 86_400 * 86_400 + 86_400
+    nights = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
+    wanted = wish(allow_recreate=True, resizes_in_place=False, windows=nights)
+    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
+    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
+    waits = step(evicting, one_by_one(2), now=opens - 1, **terms)
+    assert waits == [Wait(opens, "no maintenance window is open")]
+    assert [type(deed) for deed in step(evicting, one_by_one(2), now=opens, **terms)] == [EvictPod]
+    starts = one_by_one(3, created=opens + 1, ready=False)
+    assert "replaced pods" in why(step(evicting, starts, now=opens + 30, **terms))
+    assert "replaced pods" in why(step(evicting, starts, now=opens + IN_PROGRESS_FOR, **terms))
+    assert turned_back(step(evicting, starts, now=opens + IN_PROGRESS_FOR + 1, **terms))
 
 
 PENDING = "PodResizePending"

@@ -13,6 +13,7 @@ from trimtab.actuation.marks import Applied, Change, Phase, Way
 from trimtab.actuation.situation import TOLERATED, Situation
 from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined
 from trimtab.actuation.verdict import Verdict, health, judge
+from trimtab.actuation.windows import last_opening, next_opening
 from trimtab.kube.pods import Pod
 
 DEFERRED_FOR = 300
@@ -95,12 +96,32 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
     """Whether replaced pods do not come, or come of another size."""
     if change.way not in REPLACES or change.phase is not Phase.PROMOTING:
         return ""
-    if situation.now - change.since > IN_PROGRESS_FOR + 60 * len(situation.live):
+    late = situation.now - _went_on(situation, change) > IN_PROGRESS_FOR
+    if late and not _awaits_window(situation, change):
         return "its pods were not replaced in time"
     behind = [pod for pod in situation.live if not has_size(pod, change.after)]
     if behind and rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
         return f"{behind[0].name} came of another size than its template's: something else sets it"
     return ""
+
+
+def _went_on(situation: Situation, change: Change) -> int:
+    """When a change by which pods are replaced last went on, or could."""
+    came = [pod.created for pod in situation.live if pod.ready and has_size(pod, change.after)]
+    return max(change.since, last_opening(situation.strategy.windows, now=situation.now), *came)
+
+
+def _awaits_window(situation: Situation, change: Change) -> bool:
+    """Whether it is only for a window to open that it does not go on: those that came by it are well."""
+    if is_open(situation) or len(situation.live) < situation.workload.replicas:
+        return False
+    return all(pod.ready for pod in situation.live if has_size(pod, change.after))
+
+
+def is_open(situation: Situation) -> bool:
+    """Whether changes may go on at this time of the week; more memory after a kill always may."""
+    now = situation.now
+    return situation.wish.urgent or next_opening(situation.strategy.windows, now=now) == now
 
 
 def falls(pod: Pod) -> bool:

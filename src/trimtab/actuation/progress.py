@@ -15,6 +15,7 @@ from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
 from trimtab.actuation.obstacles import (
     REPLACES,
     falls,
+    is_open,
     overtaken,
     refused,
     refused_template,
@@ -176,11 +177,9 @@ def _unseen(situation: Situation, change: Change) -> str:
 
 def _closed(situation: Situation) -> Wait | None:
     """A window that closed meanwhile stops a change where it is."""
-    if situation.wish.urgent:
+    if is_open(situation):
         return None
     opening = next_opening(situation.strategy.windows, now=situation.now)
-    if opening is not None and opening <= situation.now:
-        return None
     return Wait(opening or situation.now + LOOK_AGAIN, "no maintenance window is open")
 
 

@@ -1,4 +1,4 @@
-"""Maintenance windows: whether changes may be made now, and if not, when next."""
+"""Maintenance windows: whether changes may be made now, and if not, when next and when last."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def next_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int | Non
         return now
     spans = [span for window in windows for span in _spans(window, now)]
     return min((max(start, now) for start, end in spans if end > now), default=None)
+
+
+def last_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int:
+    """When a window last opened, since yesterday; 0 when none did."""
+    starts = [start for window in windows for start, _ in _spans(window, now)]
+    return max((start for start in starts if start <= now), default=0)
 
 
 def _spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
