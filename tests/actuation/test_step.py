@@ -421,7 +421,8 @@ def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_o
     starts = one_by_one(3, created=opens + 1, ready=False)
     assert "replaced pods" in why(step(evicting, starts, now=opens + 30, **terms))
     assert "replaced pods" in why(step(evicting, starts, now=opens + IN_PROGRESS_FOR, **terms))
-    assert turned_back(step(evicting, starts, now=opens + IN_PROGRESS_FOR + 1, **terms))
+    late = step(evicting, starts, now=opens + IN_PROGRESS_FOR + 1, **terms)
+    assert turned_back(late).reason == "its pods were not replaced in time"
 
 
 PENDING = "PodResizePending"
