@@ -107,9 +107,10 @@ class Telling:
         plan = outcome.plan
         if plan is None or not plan.deeds:
             return
-        deeds = "; ".join(deed.told() for deed in plan.deeds)
+        deeds = "; ".join(deed.told() for deed in outcome.done or plan.deeds)
         if outcome.done:
-            self._tell(intent, "Normal", plan.purpose.value, f"{deeds}; because {'; '.join(plan.why)}")
+            rest = f"; not done: {outcome.withheld}" if outcome.withheld else ""
+            self._tell(intent, "Normal", plan.purpose.value, f"{deeds}{rest}; because {'; '.join(plan.why)}")
         elif outcome.withheld and (before.get("plan") or {}).get("withheld") != outcome.withheld:
             self._tell(intent, "Normal", "Withheld", f"{deeds}; not done: {outcome.withheld}")
 
