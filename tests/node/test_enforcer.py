@@ -118,6 +118,20 @@ async def test_two_strategies_on_one_knob_are_settled_counted_and_undone(
     assert floor.enforcer.holding() == []
 
 
+async def test_what_the_kubelet_is_told_to_have_set_is_not_taken_back(
+    kubepods: Kubepods, tmp_path: Path
+) -> None:
+    _, [path] = kubepods.pod()
+    spot = Spot(path, CPU_QUOTA)
+    wanting = Wanting(Plan((_quota(path, 90_000, "wanting"),)))
+    floor = Floor(kubepods, tmp_path, wanting=wanting)
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
+    wanting.answer = Plan(told={spot: 90_000})
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
+    floor.enforcer.release(now=2.0)
+    assert floor.surface.read(spot) == 90_000
+
+
 async def test_what_the_node_has_not_is_told_once(kubepods: Kubepods, tmp_path: Path) -> None:
     if kubepods.hierarchy.version is not Version.V1:
         pytest.skip("cgroup v2 has every knob")

@@ -204,6 +204,19 @@ def test_disks_are_known_by_what_an_agent_in_a_container_sees_of_its_node(
     assert numbers(block, sys=tmp_path) == found
 
 
+def test_what_is_resized_to_just_what_we_had_raised_it_to_stays_so(
+    family: Family, executor: Executor, tmp_path: Path
+) -> None:
+    """Three times a limit is what a container is raised to that is throttled, and what it is likely to be given."""
+    spot = Spot(family.child, CPU_QUOTA)
+    family.surface.write(spot, 50_000)
+    executor.apply({spot: 150_000}, now=0.0, told={spot: 50_000})
+    family.surface.write(spot, 150_000)  # as the kubelet does, and tells a moment later
+    executor.apply({}, now=1.0, told={spot: 150_000})
+    assert family.read(family.child, CPU_QUOTA) == 150_000
+    assert not Journal(tmp_path / "journal", boot="b").originals
+
+
 def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal", boot="b")
     executor, spot = Executor(family.surface, journal, dry_run=True), Spot(family.parent, CPU_QUOTA)

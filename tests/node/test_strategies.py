@@ -342,6 +342,16 @@ def test_a_throttled_container_is_raised_to_the_ceiling_and_lowered_when_the_poo
     assert down == [240_000, 192_000, 153_600, 122_880, None, None]  # none: what the limit says
 
 
+def test_what_the_kubelet_gives_for_limits_is_told_so_that_a_resize_to_what_was_raised_is_noticed() -> None:
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO))
+    told = _new("cpuburst").plan(_scene(_node(_pod("ls", Tier.LS, cpu_limit=1500)), policy)).told
+    quotas = {spot.key: value for spot, value in told.items()}
+    assert quotas == {
+        ("kubepods/burstable/podls", "cpu.quota"): 150_000,
+        ("kubepods/burstable/podls/c", "cpu.quota"): 150_000,
+    }
+
+
 def test_a_container_that_is_not_throttled_keeps_what_it_has() -> None:
     strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     assert _burst(strategy, settings, throttled=0.0) == {}

@@ -93,7 +93,8 @@ class Enforcer:
             self._world, self._view, self._looked = self._executor.world(), view, now
             self._asked = None
         if asked != self._asked:
-            self._settled, self._asked = self._settle(asked, now), asked
+            told = {spot: value for plan in plans for spot, value in plan.told.items()}
+            self._settled, self._asked = self._settle(asked, told, now), asked
             found = self._settled
         else:
             found = replace(self._settled, done=Done())
@@ -108,13 +109,13 @@ class Enforcer:
         self._account(found)
         return found
 
-    def _settle(self, asked: tuple[Wish, ...], now: float) -> Round:
+    def _settle(self, asked: tuple[Wish, ...], told: Mapping[Spot, Value], now: float) -> Round:
         self._executor.adopt()
         world = self._world
         known = [wish for wish in asked if wish.spot.knob.file(world.version) is not None]
         decided, conflicts = consolidate(known, world.value)
         admitted, refusals = admit(decided, world)
-        done = self._executor.apply(admitted, now=now)
+        done = self._executor.apply(admitted, now=now, told=told)
         strange = {(wish.strategy, wish.spot.knob.name) for wish in asked} - {
             (wish.strategy, wish.spot.knob.name) for wish in known
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import structlog
 
@@ -50,11 +51,13 @@ class Executor:
         self._dry_run = dry_run
         self._seen: dict[Spot, tuple[Value, float]] = {}
 
-    def apply(self, decided: Mapping[Spot, Value], *, now: float) -> Done:
-        """Write what differs, restore what is no longer decided."""
+    def apply(
+        self, decided: Mapping[Spot, Value], *, now: float, told: Mapping[Spot, Value] = MappingProxyType({})
+    ) -> Done:
+        """Write what differs, restore what is no longer decided. `told` is what knobs would hold by the word of others."""
         done = Done()
         wanted = {spot: self._surface.normal(spot, value) for spot, value in decided.items()}
-        present = self._present({**self._restorable(wanted), **wanted}, now)
+        present = self._present({**self._restorable(wanted), **wanted}, now, told)
         stale = {spot: before for spot, before in self._journal.originals.items() if spot not in wanted}
         back = self._restorable(wanted)
         goal = {spot: value for spot, value in {**wanted, **back}.items() if spot in present}
@@ -108,7 +111,9 @@ class Executor:
         originals = self._journal.originals.items()
         return {spot: before for spot, before in originals if spot not in wanted and before is not None}
 
-    def _present(self, goal: Mapping[Spot, Value], now: float) -> dict[Spot, Value]:
+    def _present(
+        self, goal: Mapping[Spot, Value], now: float, told: Mapping[Spot, Value]
+    ) -> dict[Spot, Value]:
         """What these hold now. What is gone is left out; what is no longer what we wrote, somebody else has set."""
         present: dict[Spot, Value] = {}
         for spot, value in goal.items():
@@ -116,7 +121,8 @@ class Executor:
             if seen == value and (self._dry_run or now - when < LOOK_AGAIN_SECONDS):
                 present[spot] = value
             elif (held := self._surface.read(spot)) is not None:
-                if not self._dry_run and self._is_anothers(spot, held, seen):
+                is_anothers = told.get(spot) == held or self._is_anothers(spot, held, seen)
+                if is_anothers and not self._dry_run and self._journal.originals.get(spot, held) != held:
                     with suppress(OSError):  # as above
                         self._journal.revise(spot, held)
                 present[spot] = held

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy
-from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
+from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish
 from trimtab.node.cgroups import Knob
 from trimtab.node.cgroups.knobs import CPU_BURST, CPU_PERIOD, CPU_QUOTA
 from trimtab.node.picture import (
@@ -116,24 +116,28 @@ class CpuBurst:
             return NOTHING
         state = pool(scene.view, scene.windows, settings.share_pool_threshold_percent)
         pods = [pod for pod in scene.view.of_tier(Tier.LS) if not pod.deleting]
-        wishes = [wish for pod in pods for wish in self._of_pod(scene, pod, state)]
+        told: dict[Spot, Value] = {}
+        wishes = [wish for pod in pods for wish in self._of_pod(scene, pod, state, told)]
         alive = {container.id for pod in pods for container in pod.containers}
         self._raised = {key: raised for key, raised in self._raised.items() if key in alive}
         self._periods = {key: period for key, period in self._periods.items() if key in alive}
-        return Plan(tuple(wishes))
+        return Plan(tuple(wishes), told=told)
 
-    def _of_pod(self, scene: Scene, pod: PodView, state: Pool) -> list[Wish]:
+    def _of_pod(self, scene: Scene, pod: PodView, state: Pool, told: dict[Spot, Value]) -> list[Wish]:
+        """What is wished for a pod and its containers; what their limits make the kubelet write is added to `told`."""
         limited = [container for container in pod.containers if container.resources.cpu_limit]
         wanted = [self._wanted(scene, pod, container, state) for container in limited]
         wishes: list[Wish] = []
         for container, share in zip(limited, wanted, strict=True):
             why = f"limit {container.resources.cpu_limit} m"
+            told[Spot(container.cgroup, CPU_QUOTA)] = share.limit
             if share.burst is not None:
                 wishes.append(self._wish(container.cgroup, CPU_BURST, share.burst, why))
             if share.quota != share.limit:
                 why = f"{why}, shared CPUs {state.value}"
                 wishes.append(self._wish(container.cgroup, CPU_QUOTA, share.quota, why))
         if pod.resources.cpu_limit:
+            told[Spot(pod.cgroup, CPU_QUOTA)] = sum(share.limit for share in wanted)
             if burst := sum(share.burst or 0 for share in wanted):
                 wishes.append(self._room(pod, CPU_BURST, burst))
             if any(share.quota != share.limit for share in wanted):

@@ -58,6 +58,8 @@ class Plan:
     evictions: tuple[Eviction, ...] = ()
     members: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Threads that belong into a class of resctrl; they leave it when it goes."""
+    told: Mapping[Spot, Value] = field(default_factory=dict)
+    """What knobs hold without us, as the kubelet tells: one that holds just that is not ours any more, whoever wrote it."""
     lacking: tuple[str, ...] = ()
     """What the policy asks for and the node has not, a line each: it is told, for nothing else comes of it."""
 
