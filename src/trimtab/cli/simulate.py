@@ -40,7 +40,9 @@ HEAD = (
     "$ OF\nREQUESTS",
     "$ OF\nNODES",
 )
-"""Over two lines, so that the table fits 100 columns."""
+"""Over two lines, so that the table fits"""
+COLUMNS = 100
+"""columns, which a file or a pipe always has."""
 
 
 def simulate(
@@ -143,7 +145,7 @@ def _print(courses: Sequence[Course], scene: Scene, *, days: float, output: str)
             column.justify = "right"
         for course in courses:
             table.add_row(*map(escape, _row(course)))
-        Console().print(table)
+        Console(width=None if sys.stdout.isatty() else COLUMNS).print(table)
 
 
 def _row(course: Course) -> tuple[str, ...]:

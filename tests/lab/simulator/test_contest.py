@@ -100,7 +100,9 @@ def test_simulate_tells_it_as_a_table_and_as_a_page_with_plots(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run(["simulate", "none", *SHORT]) == 0
-    assert "SLACK" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "REQUESTS" in table
+    assert "…" not in table
     policy = tmp_path / "mine.yaml"
     policy.write_text("kind: OptimizationPolicy\nspec: {mode: Recommend}\n")
     assert run(["simulate", str(policy), *SHORT, "--output", "html"]) == 0
