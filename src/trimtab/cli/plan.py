@@ -23,7 +23,7 @@ from trimtab.kube.features import server_version
 from trimtab.kube.kpiprofiles import profile_key
 from trimtab.operator.config import LogFormat, Logs, OperatorConfig
 from trimtab.operator.intents.goals import goal_of
-from trimtab.operator.intents.guarding import guarded
+from trimtab.operator.intents.guarding import guarded, said_of_use
 from trimtab.operator.intents.preview import Preview, preview, previewed
 from trimtab.operator.layers import configuration
 from trimtab.operator.logs import configure
@@ -131,7 +131,13 @@ def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
     now = _state(state)
     limits = guarded(now, told.intents.guardrails_of(namespace))
     return previewed(
-        now, goal, settings=told.intents, limits=limits, now=time.time(), clock=time.perf_counter
+        now,
+        goal,
+        settings=told.intents,
+        limits=limits,
+        now=time.time(),
+        clock=time.perf_counter,
+        remarks=tuple(said_of_use(now)),
     )
 
 
