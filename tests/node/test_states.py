@@ -141,6 +141,15 @@ async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_b
     assert states.troubles().keys() == troubled
 
 
+def test_what_a_pod_has_as_a_whole_is_what_it_has(states: States, tree: Path) -> None:
+    pod_folder(tree)
+    pod = told()
+    pod["spec"]["resources"] = {"limits": {"cpu": "2"}}
+    states.told_by_kubelet(answer(pod), 100.0)
+    [seen] = states.view(100.0).pods
+    assert (seen.resources.cpu_limit, seen.resources.cpu_request) == (2000, 250)
+
+
 def test_a_node_without_the_cgroup_of_all_pods_is_told_of(states: States, tree: Path) -> None:
     """Else one whose kubelet has a cgroup root of its own would look as if it ran nothing."""
     states.view(100.0)

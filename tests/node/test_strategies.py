@@ -352,6 +352,20 @@ def test_what_the_kubelet_gives_for_limits_is_told_so_that_a_resize_to_what_was_
     }
 
 
+@pytest.mark.parametrize(("whole", "quota"), [(None, 120_000), (800, 100_000)])
+def test_a_pod_is_given_as_much_more_as_its_container_whatever_it_has_as_a_whole(
+    whole: int | None, quota: int
+) -> None:
+    pod = replace(_pod("ls", Tier.LS, cpu_limit=1000), whole=Resources(cpu_limit=whole))
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY))
+    samples = {(NODE, Metric.CPU): 1.0, (container_subject("ls", "c"), Metric.THROTTLED): 0.5}
+    wishes = _of(_new("cpuburst").plan(_scene(_node(pod), policy, samples)))
+    assert wishes == {
+        ("kubepods/burstable/podls/c", "cpu.quota"): 120_000,
+        ("kubepods/burstable/podls", "cpu.quota"): quota,
+    }
+
+
 def test_a_container_that_is_not_throttled_keeps_what_it_has() -> None:
     strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     assert _burst(strategy, settings, throttled=0.0) == {}

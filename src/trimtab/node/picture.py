@@ -81,6 +81,8 @@ class PodView:
     deleting: bool = False
     static: bool = False
     """Whether the kubelet has it from a file: nobody can send it away."""
+    whole: Resources = field(default_factory=Resources)
+    """What is asked for it as a whole, which its containers share; most pods ask for their containers alone."""
 
     @property
     def can_go(self) -> bool:
@@ -89,14 +91,18 @@ class PodView:
 
     @cached_property
     def resources(self) -> Resources:
-        """Of all containers together. A limit is one only where every container has it."""
-        each = [container.resources for container in self.containers]
+        """Of the pod as a whole, else of all containers together: a limit is one only where every container has it."""
+        each, whole = [container.resources for container in self.containers], self.whole
         return Resources(
-            cpu_request=_sum([one.cpu_request for one in each]),
-            cpu_limit=_sum_of_all([one.cpu_limit for one in each]),
-            memory_request=_sum([one.memory_request for one in each]),
-            memory_limit=_sum_of_all([one.memory_limit for one in each]),
+            cpu_request=_first(whole.cpu_request, _sum([one.cpu_request for one in each])),
+            cpu_limit=_first(whole.cpu_limit, _sum_of_all([one.cpu_limit for one in each])),
+            memory_request=_first(whole.memory_request, _sum([one.memory_request for one in each])),
+            memory_limit=_first(whole.memory_limit, _sum_of_all([one.memory_limit for one in each])),
         )
+
+
+def _first(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one
 
 
 def _sum(amounts: list[int | None]) -> int | None:

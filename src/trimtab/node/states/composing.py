@@ -54,6 +54,7 @@ def _named(there: Found, told: KnownPod, layout: Layout) -> PodView:
         started=float(told.started),
         deleting=told.deleting,
         static=told.static,
+        whole=told.whole,
     )
 
 

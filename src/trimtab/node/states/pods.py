@@ -46,10 +46,13 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
     labels: Labels
     annotations: Labels
     containers: tuple[KnownContainer, ...]
+    whole: Resources
+    """What its spec asks for it as a whole."""
 
 
 class _SpecWire(ContainersWire, frozen=True, gc=False):
     priority: int = 0
+    resources: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _RunningWire(msgspec.Struct, frozen=True, gc=False):
@@ -136,6 +139,7 @@ class PodFolding:
                 )
                 for one in status.running
             ),
+            whole=self._containers.resources[bytes(wire.spec.resources)],
         )
 
 

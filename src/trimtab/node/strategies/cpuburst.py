@@ -6,7 +6,7 @@ write the quota of the limit, and of the one that a container is being resized t
 the quota is raised while it runs out: by a fifth when throttled, up to a ceiling; lowered by a fifth when the shared
 CPUs are busier than a threshold; held when they are within a tenth of it. A token bucket bounds how long a container may
 live above its limit: it fills while usage is below, and when it is empty the quota is what the limit says. A pod's own
-quota is at least that of its containers together.
+quota is raised by as much as those of its containers together.
 """
 
 from __future__ import annotations
@@ -136,12 +136,13 @@ class CpuBurst:
             if share.quota != share.limit:
                 why = f"{why}, shared CPUs {state.value}"
                 wishes.append(self._wish(container.cgroup, CPU_QUOTA, share.quota, why))
-        if pod.resources.cpu_limit:
-            told[Spot(pod.cgroup, CPU_QUOTA)] = sum(share.limit for share in wanted)
+        if limited and pod.resources.cpu_limit:
+            own = _quota_of(pod.resources.cpu_limit, self._period(scene, limited[0]))
+            told[Spot(pod.cgroup, CPU_QUOTA)] = own
             if burst := sum(share.burst or 0 for share in wanted):
                 wishes.append(self._room(pod, CPU_BURST, burst))
-            if any(share.quota != share.limit for share in wanted):
-                wishes.append(self._room(pod, CPU_QUOTA, sum(share.quota for share in wanted)))
+            if more := sum(share.quota - share.limit for share in wanted):
+                wishes.append(self._room(pod, CPU_QUOTA, own + more))
         return wishes
 
     def _wanted(self, scene: Scene, pod: PodView, container: ContainerView, state: Pool) -> Share:
@@ -184,7 +185,7 @@ class CpuBurst:
 
     def _room(self, pod: PodView, knob: Knob[int], value: int) -> Wish:
         """A pod has room for its containers; no less than before, since not all of them need be running."""
-        return replace(self._wish(pod.cgroup, knob, value, "its containers together"), bound=Bound.AT_LEAST)
+        return replace(self._wish(pod.cgroup, knob, value, "for its containers"), bound=Bound.AT_LEAST)
 
     def _wish(self, path: str, knob: Knob[int], value: int, why: str) -> Wish:
         return Wish(
