@@ -6,13 +6,17 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from harness.objects import pod_status
 from harness.watching import eventually
-from trimtab.actuation.options import PATIENCE, Phase, read_options
+from trimtab.actuation.live import LiveCluster
+from trimtab.actuation.options import PATIENCE, OptionsMark, Phase, read_options
 from trimtab.api.podoptions import CACHE_CLASS
 from trimtab.kube.client import Object, PatchType
 from trimtab.kube.errors import NotFound
 from trimtab.kube.resources import DEPLOYMENTS, INTENTS, PODS
+from trimtab.kube.workloads import Workload
 
 Shop = Any
 """See conftest."""
@@ -113,3 +117,40 @@ async def test_what_was_begun_is_taken_back_though_its_intent_is_gone(shop: Shop
         await eventually(lambda: phase(shop) is Phase.REVERTED, what="it is taken back")
         (container,) = (await template(shop))["spec"]["containers"]
         assert RESOURCE not in container["resources"].get("limits", {})
+
+
+async def test_a_class_that_somebody_else_has_set_is_left_alone_and_not_asked_for_every_turn(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.settings |= {"actuators": {"cacheClass": {}}}
+    found = await shop.client.get(DEPLOYMENTS, "web", namespace=shop.namespace)
+    spec = {name: found["spec"][name] for name in ("replicas", "selector", "template")}
+    spec["template"]["metadata"] = {
+        **spec["template"]["metadata"],
+        "annotations": {CACHE_CLASS: "besteffort"},
+    }
+    await shop.write(DEPLOYMENTS, "web", **spec)
+    await shop.write_intent(value=0.19)
+    asked: list[str] = []
+    patch_options = LiveCluster.patch_options
+
+    async def counted(self: LiveCluster, workload: Workload, mark: OptionsMark) -> None:
+        asked.append(workload.name)
+        await patch_options(self, workload, mark)
+
+    monkeypatch.setattr(LiveCluster, "patch_options", counted)
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await rolled_out(shop)
+        await eventually(lambda: options(shop) == {"besteffort"}, what="the pods have their class")
+        status = await shop.take(loop)
+        assert "conflict" in status["plan"]["withheld"]
+        await shop.take(loop, 2)
+    assert len(asked) == 1
+    assert (await template(shop))["metadata"]["annotations"][CACHE_CLASS] == "besteffort"
+
+
+def options(shop: Shop) -> set[str | None]:
+    found = shop.catalog.get(shop.web)
+    pods = [pod for pod in shop.catalog.pods_of(found) if not pod.deleting] if found else []
+    return {dict(pod.annotations).get(CACHE_CLASS) for pod in pods}

@@ -93,7 +93,8 @@ class Performer:
             except NotFound:
                 refused = "it is gone"
             except KubeError as error:
-                passes = error.transient or isinstance(error, Conflict)
+                # A conflict that names its causes is about fields that another owns, and stays.
+                passes = error.transient or (isinstance(error, Conflict) and not error.causes)
                 return Performed(tuple(done), f"{deed.actuator}: {describe(error)}", passes)
             if refused:
                 return Performed(tuple(done), f"{deed.actuator}: {refused}")
