@@ -98,14 +98,14 @@ class PluginsSettings(Model):
     """Actuators and planners in processes of their own, over gRPC."""
 
     address: Address | None = None
-    """Where plugins register; they cannot when left out."""
+    """Where plugins register; they cannot when left out. A change waits for a restart."""
 
     certificate_files: PluginFiles | None = None
     """TLS, in both directions. When left out nothing is encrypted, which suits plugins in the operator's own pod
-    only: the address must then be one of the loopback."""
+    only: the address must then be one of the loopback. Files may be renewed; other ones wait for a restart."""
 
     known: Annotated[tuple[KnownPlugin, ...], Field(max_length=32), Unique(("type", "name"))] = ()
-    """Plugins that need not register."""
+    """Plugins that need not register. A change waits for a restart."""
 
     timeout: Annotated[Duration, Within("10ms", "1m")] = Duration.parse("1s")
     """How long a plugin may take for an answer while a plan is made."""
@@ -138,10 +138,10 @@ class IntentSettings(Model):
     """How long all objectives must have been met before resources are given back."""
 
     stale: Annotated[Duration, Within("5s", "1h")] = Duration.parse("1m")
-    """How old the newest sample of a KPI may be; older, it is unknown."""
+    """How old the newest sample of a KPI may be; older, it is unknown. A change waits for a restart."""
 
     timeout: Annotated[Duration, Within("100ms", "5m")] = Duration.parse("10s")
-    """How long a Prometheus may take for an answer."""
+    """How long a Prometheus may take for an answer. A change waits for a restart."""
 
     queries: dict[KPIType, Annotated[str, Field(max_length=8192)]] = Field(default_factory=dict)
     """PromQL by the type of a KPIProfile that has no query of its own; Linkerd's for latency and throughput when left
