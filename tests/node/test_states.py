@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from trimtab.node.cgroups import Driver, Hierarchy, Layout, QosClass
 from trimtab.node.picture import Tier, tier_of
 from trimtab.node.states import States
 from trimtab.node.states.topology import topology
+from trimtab.node.states.watching import FolderWatch
 
 UID = "0a1b2c3d-0000-1111-2222-333344445555"
 OTHER = "ffffffff-0000-1111-2222-333344445555"
@@ -139,6 +141,32 @@ async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_b
             await asyncio.wait([following])
     assert [each["event"] for each in logs] == ["kubelet.away"]
     assert states.troubles().keys() == troubled
+
+
+def _deaf() -> FolderWatch:
+    """One that got no inotify: a process without a free descriptor gets none either."""
+    free, limits = os.dup(0), resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        return FolderWatch()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_pods_are_found_at_the_next_look_where_inotify_is_used_up(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its instances root has 128 on most nodes, and collectors of logs may have taken all."""
+    monkeypatch.setattr("trimtab.node.states.informer.FolderWatch", _deaf)
+    with capture_logs() as logs:
+        states = States("node", hierarchy=Hierarchy.detect(tree))
+    assert [each["event"] for each in logs] == ["cgroups.not_watched"]
+    states.listen()
+    assert states.view(100.0).pods == ()
+    pod_folder(tree)
+    assert len(states.view(110.0).pods) == 1
+    states.close()
 
 
 def test_what_a_pod_has_as_a_whole_is_what_it_has(states: States, tree: Path) -> None:

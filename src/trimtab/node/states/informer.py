@@ -114,7 +114,8 @@ class States:
 
     def listen(self) -> None:
         """Hear of cgroups as soon as the event loop does, and not at the next view only."""
-        asyncio.get_running_loop().add_reader(self._watch.fd, self.hear)
+        if self._watch.fd >= 0:
+            asyncio.get_running_loop().add_reader(self._watch.fd, self.hear)
 
     def follow_api(self, client: Client) -> Following:
         """Take in what the API server tells of this node; `run` what is given, as a task."""
@@ -162,7 +163,9 @@ class States:
         self._by_kubelet, self._told_at = told, now
 
     def close(self) -> None:
-        with suppress(RuntimeError):  # no loop runs where nobody listened
+        with suppress(
+            RuntimeError, ValueError
+        ):  # no loop runs where nobody listened, and none hears of nothing
             asyncio.get_running_loop().remove_reader(self._watch.fd)
         self._watch.close()
 

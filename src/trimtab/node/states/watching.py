@@ -20,20 +20,20 @@ _NON_BLOCKING, _CLOSE_ON_EXEC = 0o4000, 0o2000000
 
 
 class FolderWatch:
-    """Folders in which a folder may be made or removed; `fd` is readable when one was."""
+    """Folders in which a folder may be made or removed; `fd` is readable when one was, and negative where none is heard of."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
         self.fd: int = self._library.inotify_init1(_NON_BLOCKING | _CLOSE_ON_EXEC)
-        if self.fd < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, f"inotify: {os.strerror(code)}")
+        if self.fd < 0:  # the node's others may have taken all that root has
+            why = os.strerror(ctypes.get_errno())
+            log.warning("cgroups.not_watched", error=why, fix="raise fs.inotify.max_user_instances")
         self._watched: dict[Path, int] = {}
         self._full = False
 
     def follow(self, folders: Iterable[Path]) -> None:
         """Watch exactly these from now on; one that is not there is left out."""
-        wanted = set(folders)
+        wanted = set(folders) if self.fd >= 0 else set()
         for path in self._watched.keys() - wanted:
             self._library.inotify_rm_watch(self.fd, self._watched.pop(path))
         for path in wanted - self._watched.keys():
@@ -50,11 +50,12 @@ class FolderWatch:
         """Whether anything changed since the last call."""
         heard = False
         try:
-            while os.read(self.fd, 65536):
+            while self.fd >= 0 and os.read(self.fd, 65536):
                 heard = True
         except BlockingIOError:
             return heard
         return heard
 
     def close(self) -> None:
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
