@@ -755,9 +755,10 @@ type Limits struct {
 	Freeze            string                 `protobuf:"bytes,13,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	Resting           map[string]float64     `protobuf:"bytes,14,rep,name=resting,proto3" json:"resting,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	Explore           bool                   `protobuf:"varint,15,opt,name=explore,proto3" json:"explore,omitempty"`
-	MinCpuTogether    float64                `protobuf:"fixed64,16,opt,name=min_cpu_together,json=minCpuTogether,proto3" json:"min_cpu_together,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of the main containers of all pods together: what they use now, and some.
+	MinCpuTogether float64 `protobuf:"fixed64,16,opt,name=min_cpu_together,json=minCpuTogether,proto3" json:"min_cpu_together,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
