@@ -506,6 +506,18 @@ def test_memory_is_protected_and_slowed_by_request_and_limit_in_whole_pages() ->
     assert len(wishes) == 9
 
 
+def test_the_memory_of_a_pod_that_asks_for_it_as_a_whole_is_protected_as_a_whole() -> None:
+    pod = replace(_pod("p", Tier.LS), whole=Resources(memory_request=10 * MIB, memory_limit=20 * MIB))
+    protection = MemoryProtection(min_limit_percent=50, throttling_percent=80)
+    policy = NodeQoSPolicySpec(memory_qos=MemoryQoS(enable=True, ls=protection))
+    assert _of(_new("memoryqos").plan(_scene(_node(pod), policy))) == {
+        ("kubepods/burstable/podp/c", MEMORY_HIGH.name): 16 * MIB,
+        ("kubepods/burstable/podp", MEMORY_MIN.name): 5 * MIB,
+        ("kubepods/burstable", MEMORY_MIN.name): 5 * MIB,
+        ("kubepods", MEMORY_MIN.name): 5 * MIB,
+    }
+
+
 def test_memory_is_protected_all_the_way_up_and_nobody_who_protects_more_is_made_to_protect_less() -> None:
     pod = _pod("p", Tier.LS, memory_request=10 * MIB)
     inside = "kubelet/kubepods/burstable/podp"

@@ -2,7 +2,7 @@
 
     memory.min, memory.low = request · percent        memory.high = request + percent · (limit - request)
 
-A container without a limit has the node's memory for one. A parent protects what its children are to keep, or the
+A container without a limit has its pod's, or else the node's memory for one. A parent protects what its children are to keep, or the
 kernel takes it from the parent: so pods, their classes, kubepods and what that lies in get the sums, or keep what is more.
 Only cgroup v2 has these knobs.
 """
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import MemoryProtection, MemoryQoS
+from trimtab.kube.pods import Resources
 from trimtab.node.arbiter import Bound, Spot, Wish
 from trimtab.node.cgroups.knobs import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
 from trimtab.node.picture import ContainerView, NodeView, Tier
@@ -22,15 +23,15 @@ from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 PAGE = 4096
 
 
-def high(container: ContainerView, percent: int, node_memory: int) -> int | None:
-    """Where reclaim sets in; None for never."""
+def high(container: ContainerView, percent: int, most: int) -> int | None:
+    """Where reclaim sets in; None for never. Without a limit it may have `most`."""
     request = container.resources.memory_request or 0
-    limit = container.resources.memory_limit or node_memory
+    limit = container.resources.memory_limit or most
     return _pages(request + (limit - request) * percent // 100) if percent and limit > request else None
 
 
-def protected(container: ContainerView, percent: int) -> int:
-    return _pages((container.resources.memory_request or 0) * percent // 100)
+def protected(resources: Resources, percent: int) -> int:
+    return _pages((resources.memory_request or 0) * percent // 100)
 
 
 def _pages(amount: int) -> int:
@@ -62,18 +63,22 @@ class MemoryQos:
             Tier.BE: settings.be,
         }
         kept: Counter[Spot] = Counter()
-        wishes = []
+        wishes: list[Wish] = []
         for pod in view.pods:
             tier = tiers[pod.tier]
+            for knob, percent in (
+                (MEMORY_MIN, tier.min_limit_percent),
+                (MEMORY_LOW, tier.low_limit_percent),
+            ):
+                wishes += [
+                    self._wish(Spot(container.cgroup, knob), amount)
+                    for container in pod.containers
+                    if (amount := protected(container.resources, percent))
+                ]
+                if whole := protected(pod.resources, percent):
+                    kept.update({Spot(path, knob): whole for path in (pod.cgroup, *_above(pod.cgroup))})
             for container in pod.containers:
-                for knob, percent in (
-                    (MEMORY_MIN, tier.min_limit_percent),
-                    (MEMORY_LOW, tier.low_limit_percent),
-                ):
-                    if amount := protected(container, percent):
-                        wishes.append(self._wish(Spot(container.cgroup, knob), amount))
-                        kept.update({Spot(path, knob): amount for path in _above(container.cgroup)})
-                slow = high(container, tier.throttling_percent, view.memory)
+                slow = high(container, tier.throttling_percent, pod.whole.memory_limit or view.memory)
                 if slow is not None:
                     wishes.append(self._wish(Spot(container.cgroup, MEMORY_HIGH), slow))
         parents = (self._wish(spot, amount, Bound.AT_LEAST) for spot, amount in kept.items())
