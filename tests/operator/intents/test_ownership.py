@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from trimtab.actuation.actuator import Report
 from trimtab.actuation.hold import HOLD
 from trimtab.actuation.marks import Change, Marks, Phase, Reverted, Way, write_marks
 from trimtab.actuation.verdict import Health
 from trimtab.api.intent import IntentSpec, Objective, TargetRef
-from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
+from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec, WorkloadState
+from trimtab.intents.deed import Deed
+from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import Size, State
 from trimtab.kube.hpas import Hpa, Target, Utilisation
@@ -22,6 +25,7 @@ from trimtab.kube.workloads import Workload
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.guarding import RESIZING, SCALING, Others, limits_of, said_of_use
 from trimtab.operator.intents.observing import Observation
+from trimtab.operator.intents.performing import Performer
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.mandate import Mandates
 
@@ -216,3 +220,30 @@ def test_what_others_are_at_is_left_alone(changed: dict[str, Any], words: str) -
     limits = limits_of(observation, config=OperatorConfig(), others=others, rests_until=0.0)
     assert words in limits.freeze
     assert bool(limits.freeze) is bool(words)
+
+
+@pytest.mark.parametrize(("again", "passes"), [(1005, True), (1060, False), (None, False)])
+async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
+    again: int | None,
+    passes: bool,  # noqa: FBT001 - as parametrized
+) -> None:
+    """And one that waits for pods to be well rests, so that something else is done for them."""
+
+    class Busy:
+        def glance(self, *_: Any, **__: Any) -> Report:
+            return Report(state=WorkloadState.PENDING, reason="wait", again=again)
+
+    performer = Performer(
+        None,  # type: ignore[arg-type]
+        Busy(),  # type: ignore[arg-type]
+        may_write=lambda: True,
+        resizes_in_place=lambda: True,
+        watched=lambda: 1.0,
+    )
+    found = observed(workload())
+    assert found.state is not None
+    larger = replace(found.state, sizes=(Size(container="web", cpu_request=0.2, cpu_limit=0.2),))
+    deed = Deed(actuator="resizeCPU", parameters={}, after=larger)
+    performed = await performer.perform([deed], found, limits=Limits(), plugins={}, now=1000.0)
+    assert performed.refused == "resizeCPU: wait"
+    assert performed.passes is passes

@@ -18,6 +18,7 @@ from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.cluster import Cluster
 from trimtab.actuation.marks import Marks, read_marks
 from trimtab.actuation.options import Options, Phase, changed, followed_up
+from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.duration import Duration
@@ -45,6 +46,12 @@ class Performed:
     refused: str = ""
     passes: bool = False
     """Whether that may well have passed by the next turn, as that somebody else wrote first."""
+
+
+class _NotYet(str):
+    """Why something was not done, which may well have passed by the next turn: as that it is not its turn."""
+
+    __slots__ = ()
 
 
 class Performer:
@@ -97,7 +104,8 @@ class Performer:
                 passes = error.transient or (isinstance(error, Conflict) and not error.causes)
                 return Performed(tuple(done), f"{deed.actuator}: {describe(error)}", passes)
             if refused:
-                return Performed(tuple(done), f"{deed.actuator}: {refused}")
+                words = f"{deed.actuator}: {refused}"
+                return Performed(tuple(done), words, passes=isinstance(refused, _NotYet))
             done.append(deed)
         return Performed(tuple(done))
 
@@ -131,8 +139,7 @@ class Performer:
             return await self._scale(workload, state, deed.after.replicas)
         if deed.actuator in RESIZING:
             sizes = {size.container: _resources(size) for size in _resized(state, plan)}
-            report = await self._resize(observation, workload, sizes, now)
-            return report.reason if report and not report.done else "" if report else "it is gone"
+            return _refusal(await self._resize(observation, workload, sizes, now), now)
         if deed.actuator in CHOOSING:
             return await self._choose(observation, workload, deed.after, now)
         if deed.actuator == REMOVING:
@@ -207,6 +214,16 @@ class Performer:
         # Only where there is something to do: to look afresh at all that were ever resized would be a burden every turn.
         report = self._actuator.glance(workload, observation.pods, wish, now=int(now))
         return report or await self._actuator.reconcile(workload.key, wish, now=int(now))
+
+
+def _refusal(report: Report | None, now: float) -> str:
+    """Why a resize was not done, by what came of it; empty when it was."""
+    if report is None:
+        return "it is gone"
+    if report.done:
+        return ""
+    is_next = report.again is not None and report.again <= now + POLL
+    return _NotYet(report.reason) if is_next else report.reason
 
 
 def _resized(state: State, plan: Sequence[Deed]) -> Sequence[Size]:
