@@ -88,7 +88,8 @@ async def test_of_several_clusters_one_must_be_meant(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with pytest.raises(
-        SourceRefused, match=r"several clusters \(prod, test\); say which one is meant, such as labels.cluster=prod"
+        SourceRefused,
+        match=r"several clusters \(prod, test\); say which one is meant, such as labels.cluster=prod",
     ):
         await read(recording, tmp_path / "a")
     usage, _ = await read(recording, tmp_path / "b", labels={"cluster": "test"})
