@@ -7,6 +7,9 @@ in fine logarithmic buckets that are the same for the smallest container and the
 the least expected cost, where cost is what is asked for plus a penalty for what is not covered. Forecasters are judged
 by the cost that their sizes would really have had; the best so far sets the size.
 
+Where sizes are kept for longer than an epoch (`Pace.hours`), levels are of as long a time: the mean of so many hours in
+place of the end of the last epoch, and the busiest of the hours to come in place of the next one.
+
 Where a container has seen little, the errors and costs of the fleet speak for it, above all of those that are as
 unsteady as it is: that shows in its first hours already. The sums over the fleet are of integers, so that the order of
 containers changes nothing, not even a last bit. All else is a ratio to the container's own usage: ten times the usage
