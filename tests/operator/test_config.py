@@ -107,7 +107,7 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
         ),
         ("leaderElection: {retry: 5}", "leaderElection.retry: duration must be text; write it like 90s"),
         ("store: {url: 'mongo://x/y'}", "store.url: 'mongo://x/y' is no store that is known; give the path"),
-        ("address: nowhere", 'address: "nowhere" is no address to listen on; write it like 0.0.0.0:8080'),
+        ("address: nowhere", 'address: "nowhere" is no address to listen on; write it like :8080'),
         (
             "webhook: {url: 'http://x'}",
             'webhook.url: "http://x" is no address that an API server calls; write it',

@@ -6,8 +6,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from harness.process import free_port
 from trimtab.errors import TrimtabError
 from trimtab.kube.queue import WorkQueue
+from trimtab.operator.config import OperatorConfig
 from trimtab.operator.health import Health
 from trimtab.operator.listening import listening
 from trimtab.operator.metrics import Metrics
@@ -80,3 +82,21 @@ async def test_an_address_that_is_taken_is_one_clear_line(health: Health, metric
             async with listening(health.application(metrics), f"127.0.0.1:{port}"):
                 pass
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_by_default_it_is_at_every_address_of_either_kind(
+    host: str, health: Health, metrics: Metrics
+) -> None:
+    """A cluster of IPv6 alone probes its pods, and calls their webhooks, by that."""
+    defaults = OperatorConfig()
+    assert (defaults.address, defaults.webhook.address) == (":8080", ":9443")
+    port = free_port()
+    async with listening(health.application(metrics), f":{port}"), aiohttp.ClientSession() as session:
+        try:
+            async with session.get(f"http://{host}:{port}/healthz") as answer:
+                assert answer.status == 200
+        except aiohttp.ClientConnectorError as why:
+            if host == "127.0.0.1":
+                raise
+            pytest.skip(f"this machine has no {host}: {why}")

@@ -385,6 +385,20 @@ async def test_what_fails_keeps_the_promises_too(
         assert answer.headers["Cache-Control"] == "no-store"
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_without_a_host_it_is_at_every_address_of_either_kind(
+    session: aiohttp.ClientSession, host: str
+) -> None:
+    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), ":0") as url:
+        try:
+            async with session.get(f"http://{host}:{url.rpartition(':')[2]}") as answer:
+                assert answer.status == 200
+        except aiohttp.ClientConnectorError as why:
+            if host == "127.0.0.1":
+                raise
+            pytest.skip(f"this machine has no {host}: {why}")
+
+
 async def test_of_a_certificate_that_is_not_there_the_file_is_named(tmp_path: Path) -> None:
     lost = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(TrimtabError, match=r"tls\.crt: No such file"):

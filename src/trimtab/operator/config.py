@@ -228,8 +228,8 @@ class Webhook(Model):
     enabled: Bool = True
     """Whether policies are checked when they are written, beyond what their CRD checks."""
 
-    address: Address = "0.0.0.0:9443"
-    """Where it listens, over TLS."""
+    address: Address = ":9443"
+    """Where it listens, over TLS; without a host, at every address, of IPv4 and IPv6."""
 
     failure_policy: FailurePolicy = FailurePolicy.FAIL
     """When no webhook answers: Fail refuses every policy that is written meanwhile, Ignore lets it in unchecked."""
@@ -316,8 +316,8 @@ class OperatorConfig(Model):
     webhook: Annotated[Webhook, RESTART] = Webhook()
     """The admission webhook."""
 
-    address: Annotated[Address, RESTART] = "0.0.0.0:8080"
-    """Where /metrics, /healthz and /readyz are served."""
+    address: Annotated[Address, RESTART] = ":8080"
+    """Where /metrics, /healthz and /readyz are served; without a host, at every address, of IPv4 and IPv6."""
 
     logs: Logs = Logs()
     """What is logged."""

@@ -36,7 +36,7 @@ def _address(address: str) -> str:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and host[:1] != "["):
         raise problem(
-            f'"{address}" is no address to listen on; write it like 0.0.0.0:8080, [::]:8080 or :8080'
+            f'"{address}" is no address to listen on; write it like :8080, 127.0.0.1:8080 or [::1]:8080'
         )
     return address
 

@@ -85,19 +85,22 @@ class _Metadata(msgspec.Struct, frozen=True, gc=False):
     name: str
 
 
-class _Node(msgspec.Struct, frozen=True, gc=False):
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """What the API server says of a node: enough to find its kubelet."""
+
     metadata: _Metadata
     status: _Status = _Status()
 
     def url(self, kind: str) -> str:
         """Where its kubelet listens, at this kind of address or the node's name."""
-        known = {address.type: address.address for address in self.status.addresses}
+        # The first of a kind is of the family that the cluster prefers: pods may have no way to the other.
+        known = {address.type: address.address for address in reversed(self.status.addresses)}
         port = self.status.daemon_endpoints.kubelet_endpoint.port
         return str(URL.build(scheme="https", host=known.get(kind, self.metadata.name), port=port))
 
 
 class _Nodes(msgspec.Struct, frozen=True, gc=False):
-    items: list[_Node] = []
+    items: list[Node] = []
 
 
 class KubeletSettings(SampledSettings):
@@ -130,7 +133,7 @@ class Kubelet(Sampled[KubeletSettings]):
             raise SourceRefused("kubelet: is found through the API server; give a client")
         client, room = self.client, asyncio.Semaphore(self.settings.concurrency)
 
-        async def ask(node: _Node) -> list[Sample] | UsageError:
+        async def ask(node: Node) -> list[Sample] | UsageError:
             try:
                 async with room, asyncio.timeout(self.settings.timeout):
                     return samples(await self._summary(client, node))
@@ -153,7 +156,7 @@ class Kubelet(Sampled[KubeletSettings]):
             raise SourceAway(f"kubelet: no node answers, {nodes[0].metadata.name}: {answers[0]}; {advice}")
         return [sample for answer in found for sample in answer]
 
-    async def _summary(self, client: Client, node: _Node) -> _Summary:
+    async def _summary(self, client: Client, node: Node) -> _Summary:
         if not self._directly:
             name = node.metadata.name
             return await client.get(NODES, name, subresource="proxy/stats/summary", into=_Summary)

@@ -77,8 +77,12 @@ async def serving(
     """Serve at this address; what is given is the URL, with the port that was found where any (0) was asked for."""
     host, port = host_and_port(address)
     try:
+        everywhere = host is None and socket.has_dualstack_ipv6()
         found = socket.create_server(
-            (host or "", port), family=socket.AF_INET6 if ":" in (host or "") else socket.AF_INET, backlog=128
+            (host or "", port),
+            family=socket.AF_INET6 if everywhere or ":" in (host or "") else socket.AF_INET,
+            backlog=128,
+            dualstack_ipv6=everywhere,
         )
     except OSError as error:
         raise TrimtabError(

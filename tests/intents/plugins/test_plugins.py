@@ -14,6 +14,7 @@ from grpc_tools import protoc
 from harness.certificates import LOOPBACK, Authority
 from harness.process import wait_for
 from trimtab.api.kpiprofile import KPIType
+from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import Actuator, actuator
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.given import given
@@ -142,6 +143,22 @@ def test_a_plugin_registers_is_dialled_back_and_asked(registry: Registry) -> Non
         remote.observe(STATE, goal=GOAL, target=KEY)
         assert not there.trouble
     assert done == [(deed, KEY)]
+
+
+def test_without_a_host_plugins_register_at_every_address(registry: Registry) -> None:
+    with (
+        registry.listening(":0") as port,
+        serving(
+            ActuatorService(Lever(), lambda *_: ""), name="lever", register_at=f"127.0.0.1:{port}"
+        ) as plugin,
+    ):
+        assert plugin.registered.wait(30)
+
+
+def test_an_address_that_is_taken_is_refused_in_one_line(registry: Registry) -> None:
+    with registry.listening("127.0.0.1:0") as port:
+        with pytest.raises(TrimtabError, match=f"address 127.0.0.1:{port}: .*; name another"):
+            listen(f"127.0.0.1:{port}", None, [])
 
 
 def test_registration_is_over_tls_with_both_sides_known(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from trimtab.errors import TrimtabError
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 
 VERSION = "v1"
@@ -130,7 +131,7 @@ def dial(endpoint: str, tls: Tls | None) -> grpc.Channel:
 def listen(
     address: str, tls: Tls | None, calls: Sequence[tuple[Call[Any, Any] | Stream[Any, Any], Any]]
 ) -> tuple[grpc.Server, int]:
-    """A server that answers these calls, started, and its port."""
+    """A server that answers these calls, started, and its port. Without a host it is every address that there is."""
     server = grpc.server(
         ThreadPoolExecutor(max_workers=8, thread_name_prefix="plugin"),
         options=[("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.so_reuseport", 0)],
@@ -142,7 +143,11 @@ def listen(
         handler = grpc.method_handlers_generic_handler(f"{_PACKAGE}.{service}", handlers)
         server.add_generic_rpc_handlers((handler,))
     shown = tls.server() if tls else None
-    port = server.add_secure_port(address, shown) if shown else server.add_insecure_port(address)
+    place = f"[::]{address}" if address.startswith(":") else address  # which gRPC takes for IPv4 too
+    try:
+        port = server.add_secure_port(place, shown) if shown else server.add_insecure_port(place)
+    except RuntimeError:  # all that gRPC says is that it failed
+        raise TrimtabError(f"address {address}: plugins cannot be listened for there; name another") from None
     server.start()
     return server, port
 

@@ -14,15 +14,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from yarl import URL
 
 from trimtab.kube.auth.tls import Trust
-from trimtab.kube.client import Client, Object
+from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.resources import NODES
 from trimtab.lab.emulator.burner import CONTAINER
 from trimtab.usage.errors import SourceAway, UsageError
-from trimtab.usage.kubelet import BYTES_A_NODE, KubeletSettings
+from trimtab.usage.kubelet import BYTES_A_NODE, KubeletSettings, Node
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.sampled import Sampled
 from trimtab.usage.source import Ask, Source
@@ -130,20 +129,14 @@ class Cadvisor:
 
     async def _directly(self, node: str) -> bytes:
         if node not in self._urls:
-            self._urls[node] = _url(await self._client.get(NODES, node), self._settings.address)
+            found = await self._client.get(NODES, node, into=Node)
+            self._urls[node] = found.url(self._settings.address)
         known = self._client.connection
         trust = Trust(None, insecure=True) if self._settings.insecure else known.trust
         connection = replace(known, server=self._urls[node], server_hostname=None, trust=trust)
         timeout = self._settings.timeout
         async with Wire(connection, headers={}, timeout=timeout, most_bytes=BYTES_A_NODE) as wire:
             return await wire.get(PATH, {}, bytes)
-
-
-def _url(node: Object, kind: str) -> str:
-    status = node["status"]
-    addresses = {each["type"]: each["address"] for each in status.get("addresses", [])}
-    port = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port", 10250)
-    return str(URL.build(scheme="https", host=addresses.get(kind, node["metadata"]["name"]), port=port))
 
 
 async def glance(source: Source[Any], *, namespace: str, span: float) -> dict[str, Used]:
