@@ -74,6 +74,27 @@ def test_what_an_anchor_brings_is_not_put_away_by_a_part_of_it() -> None:
         list(parsed.put(root.value[1][1], "resources", amounts(requests="2")))
 
 
+def test_what_an_anchor_has_from_another_is_not_put_away_either() -> None:
+    text = "base: &base\n  resources: {limits: {memory: 1Gi}}\nmid: &mid\n  <<: *base\n"
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared by an anchor"):
+        put(text + "<<: *mid\n", amounts(requests="2"))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("base: &base\n  limits: {memory: 1Gi}\nresources: {<<: *base}\n", amounts(limits="2")),
+        ("base: 1\nother: 2\nresources: {requests: &r {memory: 1}, limits: *r}\n", amounts(requests="2")),
+        ("base: 1\nother: 2\nresources:\n  limits:\n    cpu: &one 1\nreplicas: *one\n", amounts(limits=None)),
+    ],
+)  # fmt: skip
+def test_what_is_written_anew_or_taken_away_as_a_whole_takes_no_anchor_with_it(
+    text: str, wanted: Wanted
+) -> None:
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
+        put(text, wanted)
+
+
 def test_nothing_is_put_beside_what_others_share() -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared by an anchor"):
         parsed = Text("web: &web\n  image: x\nworker: *web\n", where="values.yaml")

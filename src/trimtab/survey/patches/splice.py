@@ -95,10 +95,7 @@ class Text:
         if new is None and name is None:
             return
         if value in self._shared or owner in self._shared or (name is None and _takes_in(owner, key)):
-            line = (name or owner).start_mark.line + 1
-            raise TrimtabError(
-                f"{self.where}, line {line}: {key} is shared by an anchor (&, *); write it out there"
-            )
+            raise self._is_shared(name or owner, key)
         if name is None or value is None:
             yield self._added(owner, key, new)
         elif isinstance(value, MappingNode) and value.value and isinstance(wanted, Mapping):
@@ -138,13 +135,22 @@ class Text:
     def _merged(
         self, owner: MappingNode, name: Node, value: MappingNode, wanted: Mapping[str, Wanted]
     ) -> Iterator[Splice]:
-        if not _is_left(value, wanted):
-            yield self._removed(owner, name)
-        elif value.flow_style and not _fits(value, wanted):
-            yield Splice(value.start_mark.index, value.end_mark.index, self._rewritten(value, wanted))
-        else:
+        is_left = _is_left(value, wanted)
+        if is_left and (not value.flow_style or _fits(value, wanted)):
             for inner, each in wanted.items():
                 yield from self.put(value, inner, each)
+        elif any(each in self._shared for each in _within(value)):
+            raise self._is_shared(name, plain(name))
+        elif is_left:
+            yield Splice(value.start_mark.index, value.end_mark.index, self._rewritten(value, wanted))
+        else:
+            yield self._removed(owner, name)
+
+    def _is_shared(self, node: Node, key: str) -> TrimtabError:
+        line = node.start_mark.line + 1
+        return TrimtabError(
+            f"{self.where}, line {line}: {key} is shared by an anchor (&, *); write it out there"
+        )
 
     def _look(self, node: Node, several: set[Node], *, shared: bool = False) -> None:
         """Note which nodes can be come by in more than one way; of a key that is there twice only one would be changed."""
@@ -261,16 +267,25 @@ def plain(node: Node | None) -> str:
     return str(node.value) if isinstance(node, ScalarNode) else ""
 
 
-def _takes_in(mapping: MappingNode, key: str) -> bool:
+def _takes_in(mapping: Node, key: str) -> bool:
     """Whether a mapping has a key from an anchor: what is put beside that would stand in place of all that it holds."""
     taken = [value for name, value in entries(mapping) if plain(name) == _TAKEN_IN]
-    return any(child(each, key) for value in taken for each in (items(value) or [value]))
+    return any(
+        child(each, key) or _takes_in(each, key) for value in taken for each in (items(value) or [value])
+    )
 
 
 def _children(node: Node) -> list[Node]:
     if isinstance(node, MappingNode):
         return [value for _, value in node.value]
     return list(items(node))
+
+
+def _within(node: Node) -> Iterator[Node]:
+    """All that stands below a node."""
+    for below in _children(node):
+        yield below
+        yield from _within(below)
 
 
 def _steps(node: Node) -> Iterator[int]:
