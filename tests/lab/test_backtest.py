@@ -169,6 +169,18 @@ def test_a_size_is_made_smaller_only_to_the_highest_of_late() -> None:
     assert slack == pytest.approx(1 - 6 / (1 + 3 + 3 + 3 + 2 + 2))
 
 
+def test_without_stabilization_each_size_is_the_one_that_was_proposed_also_where_samples_do_not_fit_the_updates() -> (
+    None
+):
+    class Shrinks(Says):
+        def recommend(self, t: float) -> Sizes:
+            self.cpu[:] = 8.0 - t / 120.0
+            return super().recommend(t)
+
+    slack = backtest(trace([1.0] * 12), Shrinks(1.0, np.nan), Schedule(update=150.0, warm_up=0))
+    assert slack.summary()["cpu_slack"] == pytest.approx(1 - 6 / (8 + 7 + 6 + 5 + 4 + 3))
+
+
 @pytest.mark.parametrize(("settings", "kept"), [({}, 7200.0), ({"stabilization": "0"}, 0.0)])
 def test_a_strategy_is_told_what_the_schedule_is_unless_its_settings_say_otherwise(
     settings: dict[str, str], kept: float

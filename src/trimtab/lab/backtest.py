@@ -44,7 +44,7 @@ def backtest(
 ) -> Scores:
     """The scores of a strategy on a trace; `progress` is told of each sample row that is done."""
     replay = _Replay(trace, strategy, schedule)
-    every = max(1, round(schedule.update / trace.step))
+    every = replay.every
     for row in range(0, trace.steps, every):
         replay.interval(row, min(row + every, trace.steps))
         if progress is not None:
@@ -60,9 +60,11 @@ class _Replay:
         self.cpu, self.memory = np.full((2, trace.containers), np.nan)
         self.cpu_sums, self.memory_sums = np.zeros((2, trace.containers, SUMS))
         self._ready, self.days = _sized(trace, schedule.warm_up)
-        kept = int(schedule.stabilization // schedule.update) + 1
+        self.every = max(1, round(schedule.update / trace.step))
+        span = self.every * trace.step  # what samples make of an update: of each one a slice is remembered
+        kept = int(schedule.stabilization // span) + 1
         self._cpu_lately, self._memory_lately = (
-            Maxima(trace.containers, seconds=kept * schedule.update, slices=kept) for _ in range(2)
+            Maxima(trace.containers, seconds=kept * span, slices=kept) for _ in range(2)
         )
 
     def interval(self, begin: int, end: int) -> None:
