@@ -78,3 +78,10 @@ def test_what_cannot_be_explained_is_one_line_and_two(ask: Ask, town: Town, work
     assert (code, out) == (2, "")
     assert line in err
     assert err.count("\n") == 1
+
+
+def test_a_strategy_that_is_not_known_is_one_line_whatever_it_is_called(ask: Ask, town: Town) -> None:
+    code, out, err = ask("explain", f"{town.namespace}/deploy/web", "--strategy", "My_Own")
+    assert (code, out) == (2, "")
+    assert "strategy 'My_Own' is not known; there are: " in err
+    assert err.count("\n") == 1

@@ -69,13 +69,13 @@ async def survey(
     sized, skipped = _sized(picture, chosen)
     if not (labels or kinds or names):
         skipped += _without_workload(picture)
-    spaces = sorted({workload.namespace for workload in sized})
+    spaces = {workload.namespace for workload in sized}
     # A strategy may learn of one from all, so that one that is asked for alone gets the size that it has among them.
     everyone, _ = _sized(picture, (each for each in picture.workloads() if each.namespace in spaces))
     lessons = Lessons(picture, everyone, sizings.values(), now=now)
     width = step or 0.0
     if sized:
-        reading = await plan(source, window=window, step=step, now=now, namespaces=spaces)
+        reading = await plan(source, window=window, step=step, now=now, namespaces=sorted(spaces))
         planned(reading)
         width = reading.ask.step
 
@@ -111,8 +111,9 @@ async def survey(
 
 
 def _sizing(strategy: str, settings: Mapping[str, Any]) -> Sizing:
-    """As under a policy that says nothing else."""
-    return sizing_of(OptimizationPolicySpec(strategy=StrategyChoice(name=strategy, settings=dict(settings))))
+    """As under a policy that says nothing else; whether there is such a strategy is for its registry to say."""
+    choice = StrategyChoice.model_construct(name=strategy, settings=dict(settings))
+    return sizing_of(OptimizationPolicySpec(strategy=choice))
 
 
 def _impact(found: Surveyed) -> tuple[float, ...]:
