@@ -369,6 +369,15 @@ def test_a_limit_that_is_to_go_is_raised_first_and_then_goes() -> None:
     assert sized(memory=GIB, has=gone, evidence=killed, asked=asked).resources.memory_request == GIB
 
 
+@pytest.mark.parametrize("mode", list(LimitMode))
+def test_a_kill_without_a_limit_raises_the_request_whatever_becomes_of_limits(mode: LimitMode) -> None:
+    """The node ran short, and who uses more than it requested goes first."""
+    asked = limit_rules(mode, multiplier=2.0)
+    for evidence in (with_(WELL_KNOWN, kills=kills(GIB)), Evidence(kills=kills(GIB))):
+        found = sized(memory=GIB, has=UNLIMITED, evidence=evidence, asked=asked)
+        assert found.resources.memory_request == 1229 * MIB
+
+
 def test_a_kill_needs_no_other_data() -> None:
     for mode in (LimitMode.KEEP_RATIO, LimitMode.REMOVE):
         found = sized(evidence=Evidence(kills=kills(2 * GIB)), asked=limit_rules(mode), memory=math.nan)

@@ -54,8 +54,12 @@ def least_limit(case: Case) -> int:
 
 def lacks(case: Case) -> bool:
     """Whether it still has so little that it was killed."""
-    if case.limit is None and case.rule.limit is LimitMode.REMOVE:
-        return False  # what killed it is gone
+    row = _row(case)
+    if not row:
+        return False
+    is_gone = case.limit is None and case.rule.limit is LimitMode.REMOVE
+    if is_gone and row[-1].memory > (case.request or 0):
+        return False  # it was the limit that killed it
     return (case.limit or case.request or 0) < least_limit(case)
 
 
