@@ -280,10 +280,22 @@ def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
     """As where a node selector or a quota keeps them out: their number would grow turn by turn."""
     state = replace(service(p99=0.5, replicas=6, used=0.9), unplaced=4)
     assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
-    kept_out = replace(service(p99=0.5, replicas=2, used=0.9), replicas=6)
-    assert not planned(kept_out, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
     larger = planned(state, goal(latency(0.1)), by=("scaleOut", "resizeCPU"))
     assert [deed.actuator for deed in larger.deeds] == ["resizeCPU"]
+
+
+def test_nothing_is_said_to_be_given_back_of_what_asks_for_nothing() -> None:
+    free = replace(service(p99=0.01), sizes=())
+    assert planned(free, goal(latency(0.1)), by=("resizeCPU",)).purpose is Purpose.KEEP
+
+
+def test_pods_without_a_place_are_no_part_of_what_is_enough_for_what_is_used() -> None:
+    """Two pods use 1.8 cores, and two more that have no place are of no help to them."""
+    state = replace(service(replicas=4), unplaced=2)
+    limits = Limits(min_cpu_together=1.98)
+    half = tuple(replace(each, cpu_request=0.5, cpu_limit=0.5) for each in state.sizes)
+    assert limits.breach(state, replace(state, sizes=half))
+    assert limits.breach(state, replace(state, replicas=2, unplaced=0)) is None
 
 
 def test_an_availability_of_all_the_time_is_met_as_nearly_as_it_can_be() -> None:

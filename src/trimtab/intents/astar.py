@@ -145,8 +145,9 @@ class AStar:
         blind = any(_known(state, each.name) <= 0 for each in goal.objectives)
         found = self._search(state, sure, actuators, effects, limits, budget)
         enough = settings.least_saving * self._prices.of(state)
-        if found.best.reached and not blind and -found.best.cost >= enough:
-            why = [f"all is met with room to spare; {-found.best.cost:.3g} cores' worth is given back"]
+        best = found.best
+        if best.deeds and best.reached and not blind and -best.cost >= enough:
+            why = [f"all is met with room to spare; {-best.cost:.3g} cores' worth is given back"]
             return self._made(state, goal, found, Purpose.RELEASE, why)
         if limits.explore or blind:
             tried = self._try_a_little(state, sure, actuators, effects, limits)

@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of the main container of one pod, in cores."""
     max_cpu: float = inf
     min_cpu_together: float = 0.0
-    """Of the main containers of all pods together: fewer pods and smaller ones, each enough alone, may not be."""
+    """Of the main containers of all pods that have a place: fewer pods and smaller ones, each enough alone, may not be."""
     min_memory: float = 0.0
     """Of the main container of one pod, in bytes."""
     max_memory: float = inf
@@ -94,7 +94,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _together(self, before: State, after: State) -> str | None:
-        was, would = ((each.cpu or 0.0) * each.replicas for each in (before, after))
+        was, would = ((each.cpu or 0.0) * each.placed for each in (before, after))
         least = self.min_cpu_together * (1 - _GRACE)
         return f"{would:g} cores in all are fewer than {least:g}" if would < least and would < was else None
 

@@ -50,7 +50,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replicas: int = 1
     """How many pods are wanted; those that do not run yet are among them."""
     unplaced: int = 0
-    """How many of them no node has room for: they bring nothing, and are the first to go."""
+    """How many of them have no place: no node has room for them, or they may not even be made, as by a quota. They bring
+    nothing, and are the first to go."""
     sizes: tuple[Size, ...] = ()
     """One for each container of a pod."""
     main: int = 0

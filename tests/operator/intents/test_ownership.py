@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from math import inf
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from actuation.builders import pod
 from trimtab.actuation.actuator import Report
 from trimtab.actuation.hold import HOLD
 from trimtab.actuation.marks import Change, Marks, Phase, Reverted, Way, write_marks
@@ -14,6 +17,7 @@ from trimtab.actuation.verdict import Health
 from trimtab.api.intent import IntentSpec, Objective, TargetRef
 from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec, WorkloadState
 from trimtab.intents.deed import Deed
+from trimtab.intents.kpi.availability import PodHistory
 from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import Size, State
@@ -27,6 +31,7 @@ from trimtab.operator.intents.guarding import RESIZING, SCALING, Others, limits_
 from trimtab.operator.intents.observing import Observation
 from trimtab.operator.intents.performing import Performer
 from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.seen import state_of
 from trimtab.operator.mandate import Mandates
 
 
@@ -139,6 +144,27 @@ def test_nothing_is_given_back_below_what_is_used() -> None:
     assert limits.min_replicas == 3
     assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
     assert limits.min_cpu_together == pytest.approx(0.25 * 1.1)
+
+
+def test_pods_that_have_no_place_use_nothing_and_are_given_back_also_where_use_is_not_known() -> None:
+    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
+    for used, least, cpu in ((0.18, 2, 0.18 * 1.1 / 2), (None, 2, inf)):
+        found = observed(workload(), cpu_used=used)
+        assert found.state is not None
+        state = replace(found.state, unplaced=2)
+        found = dataclasses.replace(found, state=state)
+        limits = limits_of(found, config=OperatorConfig(), others=others, rests_until=0.0)
+        assert (limits.min_replicas, limits.min_cpu) == (least, pytest.approx(cpu))
+        assert limits.breach(state, replace(state, replicas=2, unplaced=0)) is None
+
+
+def test_pods_that_are_wanted_and_may_not_even_be_made_have_no_place() -> None:
+    """As where a quota refuses them, some or all."""
+    for pods, unplaced in (([], 3), ([pod("a")], 2), ([pod("a"), pod("b", node="", ready=False)], 2)):
+        state = state_of(workload(replicas=3), pods, PodHistory({}), {}, {}, main="web")
+        assert state.unplaced == unplaced
+    surge = [pod(name) for name in "abcd"]
+    assert state_of(workload(replicas=3), surge, PodHistory({}), {}, {}, main="web").unplaced == 0
 
 
 def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() -> None:

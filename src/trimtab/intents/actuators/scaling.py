@@ -66,7 +66,8 @@ class ScaleOut(_Scaling):
             if each > 0:
                 most = min(most, more / each)
         # No pods at all is how a person turns a service off: nobody is woken from that.
-        if now < 1 or most < 1 or _lacks_pods(state):
+        # And while pods have no place, more of them would fare no better, and their number grow turn by turn.
+        if now < 1 or most < 1 or state.unplaced:
             return ()
         values = rungs(now, low=1.0, high=now + min(most // 1, 3.0 * now), step=1.0, down=False)
         values = values if values[0] == now + 1 else [now + 1, *values]
@@ -90,13 +91,6 @@ def _scaled(state: State, replicas: int) -> State:
     if replicas < len(pods):
         pods = tuple(sorted(pods, key=lambda pod: (not _serves(pod), pod.availability, pod.name))[:replicas])
     return replace(state, replicas=replicas, pods=pods, unplaced=without_a_place(state, replicas))
-
-
-def _lacks_pods(state: State) -> bool:
-    """Whether pods that are wanted have no place, or may not even be made, as by a quota: more of them would fare no better,
-    and their number grow turn by turn.
-    """
-    return state.unplaced > 0 or 0 < len(state.pods) < state.replicas
 
 
 def _serves(pod: PodState) -> bool:

@@ -56,7 +56,7 @@ def guarded(state: State, rails: Sequence[IntentGuardrail]) -> Limits:
     used = inf if state.cpu_used is None else state.cpu_used * ABOVE_USE
     return Limits(
         min_replicas=max(*(rail.min_replicas for rail in rails), 1, _pods_for(used, state)),
-        min_cpu=max(Limits().min_cpu, used / max(1, state.replicas)),
+        min_cpu=max(Limits().min_cpu, used / state.placed),
         min_cpu_together=used,
         max_replicas=min((rail.max_replicas for rail in rails), default=128),
         max_cpu=_least(rail.max_cpu.cores for rail in rails if rail.max_cpu),
@@ -68,10 +68,10 @@ def guarded(state: State, rails: Sequence[IntentGuardrail]) -> Limits:
 
 
 def _pods_for(used: float, state: State) -> int:
-    """How many of the pods what is used now takes."""
+    """How many of the pods what is used now takes; those without a place use nothing."""
     if used == inf:
-        return state.replicas
-    return math.ceil(min(used / state.cpu, state.replicas)) if state.cpu else 0
+        return state.placed
+    return math.ceil(min(used / state.cpu, state.placed)) if state.cpu else 0
 
 
 def said_of_use(state: State) -> list[str]:

@@ -54,7 +54,7 @@ def state_of(
             for pod in sorted(pods, key=lambda pod: pod.name)
         ),
         replicas=workload.replicas,
-        unplaced=sum(not pod.node and not pod.ready for pod in pods),
+        unplaced=max(0, workload.replicas - sum(bool(pod.node or pod.ready) for pod in pods)),
         sizes=tuple(_size(name, resources) for name, resources in sizes.items()),
         main=list(sizes).index(main) if main in sizes else len(sizes),
         load=more.get(LOAD),
