@@ -378,6 +378,15 @@ def test_a_kill_without_a_limit_raises_the_request_whatever_becomes_of_limits(mo
         assert found.resources.memory_request == 1229 * MIB
 
 
+@pytest.mark.parametrize("mode", list(LimitMode))
+def test_a_kill_with_a_limit_of_nothing_has_an_answer(mode: LimitMode) -> None:
+    """Kubernetes admits it, and kubelets set none."""
+    nothing = with_(HAS, memory_request=0, memory_limit=0)
+    asked = limit_rules(mode, multiplier=2.0)
+    found = sized(memory=GIB, has=nothing, evidence=with_(WELL_KNOWN, kills=kills(GIB)), asked=asked)
+    assert found.held or found.resources != nothing
+
+
 def test_a_kill_needs_no_other_data() -> None:
     for mode in (LimitMode.KEEP_RATIO, LimitMode.REMOVE):
         found = sized(evidence=Evidence(kills=kills(2 * GIB)), asked=limit_rules(mode), memory=math.nan)

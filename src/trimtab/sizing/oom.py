@@ -81,7 +81,7 @@ def _row(case: Case) -> tuple[Kill, ...]:
 def _request_for(need: int, case: Case) -> int:
     """The request by which the limit comes to this, as it follows by the policy; without one the request itself."""
     rule, request, limit = case.rule, case.request or 1, case.limit
-    if limit is None or case.stays_guaranteed:
+    if not limit or case.stays_guaranteed:
         return need
     match rule.limit:
         case LimitMode.KEEP_RATIO:
