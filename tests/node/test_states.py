@@ -117,16 +117,22 @@ def test_nothing_new_is_the_very_same_picture(states: States, tree: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("status", "troubled"), [("403 Forbidden", set[str]()), ("500 Internal Server Error", {"kubelet"})]
+    ("status", "body", "troubled"),
+    [
+        ("403 Forbidden", b"No", set[str]()),
+        ("500 Internal Server Error", b"No", {"kubelet"}),
+        ("200 OK", b'{"items": [{"metadata": {"name": "\xff"}}]}', {"kubelet"}),
+    ],
 )
 async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_being_ready(
-    states: States, status: str, troubled: set[str]
+    states: States, status: str, body: bytes, troubled: set[str]
 ) -> None:
     """As all before Kubernetes 1.33 with the rights of our manifest; the API server's word has to do then."""
 
     async def kubelet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nNo".encode())
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
         writer.close()
 
     async with await asyncio.start_server(kubelet, "127.0.0.1", 0) as server:

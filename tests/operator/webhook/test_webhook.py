@@ -190,7 +190,7 @@ async def test_what_is_in_can_still_be_labelled_and_deleted_when_limits_are_tigh
     assert "deleted" in await replica.kubectl("delete", "optimizationpolicy", "web")
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"request": {}}', b"\xff"])
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"request": {}}', b"\xff", b'{"request": {"uid": "\xff"}}'])
 async def test_what_is_no_question_gets_no_answer(replica: Replica, body: bytes) -> None:
     async with (
         aiohttp.ClientSession() as session,

@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Never
 
-import msgspec
 import structlog
 
 from trimtab.kube.cache import Cache
 from trimtab.kube.client import Client
-from trimtab.kube.errors import Forbidden, KubeError, describe
+from trimtab.kube.errors import NOT_UNDERSTOOD, Forbidden, KubeError, describe
 from trimtab.kube.following import Following
 from trimtab.kube.informer import Scope
 from trimtab.kube.nodeqospolicies import QosPolicy, policy_for, qos_policies
@@ -145,7 +144,7 @@ class States:
             try:
                 self.told_by_kubelet(await kubelet.request("GET", "/pods", read=bytes), clock())
                 self._kubelet_trouble = ""
-            except (KubeError, msgspec.DecodeError) as error:
+            except (KubeError, *NOT_UNDERSTOOD) as error:
                 if self._kubelet_trouble != describe(error):
                     log.warning("kubelet.away", error=describe(error))
                 self._kubelet_trouble = describe(error)

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
 import structlog
 from aiohttp import web
 
 from trimtab.api import InvalidObjectError, OptimizationPolicy
+from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.kube.policies import Policy
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.metrics import Metrics
@@ -79,7 +79,7 @@ class Admission:
         async def handle(asked: web.Request) -> web.Response:
             try:
                 request = request_of(await asked.read())
-            except msgspec.DecodeError as error:
+            except NOT_UNDERSTOOD as error:
                 self._count(webhook, "failed")
                 return web.Response(status=400, text=f"this is no AdmissionReview: {error}\n")
             try:
