@@ -425,6 +425,18 @@ def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_o
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
+def test_a_rollout_that_does_not_go_on_is_taken_back_also_while_no_window_is_open() -> None:
+    """Its controller waits for none: a quota is full, or the rollout is paused."""
+    opens = NOW // 86_400 * 86_400 + 86_400
+    nights = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
+    wanted = wish(allow_recreate=True, resizes_in_place=False, windows=nights)
+    rolling = change(Phase.PROMOTING, way=Way.ROLLOUT, patches_template=True)
+    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "rolling": True}
+    assert "yet to take effect" in why(step(rolling, FIVE, now=NOW + 60, **terms))
+    late = step(rolling, FIVE, now=opens - 1, **terms)
+    assert turned_back(late).reason == "its pods were not replaced in time"
+
+
 PENDING = "PodResizePending"
 
 

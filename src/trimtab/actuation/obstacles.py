@@ -112,8 +112,12 @@ def _went_on(situation: Situation, change: Change) -> int:
 
 
 def _awaits_window(situation: Situation, change: Change) -> bool:
-    """Whether it is only for a window to open that it does not go on: those that came by it are well."""
-    if is_open(situation) or len(situation.live) < situation.workload.replicas:
+    """Whether it is only for a window to open that it does not go on: those that came by it are well.
+
+    A controller that replaces pods by itself waits for none.
+    """
+    workload = situation.workload
+    if is_open(situation) or workload.rolling or len(situation.live) < workload.replicas:
         return False
     return all(pod.ready for pod in situation.live if has_size(pod, change.after))
 
