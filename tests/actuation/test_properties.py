@@ -345,6 +345,17 @@ def test_a_template_that_is_set_back_after_the_change_was_done_is_changed_once_a
     assert "GitOps" not in other.reason, "that is somebody's own change"
 
 
+def test_a_template_that_is_set_back_and_replaces_nobody_keeps_no_pod_from_its_next_size() -> None:
+    world = World(template={"web": SMALL}, replicas=2, update="OnDelete")
+    terms: dict[str, Any] = {"canary": QUICK, "take_ownership": True, "min_interval": Duration.of_seconds(60)}
+    drive(world, wish(need=PLENTY, **terms))
+    world.template = {"web": SMALL}
+    world.pass_time(3600)
+    larger = resources(900, 512)
+    drive(world, wish({"web": larger}, need=PLENTY, **terms))
+    assert world.sizes == {(("web", larger),)}
+
+
 def test_pods_are_resized_without_a_template_that_is_set_back_where_they_need_no_new_ones() -> None:
     world = World(template={"web": SMALL}, replicas=2, update="OnDelete")
 

@@ -28,7 +28,7 @@ from trimtab.actuation.sizes import (
     sizes_of,
 )
 from trimtab.actuation.verdict import health
-from trimtab.actuation.ways import Plan, plan
+from trimtab.actuation.ways import Plan, plan, replaces_nothing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod, Resources
 
@@ -120,7 +120,8 @@ def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
 def _rested(situation: Situation, applied: Applied) -> Wait:
     """When it is time for the next change after this one, and why not before."""
     interval = int(situation.strategy.min_interval.seconds)
-    if interval and set_back_since(situation, applied):  # without one, a person has decided on now
+    fights = not replaces_nothing(situation) and set_back_since(situation, applied)
+    if interval and fights:  # without one, a person has decided on now
         return Wait(applied.at + max(interval, DAY), SET_BACK)
     return Wait(applied.at + interval, "it was changed a short while ago, see updateStrategy.minInterval")
 

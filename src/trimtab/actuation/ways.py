@@ -58,7 +58,7 @@ def plan(situation: Situation, *, before: Sizes, after: Sizes) -> Plan | Skip:
 
 
 def _in_place(situation: Situation, *, restarts: bool) -> Plan:
-    patchable, quiet = _patchable(situation), _replaces_nothing(situation)
+    patchable, quiet = _patchable(situation), replaces_nothing(situation)
     rolls = patchable and not quiet and situation.strategy.template is TemplateUpdate.ALWAYS
     if rolls and not _halted(situation.workload):
         return Plan(Way.ROLLOUT, patches_template=True, restarts=restarts, tries_in_place=True)
@@ -67,7 +67,7 @@ def _in_place(situation: Situation, *, restarts: bool) -> Plan:
 
 def by_replacing(situation: Situation, obstacle: str) -> Plan | Skip:
     """Pods are replaced, for this is in the way of resizing them."""
-    kind, quiet = situation.workload.kind, _replaces_nothing(situation)
+    kind, quiet = situation.workload.kind, replaces_nothing(situation)
     if not situation.strategy.allow_recreate:
         return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false")
     if kind not in _MERGED_TEMPLATES:
@@ -86,7 +86,7 @@ def _patchable(situation: Situation) -> bool:
     )
 
 
-def _replaces_nothing(situation: Situation) -> bool:
+def replaces_nothing(situation: Situation) -> bool:
     """Whether a changed template leaves the pods that run alone."""
     return situation.workload.kind == "ReplicaSet" or situation.workload.update == "OnDelete"
 
