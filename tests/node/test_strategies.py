@@ -236,6 +236,19 @@ def test_cpus_that_a_pod_has_for_itself_are_not_given(
     assert plan.wishes[0].value == frozenset(given)
 
 
+def test_cpus_that_the_kubelet_gave_away_are_not_given_though_a_reserved_pod_shares_the_few_others() -> None:
+    large = replace(_pod("large", Tier.LS, cpu_request=5000), qos=QosClass.GUARANTEED)
+    pods = [_pod("small", Tier.LSR, cpu_request=500), large]
+    samples = {(SYSTEM, Metric.CPU): 0.0} | {(pod_subject(pod.uid), Metric.CPU): 0.0 for pod in pods}
+    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppress(enable=True, threshold_percent=100))
+    held = {
+        (pod.containers[0].cgroup, CPUSET_CPUS): frozenset(own)
+        for pod, own in zip(pods, (range(3), range(3, 8)), strict=True)
+    }
+    plan = _new("cpusuppress").plan(_scene(_node(*pods, cpus=8), policy, samples, held=held))
+    assert plan.wishes[0].value == frozenset({0, 1, 2})
+
+
 def test_cpus_that_the_kernel_keeps_apart_are_not_given() -> None:
     """On these it does not share tasks out: all would be on the first."""
     node = _node(LS, cpus=4)
@@ -455,6 +468,26 @@ def test_where_one_may_not_go_the_next_one_has_to() -> None:
         assert told == [["guarded"], ["batch"]]
 
 
+def test_whoever_is_refused_costs_the_next_one_no_cool_down() -> None:
+    """Or all who are guarded would be asked again before anybody else, who could go, ever is."""
+    pods = [_pod(name, Tier.BE, priority=n, cpu_request=8000) for n, name in enumerate("abcd")]
+    settings = CPUEvict(enable=True, satisfaction_lower_percent=70, cool_down_seconds=300)
+    policy, strategy = NodeQoSPolicySpec(cpu_evict=settings), _new("cpuevict")
+    scene = _scene(_node(*pods, cpus=22), policy, {(BEST_EFFORT, Metric.CPU): 22.0})
+
+    def evicted(now: float, *staying: str) -> list[str]:
+        plan = strategy.plan(replace(scene, now=now, staying=frozenset(staying)))
+        return [eviction.pod.name for eviction in plan.evictions]
+
+    assert evicted(0.0) == ["a"]
+    assert evicted(1.0) == []  # no answer yet
+    assert evicted(2.0, "a") == ["b"]
+    assert evicted(3.0, "a", "b") == ["c"]
+    assert evicted(4.0, "a", "b") == []
+    assert evicted(302.0) == []
+    assert evicted(303.0) == ["a"]
+
+
 def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> None:
     pods = [
         _pod("important", Tier.BE, priority=9),
@@ -489,6 +522,17 @@ def test_who_has_been_leaving_for_a_minute_is_stuck_and_the_next_one_has_to_go()
         for now in (100.0, 159.0, 160.0)
     ]
     assert evicted == [[], [], ["batch"]]
+
+
+def test_however_long_a_pod_takes_to_leave_nobody_else_is_sent_away_for_its_request() -> None:
+    """Some have ten minutes to save what they did, and CPU does not run out meanwhile."""
+    pods = [
+        _pod("saving", Tier.BE, deleting=True, cpu_request=4000),
+        _pod("batch", Tier.BE, cpu_request=4000),
+    ]
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True))
+    scene, strategy = _scene(_node(*pods, cpus=4), policy, {(BEST_EFFORT, Metric.CPU): 4.0}), _new("cpuevict")
+    assert [strategy.plan(replace(scene, now=now)).evictions for now in (0.0, 60.0, 300.0)] == [(), (), ()]
 
 
 # Memory, cache, disks, watermarks

@@ -9,6 +9,7 @@ or CPUs, whichever is less), or what the other pods' requests leave of what is a
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from trimtab.api.errors import QuantityError
@@ -64,6 +65,7 @@ class CpuEvict:
             freed=request,
             need=asked - limit * 100 / settings.satisfaction_upper_percent,
             cool_down=settings.cool_down_seconds,
+            patience=math.inf,  # who is leaving asks for nothing, however long he takes
         )
         return Plan(evictions=tuple(Eviction(pod, self.name, why) for pod in chosen))
 

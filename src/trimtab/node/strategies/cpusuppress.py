@@ -143,17 +143,18 @@ class CpuSuppress:
 def _shared(scene: Scene) -> list[Cpu]:
     """The CPUs that neither the kernel keeps apart nor a pod has for itself, as far as enough are left.
 
-    The fewer CPUs somebody has, the more they are his own: a container beside one with CPUs of its own has all others.
+    First those that a kubelet gave away; else, the fewer CPUs somebody has, the more they are his own: a container beside
+    one with CPUs of its own has all others.
     """
     view = scene.view
     left = frozenset(cpu.id for cpu in view.cpus if not cpu.isolated)
     owned = (
-        scene.held_as(frozenset, container.cgroup, CPUSET_CPUS) or frozenset()
+        (not is_given, scene.held_as(frozenset, container.cgroup, CPUSET_CPUS) or frozenset[int]())
         for pod in view.of_tier(Tier.LSR, Tier.LS)
         for container in pod.containers
-        if pod.tier is Tier.LSR or _is_given_cpus(pod, container)
+        if (is_given := _is_given_cpus(pod, container)) or pod.tier is Tier.LSR
     )
-    for own in sorted(owned, key=lambda own: (len(own), sorted(own))):
+    for _, own in sorted(owned, key=lambda each: (each[0], len(each[1]), sorted(each[1]))):
         left = left - own if len(left - own) >= LEAST_CPUS else left
     return [cpu for cpu in view.cpus if cpu.id in left] if len(left) >= LEAST_CPUS else list(view.cpus)
 

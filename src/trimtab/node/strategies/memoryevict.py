@@ -12,6 +12,9 @@ from trimtab.node.picture import NODE, Metric, PodView, pod_subject
 from trimtab.node.strategies.evicting import Choice
 from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
 
+LEAVES_SECONDS = 60.0
+"""For so long who is leaving counts as gone: from then on he may be stuck, and what he has is not coming back."""
+
 
 class MemoryEvict:
     """Remembers what its choice does."""
@@ -35,7 +38,12 @@ class MemoryEvict:
 
         need = used - scene.view.memory * settings.release_to_percent / 100
         chosen = self._choice.victims(
-            scene, used=of, freed=of, need=need, cool_down=settings.cool_down_seconds
+            scene,
+            used=of,
+            freed=of,
+            need=need,
+            cool_down=settings.cool_down_seconds,
+            patience=LEAVES_SECONDS,
         )
         why = (
             f"{100 * used / scene.view.memory:.0f} % of the node's memory is used, "
