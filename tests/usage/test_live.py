@@ -112,7 +112,9 @@ def test_a_pod_without_containers_hides_none_of_the_others() -> None:
 def test_of_a_node_with_addresses_of_both_families_the_first_is_asked() -> None:
     """A cloud tells of a node's IPv6 address too where pods have IPv4 alone."""
     addresses = [{"type": "InternalIP", "address": each} for each in ("10.0.0.5", "fd00::5")]
-    here = {"metadata": {"name": "node-1"}, "status": {"addresses": addresses}}
-    assert msgspec.convert(here, kubelet.Node).url("InternalIP") == "https://10.0.0.5:10250"
-    here["status"]["addresses"] = addresses[1:]
-    assert msgspec.convert(here, kubelet.Node).url("InternalIP") == "https://[fd00::5]:10250"
+    both, later = (
+        msgspec.convert({"metadata": {"name": "n"}, "status": {"addresses": each}}, kubelet.Node)
+        for each in (addresses, addresses[1:])
+    )
+    assert both.url("InternalIP") == "https://10.0.0.5:10250"
+    assert later.url("InternalIP") == "https://[fd00::5]:10250"

@@ -156,9 +156,11 @@ def test_without_a_host_plugins_register_at_every_address(registry: Registry) ->
 
 
 def test_an_address_that_is_taken_is_refused_in_one_line(registry: Registry) -> None:
-    with registry.listening("127.0.0.1:0") as port:
-        with pytest.raises(TrimtabError, match=f"address 127.0.0.1:{port}: .*; name another"):
-            listen(f"127.0.0.1:{port}", None, [])
+    with (
+        registry.listening("127.0.0.1:0") as port,
+        pytest.raises(TrimtabError, match=f"address 127.0.0.1:{port}: .*; name another"),
+    ):
+        listen(f"127.0.0.1:{port}", None, [])
 
 
 def test_registration_is_over_tls_with_both_sides_known(tmp_path: Path) -> None:
