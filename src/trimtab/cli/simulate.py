@@ -29,20 +29,20 @@ HEAD = (
     "POLICY",
     "NODES",
     "CPU\nSLACK",
-    "OVER\nREQUEST",
+    "OVER\nREQ.",
     "MEM\nSLACK",
     "OOMS",
-    "THROT-\nTLED",
+    "THRO-\nTTLED",
     "STAR-\nVED",
     "SLO\nMISSED",
     "CHG\nA DAY",
     "TAKEN\nBACK",
-    "$ OF\nREQUESTS",
+    "$ OF\nREQ.",
     "$ OF\nNODES",
 )
-"""Over two lines, so that the table fits"""
+"""Over two lines, so that the table fits a terminal of 80 columns."""
 COLUMNS = 100
-"""columns, which a file or a pipe always has."""
+"""What a file or a pipe has, for longer names."""
 
 
 def simulate(
@@ -141,6 +141,7 @@ def _print(courses: Sequence[Course], scene: Scene, *, days: float, output: str)
         table = Table(
             *HEAD, box=None, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
         )
+        table.columns[0].overflow = "fold"
         for column in table.columns[1:]:
             column.justify = "right"
         for course in courses:

@@ -1,6 +1,7 @@
 """One policy against another on the same simulated cluster, and `trimtab simulate`."""
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -96,13 +97,22 @@ def test_simulate_tells_of_each_policy_in_json(capsys: pytest.CaptureFixture[str
     assert 0 < none["cpu_slack"] < 1
 
 
+def test_a_terminal_of_eighty_columns_shows_every_name_and_number_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["simulate", "none", "autopilot-window", *SHORT]) == 0
+    table = capsys.readouterr().out
+    assert "SLACK" in table
+    assert "…" not in table
+
+
 def test_simulate_tells_it_as_a_table_and_as_a_page_with_plots(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run(["simulate", "none", *SHORT]) == 0
-    table = capsys.readouterr().out
-    assert "REQUESTS" in table
-    assert "…" not in table
+    assert "…" not in capsys.readouterr().out
     policy = tmp_path / "mine.yaml"
     policy.write_text("kind: OptimizationPolicy\nspec: {mode: Recommend}\n")
     assert run(["simulate", str(policy), *SHORT, "--output", "html"]) == 0
