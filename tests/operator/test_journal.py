@@ -122,6 +122,22 @@ async def test_what_was_done_last_before_a_store_went_away_does_not_wait_for_mor
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
+async def test_a_store_that_is_away_is_asked_for_what_is_new_and_not_at_every_deed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take a while to say so, and who has just resized a pod would wait for that."""
+    asked: list[int] = []
+
+    async def away(entries: Sequence[HistoryEntry]) -> None:
+        asked.append(len(entries))
+        raise UnavailableError("store.url: it is away; see the server")
+
+    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
+    monkeypatch.setattr(store.history, "append", away)
+    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    assert asked == [1, 2], "when it is begun, and when it is done"
+
+
 async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> None:
     told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
     why = (Factor("usage", "90 samples", "scripted"),)

@@ -101,11 +101,13 @@ class LiveJournal:
             if isinstance(deed, WriteMarks):
                 entries += self._news(workload, before, deed.marks, mandate=mandate, now=now)
                 before = deed.marks
-        await self._keep(entries)
+        if entries:  # else a store that is away would be waited for at every deed
+            await self._keep(entries)
 
     async def catch_up(self) -> None:
         """Keep what waited for a store that was away: the next news may come only after a restart."""
-        await self._keep([])
+        if not self._keeping.locked():  # who is at it takes what waits along
+            await self._keep([])
 
     def left(self, workload: Workload) -> None:
         """Tell of a change under way that nobody will bring to its end: no policy is about the workload any more."""
