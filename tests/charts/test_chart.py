@@ -202,6 +202,25 @@ def test_the_agent_is_given_the_folders_of_the_sockets_by_which_it_adjusts_conta
     assert (mounted["nri"], mounted["cri"]) == (there["nri"], there["cri"]) == ("/var/run/nri", "/run/t")
 
 
+def test_sockets_in_one_folder_are_mounted_once_and_another_port_is_probed(helm: Helm) -> None:
+    """An API server takes no two mounts at one place."""
+    sockets = ("agent.nri=/run/t/nri.sock", "agent.cri=/run/t/agent.sock")
+    found = helm.rendered("agent.enabled=true", *sockets, "agent.args={--address=:18081}")
+    (container,) = one(found, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    places = [each["mountPath"] for each in container["volumeMounts"]]
+    assert places.count("/run/t") == 1
+    assert len(places) == len({*places})
+    assert container["ports"] == [{"name": "metrics", "containerPort": 18081}]
+
+
+def test_arguments_of_the_agent_may_be_none(helm: Helm) -> None:
+    plain, none = (
+        one(helm.rendered("agent.enabled=true", *values), "DaemonSet")["spec"]["template"]["spec"]
+        for values in ((), ("agent.args=null",))
+    )
+    assert none == plain
+
+
 def test_the_metrics_of_agents_are_found_where_there_are_agents(helm: Helm) -> None:
     watched = "serviceMonitor.enabled=true"
     assert "PodMonitor" not in {each["kind"] for each in helm.rendered(watched)}
@@ -236,6 +255,8 @@ def test_what_is_not_wanted_is_left_out(helm: Helm, unset: list[dict[str, Any]],
         ("image.pullPolicy=Perhaps", "pullPolicy"),
         ("serviceMonitor.interval=often", "interval"),
         ("agent.nri=nri.sock", "nri"),
+        ("operator.config.address=8080", "/operator/config/address"),
+        ("operator.config.webhook.address=everywhere", "/operator/config/webhook/address"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(helm: Helm, value: str, named: str) -> None:
