@@ -224,12 +224,15 @@ class Observer:
 
 
 def cpu_query(container: str, window: float) -> str:
-    """What a container of all pods of a target uses: of late, else over as long as is needed to see it."""
+    """What a container of all pods of a target uses: each of late, else over as long as is needed to see it. By those alone
+    that are seen of late, less would seem to be used than is; that a pod that has gone counts for a while errs on the safe
+    side.
+    """
     rates = [
-        f"sum(rate(container_cpu_usage_seconds_total{{{_of(container)}}}[{span(each)}]))"
+        f"rate(container_cpu_usage_seconds_total{{{_of(container)}}}[{span(each)}])"
         for each in (window, LONGEST_WINDOW)
     ]
-    return " or ".join(rates)
+    return f"sum({' or '.join(rates)})"
 
 
 def _of(container: str) -> str:
