@@ -1,14 +1,22 @@
 """`trimtab plan`: what would be done for an intent, on a terminal and as data, without a cluster and with one."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from harness import UnavailableError
 from harness.cluster import Cluster
+from harness.faultproxy import FaultProxy
+from harness.faults import Fault, Kind
 from harness.prometheus import Recorded
 from trimtab.cli import run
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.intents.preview import preview
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MANIFEST, STATE = EXAMPLES / "plan" / "intent.yaml", EXAMPLES / "plan" / "state.json"
@@ -122,3 +130,14 @@ def test_of_a_cluster_it_shows_what_the_operator_would_do(
         assert "scaled to zero" in found["plan"]["why"][0]
         assert run(["plan", f"{namespace}/nobody", *cluster_options]) == 2
         assert "there is no such Intent" in capsys.readouterr().err
+
+
+async def test_of_intents_that_cannot_be_read_none_is_said_to_be_missing(
+    cluster: Cluster, fault_proxy: FaultProxy
+) -> None:
+    cluster.learn()
+    refused = Fault(kind=Kind.STATUS, status=403)
+    fault_proxy.fail_next(refused, count=40, match=lambda asked: asked.path.endswith("/v1alpha1/intents"))
+    async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
+        with pytest.raises(TrimtabError, match="shop/web: Intents cannot be read: "):
+            await preview(client, OperatorConfig(), ("shop", "web"), now=time.time())

@@ -24,7 +24,7 @@ from trimtab.kube.client import Client
 from trimtab.kube.features import resizes_in_place
 from trimtab.kube.following import Following
 from trimtab.kube.intents import IntentKey
-from trimtab.kube.resources import VPAS
+from trimtab.kube.resources import INTENTS, VPAS
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.endpoints import Endpoints
@@ -101,7 +101,9 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
         await catalog.ready(timeout=PATIENCE)
         intent = roll.intent(key)
         if intent is None or intent.spec is None:
-            why = intent.problem if intent else "there is no such Intent"
+            unread = catalog.unread(INTENTS)
+            missing = f"Intents cannot be read: {unread}" if unread else "there is no such Intent"
+            why = intent.problem if intent else missing
             raise TrimtabError(f"{'/'.join(key)}: {why}")
         usage = await stack.enter_async_context(
             source(config.metrics_source.provider, client=client, **config.metrics_source.settings)
