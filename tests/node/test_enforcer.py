@@ -169,11 +169,12 @@ async def test_pods_are_sent_away_though_the_journal_cannot_be_written(
     both = Wanting(Plan((_quota(path, 50_000, "both"),), (Eviction(POD, "both", "a test"),)))
     floor = Floor(kubepods, tmp_path / "state", both=both)
     shutil.rmtree(tmp_path / "state")
-    with pytest.raises(FileNotFoundError):
-        await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
+    found = await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
     await floor.enforcer.settled()
     assert floor.sent == ["p"]
-    assert floor.surface.read(Spot(path, CPU_QUOTA)) == UNLIMITED
+    spot = Spot(path, CPU_QUOTA)
+    assert found.done.refused == {spot: "cannot be noted: No such file or directory"}
+    assert floor.surface.read(spot) == UNLIMITED
 
 
 async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepods, tmp_path: Path) -> None:

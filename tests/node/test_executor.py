@@ -282,6 +282,20 @@ def test_all_is_restored_though_the_journal_cannot_be_written_any_more(
     assert (family.read(family.parent, CPUSET_CPUS), family.read(family.child, CPU_QUOTA)) == (CPUS, 70_000)
 
 
+def test_what_is_let_go_is_restored_though_what_is_new_cannot_be_noted(
+    family: Family, tmp_path: Path
+) -> None:
+    """On a node whose disk is full pods come still."""
+    state = tmp_path / "state"
+    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
+    held, new = Spot(family.parent, CPU_QUOTA), Spot(family.child, CPU_QUOTA)
+    executor.apply({held: 50_000}, now=0.0)
+    shutil.rmtree(state)
+    with pytest.raises(FileNotFoundError):
+        executor.apply({new: 60_000}, now=1.0)
+    assert {family.surface.read(held), family.surface.read(new)} == {UNLIMITED}
+
+
 def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path: Path) -> None:
     spot = Spot(family.parent, CPU_QUOTA)
     Executor(family.surface, Journal(tmp_path / "journal", boot="b")).apply({spot: 50_000}, now=0.0)

@@ -39,7 +39,7 @@ class Done:
     """In dry-run: what would have been."""
     restored: list[Spot] = field(default_factory=list)
     refused: dict[Spot, str] = field(default_factory=dict)
-    """What the kernel did not take, and what it took but holds otherwise."""
+    """What cannot be noted first, what the kernel did not take, and what it took but holds otherwise."""
 
 
 class Executor:
@@ -62,7 +62,12 @@ class Executor:
         back = self._restorable(wanted)
         goal = {spot: value for spot, value in {**wanted, **back}.items() if spot in present}
         if not self._dry_run:
-            self._journal.keep(self._disturbed({spot: goal[spot] for spot in wanted if spot in goal}))
+            new = self._disturbed({spot: goal[spot] for spot in wanted if spot in goal})
+            try:
+                self._journal.keep(new)
+            except OSError as error:  # as where a disk is full: what is known goes back all the same
+                done.refused |= dict.fromkeys(new, f"cannot be noted: {error.strerror}")
+                goal = {spot: value for spot, value in goal.items() if spot not in new}
         for spot, value in order(goal, present):
             self._write(spot, value, done, now)
         for spot, value in goal.items():
