@@ -358,6 +358,19 @@ def test_after_a_kill_that_was_answered_memory_stays_as_it_is_for_a_day() -> Non
     assert lower == 20 * MIB
 
 
+@pytest.mark.parametrize(
+    ("mode", "more"), [(LimitMode.MULTIPLIER, {"multiplier": 2.0}), (LimitMode.HEADROOM, {"headroom": MIB})]
+)
+def test_a_limit_that_was_raised_by_hand_after_a_kill_is_not_brought_below_what_killed(
+    mode: LimitMode, more: dict[str, float]
+) -> None:
+    raised = with_(HAS, memory_request=100 * MIB, memory_limit=4 * GIB)
+    quick = with_(WELL_KNOWN, kills=kills(GIB), memory_peak=100 * MIB)
+    found = sized(memory=100 * MIB, has=raised, evidence=quick, asked=limit_rules(mode, **more)).resources
+    assert found.memory_request == 100 * MIB
+    assert GIB * 1.2 <= (found.memory_limit or 0) < GIB * 1.21
+
+
 def test_a_limit_that_is_to_go_is_raised_first_and_then_goes() -> None:
     asked, killed = limit_rules(LimitMode.REMOVE), with_(WELL_KNOWN, kills=kills(2 * GIB))
     raised = sized(memory=GIB, evidence=killed, asked=asked).resources

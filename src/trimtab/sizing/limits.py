@@ -173,7 +173,7 @@ def _pair_text(pair: Pair, case: Case) -> str:
 def _least(pair: Pair, case: Case) -> int:
     """What a limit may not be brought below: what is needed, or what it was if that was less."""
     if case.limit is not None:
-        return min(case.limit, pair.floor)
+        return min(case.limit, max(pair.floor, least_limit(case)))
     return 0 if pair.floor == AS_IT_IS else pair.floor
 
 
