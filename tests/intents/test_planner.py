@@ -257,13 +257,29 @@ def test_an_objective_of_ones_own_of_which_nothing_is_known_is_not_taken_far_fro
     assert (after.cpu or 0) * after.replicas >= 8 / 1.5
 
 
-def test_what_is_at_zero_is_taken_a_single_small_step_further() -> None:
-    """No errors at all: how far that is from one too many, nobody can tell."""
-    state = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0})
-    plan = planned(state, goal(Objective(name="errors", value=0.01)), by=("scaleIn", "resizeCPU"))
-    assert plan.purpose is Purpose.RELEASE
-    (deed,) = plan.deeds
-    assert (deed.after.cpu or 0) * deed.after.replicas >= 8 / 1.2
+def test_what_is_at_zero_is_taken_a_single_small_step_further_where_something_else_tells_how_far() -> None:
+    """No errors at all: how far that is from one too many, nobody can tell. Without anything else that would be missed, it
+    would be taken down until there are errors, and nobody know what helps against them.
+    """
+    errors, by = Objective(name="errors", value=0.01), ("scaleIn", "resizeCPU")
+    alone = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0})
+    assert planned(alone, goal(errors), by=by).purpose is Purpose.KEEP
+    beside = service(p99=0.02, replicas=8, used=0.25, errors=0.0)
+    for plan in (
+        planned(alone, goal(errors), by=by, limits=Limits(explore=True)),
+        planned(beside, goal(latency(0.1), errors), by=by),
+    ):
+        assert plan.purpose is Purpose.RELEASE
+        (deed,) = plan.deeds
+        assert (deed.after.cpu or 0) * deed.after.replicas >= 8 / 1.2
+
+
+def test_what_is_at_zero_makes_nobody_careless_of_the_rest() -> None:
+    errors, by = Objective(name="errors", value=0.01), ("scaleIn", "resizeCPU")
+    state = service(p99=0.0565, replicas=4, used=0.5, errors=0.0)
+    assert planned(state, goal(latency(0.1)), by=by).purpose is Purpose.KEEP
+    assert planned(state, goal(latency(0.1), errors), by=by).purpose is Purpose.KEEP
+    assert planned(state, goal(latency(0.1)), by=by, limits=Limits(explore=True)).purpose is Purpose.RELEASE
 
 
 def test_what_is_not_surely_met_is_not_given_back_from_however_little_a_miss_is_worth() -> None:

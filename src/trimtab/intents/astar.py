@@ -142,15 +142,17 @@ class AStar:
             gives_back=True,
         )
         # A model moves in proportion, and of nothing there is none: how far that is from a miss cannot be told.
-        blind = any(_known(state, each.name) <= 0 for each in goal.objectives)
+        blind = [each.name for each in goal.objectives if _known(state, each.name) <= 0]
         found = self._search(state, sure, actuators, effects, limits, budget)
         enough = settings.least_saving * self._prices.of(state)
         best = found.best
         if best.deeds and best.reached and not blind and -best.cost >= enough:
             why = [f"all is met with room to spare; {-best.cost:.3g} cores' worth is given back"]
             return self._made(state, goal, found, Purpose.RELEASE, why)
-        if limits.explore or blind:
-            tried = self._try_a_little(state, sure, actuators, effects, limits)
+        # Where nothing tells, it would be taken down until it misses, and nobody know what helps against that.
+        if limits.explore or 0 < len(blind) < len(goal.objectives):
+            hopeful = msgspec.structs.replace(sure, sureness=0.0) if limits.explore else sure
+            tried = self._try_a_little(state, hopeful, actuators, effects, limits)
             if tried is not None:
                 why = ["all is met; a small step down is tried, to learn what it does"]
                 return self._made(state, goal, Found(tried, (), found.looked_at, True), Purpose.RELEASE, why)
@@ -161,9 +163,8 @@ class AStar:
     def _try_a_little(
         self, state: State, goal: Goal, actuators: Sequence[Actuator], effects: Effects, limits: Limits
     ) -> Way | None:
-        """The smallest single step down that is expected to do no harm, though that is not certain."""
-        hopeful = msgspec.structs.replace(goal, sureness=0.0)
-        problem = self._problem(state, hopeful, actuators, effects, limits)
+        """The smallest single step down that does no harm, as far as can be told."""
+        problem = self._problem(state, goal, actuators, effects, limits)
         ways = Search(problem, Budget(states=0)).single_steps()
         saving = [way for way in ways if way.reached and way.cost < 0]
         return max(saving, key=lambda way: way.cost, default=None)
