@@ -358,6 +358,16 @@ def test_after_a_kill_that_was_answered_memory_stays_as_it_is_for_a_day() -> Non
     assert lower == 20 * MIB
 
 
+@pytest.mark.parametrize("mode", [mode for mode in LimitMode if mode is not LimitMode.KEEP])
+def test_a_kill_raises_the_request_as_far_as_a_limit_range_asks_for_the_limit(mode: LimitMode) -> None:
+    has = with_(HAS, memory_request=512 * MIB, memory_limit=GIB)
+    around = Surroundings(qos="Burstable", ranges=Ranges(container_memory=Range(ratio=2.0)))
+    asked, killed = limit_rules(mode, multiplier=3.0, headroom=GIB), with_(WELL_KNOWN, kills=kills(GIB))
+    after = sized(memory=512 * MIB, has=has, evidence=killed, asked=asked, around=around).resources
+    assert after.memory_request == 615 * MIB
+    assert GIB * 1.2 <= (after.memory_limit or 0) <= GIB * 1.21
+
+
 @pytest.mark.parametrize(
     ("mode", "more"), [(LimitMode.MULTIPLIER, {"multiplier": 2.0}), (LimitMode.HEADROOM, {"headroom": MIB})]
 )

@@ -83,14 +83,15 @@ def _request_for(need: int, case: Case) -> int:
     rule, request, limit = case.rule, case.request or 1, case.limit
     if not limit or case.stays_guaranteed:
         return need
+    by_policy = request  # one that is to go is raised first
     match rule.limit:
         case LimitMode.KEEP_RATIO:
-            return -(-request * need // limit)
+            by_policy = -(-request * need // limit)
         case LimitMode.MULTIPLIER:
-            return ceil(need / rule.multiplier)
+            by_policy = ceil(need / rule.multiplier)
         case LimitMode.HEADROOM:
-            return need - rule.headroom
-    return request  # one that is to go is raised first
+            by_policy = need - rule.headroom
+    return max(by_policy, ceil(need / min(case.container_range.ratio, case.pod_range.ratio)))
 
 
 def in_a_row(kills: tuple[Kill, ...], now: float, quiet: float) -> tuple[Kill, ...]:
