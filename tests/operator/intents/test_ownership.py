@@ -24,7 +24,7 @@ from trimtab.intents.state import Size, State
 from trimtab.kube.hpas import Hpa, Target, Utilisation
 from trimtab.kube.intents import Intent
 from trimtab.kube.pods import Container, Resources
-from trimtab.kube.resources import DEPLOYMENTS
+from trimtab.kube.resources import DEPLOYMENTS, JOBS
 from trimtab.kube.workloads import Workload
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.guarding import RESIZING, SCALING, Others, limits_of, said_of_use
@@ -165,6 +165,8 @@ def test_pods_that_are_wanted_and_may_not_even_be_made_have_no_place() -> None:
         assert state.unplaced == unplaced
     surge = [pod(name) for name in "abcd"]
     assert state_of(workload(replicas=3), surge, PodHistory({}), {}, {}, main="web").unplaced == 0
+    ended = workload(replicas=3, resource=JOBS)
+    assert state_of(ended, [pod("a")], PodHistory({}), {}, {}, main="web").unplaced == 0
 
 
 def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() -> None:

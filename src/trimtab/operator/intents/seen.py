@@ -54,7 +54,7 @@ def state_of(
             for pod in sorted(pods, key=lambda pod: pod.name)
         ),
         replicas=workload.replicas,
-        unplaced=max(0, workload.replicas - sum(bool(pod.node or pod.ready) for pod in pods)),
+        unplaced=_unplaced(workload, pods),
         sizes=tuple(_size(name, resources) for name, resources in sizes.items()),
         main=list(sizes).index(main) if main in sizes else len(sizes),
         load=more.get(LOAD),
@@ -64,6 +64,13 @@ def state_of(
         power_profile=options.power_profile,
         data={"history": {"up": past.up, "down": past.down}},
     )
+
+
+def _unplaced(workload: Workload, pods: Sequence[Pod]) -> int:
+    """How many pods have no place, those that are wanted and not made included; of a job, pods are done one by one."""
+    placed = sum(bool(pod.node or pod.ready) for pod in pods)
+    wanted = len(pods) if workload.kind in {"Job", "CronJob"} else workload.replicas
+    return max(0, wanted - placed)
 
 
 def _why_not(pod: Pod) -> str:
