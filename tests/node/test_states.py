@@ -21,6 +21,8 @@ from trimtab.kube.pace import RetryRule
 from trimtab.node.cgroups import Driver, Hierarchy, Layout, QosClass
 from trimtab.node.picture import Tier, tier_of
 from trimtab.node.states import States
+from trimtab.node.states.composing import believed
+from trimtab.node.states.pods import PodFolding
 from trimtab.node.states.topology import topology
 from trimtab.node.states.watching import FolderWatch
 
@@ -197,6 +199,15 @@ def test_a_kubelet_that_is_silent_for_long_is_no_longer_believed(states: States,
     states.told_by_kubelet(answer(told()), 100.0)
     assert states.view(120.0).pods[0].name == "web"
     assert states.view(140.0).pods[0].name == ""
+
+
+def test_a_pod_is_leaving_as_soon_as_either_has_heard_of_it() -> None:
+    """A kubelet is asked every ten seconds, and others would be evicted for the same memory meanwhile."""
+    before = PodFolding().read(answer(told(), told(OTHER)))
+    after = PodFolding().read(answer(told(deletionTimestamp="2026-11-16T12:00:00Z")))
+    for api, kubelet in ((after, before), (before, after)):
+        known = believed(api, {pod.cgroup_uid: pod for pod in kubelet})
+        assert {uid: pod.deleting for uid, pod in known.items()} == {UID: True, OTHER: False}
 
 
 def test_the_mirror_of_a_static_pod_is_found_under_the_uid_of_the_static_one(

@@ -1,13 +1,15 @@
 """One picture from three witnesses: the cgroups that are there, what the kubelet tells, what the API server tells.
 
 The cgroups decide which pods there are. Of those that the kubelet told of lately it is believed, for it knows best
-what runs; of the rest the API server; and a pod that neither has told of yet is there without a name, treated as its
+what runs, but that a pod is leaving either knows; of the rest the API server; and a pod that neither has told of yet is there without a name, treated as its
 class is, until one of them does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+
+from msgspec import structs
 
 from trimtab.kube.pods import Resources
 from trimtab.node.cgroups import Hierarchy, Layout, container_id
@@ -16,6 +18,15 @@ from trimtab.node.picture import TIER_LABEL, ContainerView, PodView, tier_of
 from trimtab.node.states.pods import KnownPod
 
 _NOTHING = Resources()
+
+
+def believed(api: Iterable[KnownPod], kubelet: Mapping[str, KnownPod]) -> dict[str, KnownPod]:
+    """What is known of pods, by what their cgroups are called by, of what both tell."""
+    known = {pod.cgroup_uid: pod for pod in api}
+    # Nobody takes a deletion back, and until the kubelet is asked again others would be sent away for the same memory.
+    leaving = {uid for uid, pod in known.items() if pod.deleting}
+    later = {uid: structs.replace(kubelet[uid], deleting=True) for uid in leaving & kubelet.keys()}
+    return known | dict(kubelet) | later
 
 
 def compose(

@@ -26,7 +26,7 @@ from trimtab.kube.resources import NODE_QOS_POLICIES, NODES, PODS
 from trimtab.node.cgroups import Hierarchy, Layout, QosClass
 from trimtab.node.cgroups.layout import Found
 from trimtab.node.picture import Cpu, NodeView
-from trimtab.node.states.composing import compose
+from trimtab.node.states.composing import believed, compose
 from trimtab.node.states.pods import KnownPod, PodFolding
 from trimtab.node.states.topology import memory_total, online, topology
 from trimtab.node.states.watching import FolderWatch
@@ -175,9 +175,7 @@ class States:
     def _look(self, now: float) -> NodeView:
         layout = Layout.detect(self.hierarchy, parent=self._parent)
         found = self._find(layout)
-        known = {pod.cgroup_uid: pod for pod in self._pods}
-        if 0 <= now - self._told_at <= BELIEVED:
-            known |= self._by_kubelet
+        known = believed(self._pods, self._by_kubelet if 0 <= now - self._told_at <= BELIEVED else {})
         node = self._nodes.get(self._node)
         return replace(
             self._view,
