@@ -24,6 +24,10 @@ def make(claim: Claim, limits: Limits) -> Plan:
     )
 
 
+def keep(claim: Claim, _: Limits) -> Plan:
+    return Plan(intent=claim.goal.intent, purpose=Purpose.KEEP)
+
+
 def claim(
     name: str,
     *,
@@ -98,6 +102,21 @@ def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_the
     assert not rulings["shop/b"].plan.deeds, "nothing is done on what is not known"
     assert rulings["shop/b"].waiting_since == 5.0
     assert grown(rulings["shop/a"], rich) < 0
+
+
+def test_of_pods_that_a_quota_refuses_only_those_under_it_give_way() -> None:
+    """Room on a node would be given in vain: they are not even made."""
+    rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="full")
+    elsewhere = replace(rich, goal=replace(rich.goal, intent="bank/a"))
+    poor = claim("b", priority=0.9, p99=0.5, node="roomy")
+    poor = replace(poor, state=replace(poor.state, replicas=3, unplaced=2))
+    nodes = {"full": Free(0.0, 8 * GIB, 10), "roomy": Free(64.0, 64 * GIB, 100)}
+    for giver, gives in ((elsewhere, False), (rich, True)):
+        room = Room(nodes, {"shop": Free(cpu=0.0)})
+        rulings = arbitrate([giver, poor], room=room, make=keep, now=5.0)
+        assert rulings["shop/b"].waiting_since == 5.0
+        ways = give_way([giver, poor], rulings, room=room)
+        assert bool(ways) is gives
 
 
 def test_who_gives_way_may_miss_what_it_wants_by_a_fifth_also_below_zero() -> None:
