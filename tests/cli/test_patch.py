@@ -24,7 +24,8 @@ def test_a_kustomization_of_any_name_gets_the_entries_and_none_is_put_beside_it(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--format", "helm", "--file", "gone.yaml"], "--file gone.yaml: there is no such file"),
+        (["--format", "helm", "--file", "gone.yaml"], "--file gone.yaml: No such file or directory"),
+        (["--format", "helm", "--file", 300 * "x"], "File name too long"),
         (["--helm-path", "web=resources"], "--helm-path: is about --format helm; this is kubectl"),
         (["--directory", "x"], "--directory: takes patches; this is kubectl"),
     ],

@@ -116,8 +116,10 @@ def _refuse_idle(
             f"--directory: takes patches; this is {form}, so take --format strategic or kustomize, or leave it out"
         )
     for path in files:
-        if not path.exists():
-            raise TrimtabError(f"--file {path}: there is no such file")
+        try:
+            path.stat()
+        except OSError as error:
+            raise TrimtabError(f"--file {path}: {error.strerror}") from None
 
 
 # Files and commands
