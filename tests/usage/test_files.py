@@ -103,6 +103,7 @@ def test_a_path_that_is_not_a_usage_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.parquet").write_text("no")
     for path, line in (
         (tmp_path / "none.csv", "there is no such file"),
+        (tmp_path / (300 * "x"), "cannot be read: File name too long"),
         (tmp_path / "a.txt", "is no .parquet, .csv or .json"),
         (tmp_path / "b.parquet", "is not a parquet file that can be read"),
     ):

@@ -90,13 +90,17 @@ def _plain(stream: IO[bytes]) -> IO[bytes]:
 
 def parts(path: Path) -> list[Part]:
     """All tables under a path, by name; a clear refusal where there are none."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise TrimtabError(f"{path}: there is no such file") from None
+    except OSError as error:  # as in a folder that is not ours to look into
+        raise TrimtabError(f"{path}: cannot be read: {error.strerror}") from None
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         found = [part for file in files for part in of_file(file)]
-    elif path.exists():
-        found = of_file(path)
     else:
-        raise TrimtabError(f"{path}: there is no such file")
+        found = of_file(path)
     if not found:
         raise TrimtabError(
             f"{path}: is no .parquet, .csv or .json, compressed or not, and no archive of them"
