@@ -122,7 +122,8 @@ def test_a_secret_and_ports_of_another_name_are_granted_probed_and_scraped(
         return {each["name"]: each["containerPort"] for each in container["ports"]}
 
     assert ports(found) == {"metrics": 18080, "webhook": 19443}
-    assert ports(unset) == {"metrics": 8080, "webhook": 9443}
+    nothing = helm.rendered("operator.config.address=null")  # which the operator takes for its default
+    assert ports(unset) == ports(nothing) == {"metrics": 8080, "webhook": 9443}
     (scraped,) = [
         each for each in found if each["metadata"]["name"] == "trimtab-operator" and each["kind"] == "Service"
     ]
