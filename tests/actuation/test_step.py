@@ -377,7 +377,7 @@ def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evid
     later = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=NOW + 60, ready=False)]
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER}
     watched = change(Phase.VERIFYING, way=Way.ROLLOUT, patches_template=True, settled=NOW)
-    patience = NOW + OBSERVATION + 1800
+    patience = NOW + 60 + OBSERVATION + PATIENCE
     assert "yet to take effect" in why(step(watched, later, now=patience - 1, **terms))
     assert "for too long" in turned_back(step(watched, later, now=patience, **terms)).reason
     relief = msgspec.structs.replace(watched, health=Health(pods=1, killed=1))
@@ -386,6 +386,14 @@ def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evid
     in_place = change(Phase.VERIFYING, settled=NOW)
     assert "on web-1" in why(step(in_place, [later[0], falls], now=patience - 1))
     assert marks_of(step(in_place, [later[0], falls], now=patience)).applied, "it is resized once it runs"
+
+
+def test_pods_that_have_just_come_are_waited_for_however_long_nobody_looked() -> None:
+    """An operator that was away comes back while nodes are drained, and with many pods not ready yet."""
+    watched = change(Phase.VERIFYING, way=Way.ROLLOUT, patches_template=True, settled=NOW)
+    wanted, now = wish(allow_recreate=True, resizes_in_place=False), NOW + OBSERVATION + PATIENCE + 3600
+    drained = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=now - 30, ready=False)]
+    assert "yet to take effect" in why(step(watched, drained, now=now, wanted=wanted, template=AFTER))
 
 
 def one_by_one(replaced: int, *, ready: bool = True, created: int = NOW) -> list[Pod]:

@@ -104,7 +104,9 @@ def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Seq
     if instead := _replacing_what_falls(situation, change, pods):
         return [_note(marks, change, way=instead.way, patches_template=True, since=situation.now)]
     yet = f"it has yet to take effect on {waiting}"
-    if change.phase is not Phase.VERIFYING or situation.now < _given_up(situation, change):
+    if change.phase is not Phase.VERIFYING or situation.now < _given_up(
+        situation, _unwell_since(change, pods)
+    ):
         return [Wait(situation.now + POLL, yet)]
     # A pod that came later is resized later, once it can be; and it is no reason to take from others what keeps them alive.
     if change.way is Way.IN_PLACE or relieves(change):
@@ -142,7 +144,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
     if now < watched_until:
         return [Wait(min(watched_until, now + LOOK_AGAIN), "watching how the pods fare")]
     if unknown := verdict(situation, change).unknown or _unseen(situation, change):
-        if now < (given_up := _given_up(situation, change)):
+        if now < (given_up := _given_up(situation, change.settled)):
             return [Wait(min(given_up, now + LOOK_AGAIN), unknown)]
         return _turn_back(situation, marks, change, why=f"{unknown}, and was so for too long")
     if change.phase is Phase.CANARY:
@@ -160,10 +162,16 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
     return [WriteMarks(Marks(applied=applied)), Emit("Normal", "Resized", f"to {said(change.after)}")]
 
 
-def _given_up(situation: Situation, change: Change) -> int:
-    """When a change whose pods have settled is no longer waited for."""
+def _given_up(situation: Situation, since: int) -> int:
+    """When a change whose pods have settled is no longer waited for, of which something is amiss since then."""
     canary = situation.strategy.canary
-    return change.settled + int(canary.observation.seconds) + int(canary.patience.seconds)
+    return since + int(canary.observation.seconds) + int(canary.patience.seconds)
+
+
+def _unwell_since(change: Change, pods: Sequence[Pod]) -> int:
+    """Since when a pod that came after the others can have been without its size, or not ready."""
+    came = [pod.created for pod in pods if not (pod.ready and is_settled(pod, change.after))]
+    return max(change.settled, min(came, default=0))
 
 
 def _unseen(situation: Situation, change: Change) -> str:
