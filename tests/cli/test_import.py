@@ -10,13 +10,16 @@ import pytest
 import yaml
 
 from harness.cluster import Cluster
+from harness.records import folded
 from trimtab.cli import run
+from trimtab.cli.import_ import _show
+from trimtab.kube.vpas import vpas
 from trimtab.operator.cohort import Cohort
 from trimtab.operator.cohorts import state_key
 from trimtab.sizing.checkpoint import export_checkpoint
 from trimtab.sizing.vpa import Vpa, VpaSettings
 from trimtab.store import Store
-from trimtab.survey.heritage import SIZING
+from trimtab.survey.heritage import SIZING, Inherited
 from trimtab.usage.owners import WorkloadContainer
 
 NOW = 1_800_000_000.0
@@ -133,3 +136,16 @@ def test_nothing_to_import_is_one_line(
 ) -> None:
     assert imported(cluster, "--namespace", namespace) == 2
     assert "there is no VerticalPodAutoscaler to import" in capsys.readouterr().err
+
+
+def test_a_narrow_table_cuts_no_name_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "checkout-service-of-the-shop"}
+    metadata = {"name": "checkout-service", "namespace": "payments-production"}
+    found = folded(vpas(), {"metadata": metadata, "spec": {"targetRef": target}})
+    _show([Inherited(found, None, ("it leaves much alone; " * 5,))])
+    told = capsys.readouterr().out
+    assert "…" not in told
+    assert "payments-production" in told

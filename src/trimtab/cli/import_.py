@@ -160,6 +160,8 @@ def _show(found: list[Inherited]) -> None:
     from rich.text import Text
 
     table = Table("VPA", "TARGET", "MODE", "NOTES", box=None, pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"  # or long names are cut off
     for each in found:
         table.add_row(
             f"{each.vpa.namespace}/{each.vpa.name}",
