@@ -433,6 +433,18 @@ def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_o
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
+@pytest.mark.parametrize("way", [Way.ROLLOUT, Way.RECREATE])
+def test_pods_that_were_all_replaced_while_nobody_looked_are_watched_and_not_taken_back(way: Way) -> None:
+    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    promoting = change(Phase.PROMOTING, way=way, patches_template=True)
+    come = [pod(f"new-{n}", sizes=AFTER, created=NOW + 60) for n in range(5)]
+    noted = marks_of(
+        step(promoting, come, now=NOW + 3 * IN_PROGRESS_FOR, wanted=wanted, template=AFTER)
+    ).change
+    assert noted
+    assert noted.phase is Phase.VERIFYING
+
+
 def test_a_rollout_that_does_not_go_on_is_taken_back_also_while_no_window_is_open() -> None:
     """Its controller waits for none: a quota is full, or the rollout is paused."""
     opens = NOW // 86_400 * 86_400 + 86_400

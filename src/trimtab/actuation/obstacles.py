@@ -96,11 +96,13 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
     """Whether replaced pods do not come, or come of another size."""
     if change.way not in REPLACES or change.phase is not Phase.PROMOTING:
         return ""
+    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
+    if not behind and rolled_out(situation):
+        return ""  # also where nobody has looked for hours
     late = situation.now - _went_on(situation, change) > IN_PROGRESS_FOR
     if late and not _awaits_window(situation, change):
         return "its pods were not replaced in time"
-    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
-    if behind and rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
+    if rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
         return f"{behind[0].name} came of another size than its template's: something else sets it"
     return ""
 
