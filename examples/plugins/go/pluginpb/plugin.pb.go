@@ -271,7 +271,7 @@ type State struct {
 	Spread map[string]float64 `protobuf:"bytes,13,rep,name=spread,proto3" json:"spread,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// The objectives that are unknown.
 	Unknown []string `protobuf:"bytes,14,rep,name=unknown,proto3" json:"unknown,omitempty"`
-	// How many of the replicas no node has room for: they bring nothing.
+	// How many of the replicas have no place on a node, or may not even be made: they bring nothing.
 	Unplaced      int32 `protobuf:"varint,15,opt,name=unplaced,proto3" json:"unplaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
