@@ -388,6 +388,14 @@ def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evid
     assert marks_of(step(in_place, [later[0], falls], now=patience)).applied, "it is resized once it runs"
 
 
+def test_evidence_is_waited_for_since_somebody_asks_for_it() -> None:
+    watched, late = change(Phase.VERIFYING, settled=NOW), NOW + 10 * (OBSERVATION + PATIENCE)
+    terms: dict[str, Any] = {"wanted": wish(evidence=evidence(guardrails={"latency": None})), "now": late}
+    pods = sized(AFTER, *range(5))
+    assert "latency" in why(step(watched, pods, sightings=Sightings(since=late), **terms))
+    assert "too long" in turned_back(step(watched, pods, **terms)).reason
+
+
 def test_pods_that_have_just_come_are_waited_for_however_long_nobody_looked() -> None:
     """An operator that was away comes back while nodes are drained, and with many pods not ready yet."""
     watched = change(Phase.VERIFYING, way=Way.ROLLOUT, patches_template=True, settled=NOW)
@@ -414,6 +422,17 @@ def test_pods_that_are_replaced_slowly_are_waited_for_as_long_as_one_comes_in_an
     assert why(step(evicting, broken, now=NOW + IN_PROGRESS_FOR, **terms))
     late = step(evicting, broken, now=NOW + IN_PROGRESS_FOR + 1, **terms)
     assert turned_back(late).reason == "its pods were not replaced in time"
+
+
+def test_an_operator_that_was_away_for_hours_goes_on_with_the_evictions_where_it_was() -> None:
+    """Nobody but it would have: that is not in vain yet."""
+    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
+    terms: dict[str, Any] = {"wanted": wish(allow_recreate=True, resizes_in_place=False), "template": AFTER}
+    back = NOW + 5 * IN_PROGRESS_FOR
+    terms |= {"update": "OnDelete", "sightings": Sightings(since=back)}
+    going_on = step(evicting, one_by_one(2), now=back + IN_PROGRESS_FOR, **terms)
+    assert [type(deed) for deed in going_on] == [EvictPod]
+    assert turned_back(step(evicting, one_by_one(2), now=back + IN_PROGRESS_FOR + 1, **terms))
 
 
 def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_opens_again() -> None:

@@ -87,6 +87,7 @@ class _Memory:
     gone: set[str] = field(default_factory=set)
     """Pods, by uid, of which a server said in this go that they are not there."""
     patched: str = ""
+    since: int = 0
     failures: int = 0
 
     def look(self, pods: Sequence[Pod], now: int) -> Sightings:
@@ -97,12 +98,14 @@ class _Memory:
             if pod.phase not in {"Succeeded", "Failed"} and not is_settled(pod, sizes_of(pod.containers))
         ]
         self.unsettled = {uid: min(self.unsettled.get(uid, now), now) for uid in waiting}
+        self.since = min(self.since or now, now)
         # Or it holds for as long as a clock was set back by.
         self.refused = {key: said for key, said in self.refused.items() if abs(now - said[1]) < REFUSAL_HOLDS}
         return Sightings(
             unsettled=dict(self.unsettled),
             refused={key: words for key, (words, _) in self.refused.items()},
             patched=self.patched,
+            since=self.since,
         )
 
 

@@ -110,7 +110,8 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
 def _went_on(situation: Situation, change: Change) -> int:
     """When a change by which pods are replaced last went on, or could."""
     came = [pod.created for pod in situation.live if pod.ready and has_size(pod, change.after)]
-    return max(change.since, last_opening(situation.strategy.windows, now=situation.now), *came)
+    opened = last_opening(situation.strategy.windows, now=situation.now)
+    return max(change.since, situation.sightings.since, opened, *came)
 
 
 def _awaits_window(situation: Situation, change: Change) -> bool:

@@ -165,6 +165,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
 def _given_up(situation: Situation, since: int) -> int:
     """When a change whose pods have settled is no longer waited for, of which something is amiss since then."""
     canary = situation.strategy.canary
+    since = max(since, situation.sightings.since)
     return since + int(canary.observation.seconds) + int(canary.patience.seconds)
 
 

@@ -58,6 +58,9 @@ class Sightings:
     patched: str = ""
     """The change, by id, whose sizes were last written to the template."""
 
+    since: int = 0
+    """When it was first looked at: what takes long is waited for from then on, for before nobody did."""
+
 
 def refusal_key(uid: str, sizes: Sizes) -> str:
     """A refusal is of one object and one size: another may well be accepted."""
