@@ -146,7 +146,10 @@ def _print(courses: Sequence[Course], scene: Scene, *, days: float, output: str)
             column.justify = "right"
         for course in courses:
             table.add_row(*map(escape, _row(course)))
-        Console(width=None if sys.stdout.isatty() else COLUMNS).print(table)
+        console = Console()
+        if not console.is_terminal:
+            console.width = COLUMNS
+        console.print(table)
 
 
 def _row(course: Course) -> tuple[str, ...]:
