@@ -181,6 +181,19 @@ def test_without_stabilization_each_size_is_the_one_that_was_proposed_also_where
     assert slack.summary()["cpu_slack"] == pytest.approx(1 - 6 / (8 + 7 + 6 + 5 + 4 + 3))
 
 
+def test_a_strategy_that_sizes_for_the_day_is_not_held_to_its_highest() -> None:
+    class Follows(Says):
+        keeps_cpu = True
+
+        def recommend(self, t: float) -> Sizes:
+            self.cpu[:] = {0.0: 1.0, 120.0: 3.0}.get(t, 2.0)
+            return super().recommend(t)
+
+    kept = Schedule(update=120.0, warm_up=0, stabilization=240.0)
+    slack = backtest(trace([1.0] * 12), Follows(1.0, np.nan), kept).summary()["cpu_slack"]
+    assert slack == pytest.approx(1 - 6 / (1 + 3 + 2 + 2 + 2 + 2))
+
+
 @pytest.mark.parametrize(("settings", "kept"), [({}, 7200.0), ({"stabilization": "0"}, 0.0)])
 def test_a_strategy_is_told_what_the_schedule_is_unless_its_settings_say_otherwise(
     settings: dict[str, str], kept: float

@@ -123,7 +123,7 @@ def test_sizes_that_are_kept_for_a_day_need_less_where_that_is_known() -> None:
         for kept in (24 * HOUR, 0.0)
     )
     assert knows["cpu_slack"] < does_not["cpu_slack"]
-    assert knows["changes_day"] < does_not["changes_day"]
+    assert knows["cpu_under"] <= TrimtabSettings().cpu_risk
 
 
 def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:

@@ -331,7 +331,8 @@ class Changes(Model):
 
     stabilization: Annotated[Duration, Within("0s", "24h")] = Duration.parse("24h")
     """A request is made smaller only to the highest that was proposed in so long a time, up to 24h, so that what is
-    given back at night is not missing in the morning; 0s makes it smaller at once. More is given at once."""
+    given back at night is not missing in the morning; 0s makes it smaller at once. More is given at once. The strategy
+    trimtab sizes CPU for all of that time instead."""
 
     cpu: Steps = Steps()
     """How far one change of CPU may go."""

@@ -73,7 +73,9 @@ class _Replay:
         ready = self._ready <= now
         if ready.any():
             sizes = self.strategy.recommend(now)
-            cpu = _stabilized(now, sizes.cpu.target, self.cpu, self._cpu_lately)
+            cpu = sizes.cpu.target
+            if not self.strategy.keeps_cpu:
+                cpu = _stabilized(now, cpu, self.cpu, self._cpu_lately)
             memory = _stabilized(now, sizes.memory.target, self.memory, self._memory_lately)
             self.cpu = self._apply(self.cpu, np.where(ready, cpu, np.nan), self.cpu_sums)
             self.memory = self._apply(self.memory, np.where(ready, memory, np.nan), self.memory_sums)

@@ -53,6 +53,11 @@ class Strategy(Rowed[S]):
     """Whether it wants a sample of each replica of a workload, one after the other at the same time; without, it is
     shown the replica that used most."""
 
+    @property
+    def keeps_cpu(self) -> bool:
+        """Whether it sizes CPU for the time that a policy keeps sizes; for one that does not, the highest of late stays."""
+        return False
+
     @abstractmethod
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         """Take in one sample of each container, at `t` seconds: cores and bytes; NaN where there is none."""

@@ -27,8 +27,9 @@ HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 CPU_GRID, CPU_SPREAD = Grid(low=-1.5, width=0.065, buckets=88), 0.35
 MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.03, buckets=40), 0.05
 """The buckets of errors, and how far errors spread before any was seen."""
-CPU_PRICE, OOM_PRICE = 0.16, 0.05
-"""What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked."""
+CPU_PRICE, KEPT_PRICE, OOM_PRICE = 0.16, 0.32, 0.05
+"""What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked. Where
+sizes are kept, requests are less lenient and harm is dearer."""
 CARE = 12.0
 """How many times the risk asked a container may bear before it is treated with more care."""
 CPU_PEAK, MEMORY_PEAK, KEPT_PEAK = 0.0, 336.0, 3.0
@@ -98,6 +99,7 @@ class Trimtab(Strategy[TrimtabSettings]):
 
     def __init__(self, containers: int, settings: TrimtabSettings) -> None:
         super().__init__(containers, settings)
+        price = (KEPT_PRICE if self.keeps_cpu else CPU_PRICE) / settings.cpu_risk
         oom_risk = settings.memory_risk * settings.update / MONTH
         self._cpu = Learner(
             containers,
@@ -111,10 +113,10 @@ class Trimtab(Strategy[TrimtabSettings]):
                 kept=settings.stabilization,
             ),
             stake=Stake(
-                under=(1.0 - settings.unserved) * CPU_PRICE / settings.cpu_risk,
-                unserved=settings.unserved * CPU_PRICE / settings.cpu_risk,
+                under=(1.0 - settings.unserved) * price,
+                unserved=settings.unserved * price,
                 risk=CARE * settings.cpu_risk,
-                leniency=KEPT_LENIENCY if settings.stabilization > settings.update else 1.0,
+                leniency=KEPT_LENIENCY if self.keeps_cpu else 1.0,
                 footing=0.0,
                 headroom=CPU_HEADROOM,
                 change=settings.tolerance,
@@ -142,6 +144,10 @@ class Trimtab(Strategy[TrimtabSettings]):
             peaks=True,
         )
         self._clock = np.full(2, np.nan)  # of the last sample and of the first
+
+    @property
+    def keeps_cpu(self) -> bool:
+        return self.settings.stabilization > self.settings.update
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         before = float(self._clock[0])
