@@ -39,7 +39,7 @@ from trimtab.sizing.evidence import Evidence, Kill
 from trimtab.sizing.proposal import Ask, Proposal, percentile_settings, proposal, told
 from trimtab.sizing.qos import qos_class
 from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendation, amount_text
-from trimtab.sizing.rules import Rules
+from trimtab.sizing.rules import ResourceRules, Rules
 from trimtab.sizing.surroundings import Surroundings, UtilisationTarget, beside
 
 examples = settings(max_examples=100)
@@ -367,6 +367,21 @@ def test_a_leak_is_fed_a_few_times_and_then_held(start: int, most: int | None, h
     assert held is not None
     assert most is None or sizes[-1] <= most * MIB
     assert "killed" in held
+
+
+def test_a_request_that_is_kept_apart_from_its_limit_does_not_creep_down() -> None:
+    follows = ResourceRules(least=1, limit=LimitMode.MULTIPLIER, multiplier=1.0, decrease=0.0)
+    asked = Rules(cpu=follows, memory=ResourceRules(limit=LimitMode.KEEP), minimum_change=0.0)
+    has = Resources(cpu_request=2499, cpu_limit=2500, memory_request=2**30, memory_limit=2**30)
+    found = recommend(
+        Container("app", "main", has),
+        proposal=Proposal(cpu=Ask(2475.0), memory=Ask(float(2**30)), strategy="test", facts=()),
+        evidence=WELL_KNOWN,
+        rules=asked,
+        around=Surroundings(qos="Burstable", containers=1),
+        now=NOW,
+    )
+    assert found.resources == has
 
 
 @examples

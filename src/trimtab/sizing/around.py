@@ -6,7 +6,7 @@ its QoS class stays what it is. Left out: when and how a recommendation is put i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -168,15 +168,25 @@ def _still_apart(
     cases: tuple[Case, Case], pairs: tuple[Pair | None, Pair | None], trail: Trail
 ) -> tuple[Pair | None, Pair | None]:
     """A container with requests below its limits keeps one of them so: by a millicore or a MiB."""
+    why = "below its limit: the pod does not become Guaranteed"
     for place, unit in enumerate((1, MIB)):
         pair, case = pairs[place], cases[place]
-        if pair is None or pair.request <= unit:
-            continue
-        lower = msgspec.structs.replace(pair, request=pair.request - unit)
-        if conflict(lower, case) is None:
-            why = "below its limit: the pod does not become Guaranteed"
-            trail.step(case, "QoS", pair.request, lower.request, why=why, source="QoS class")
-            return (lower, pairs[1]) if place == 0 else (pairs[0], lower)
+        for apart in () if pair is None else _apart(pair, case, unit):
+            if conflict(apart, case) is not None:
+                continue
+            if apart.limit == pair.limit:
+                trail.step(case, "QoS", pair.request, apart.request, why=why, source="QoS class")
+            else:
+                trail.step(case, "limit QoS", pair.limit, apart.limit, why=why, source="QoS class")
+            return (apart, pairs[1]) if place == 0 else (pairs[0], apart)
     for case in cases:
         trail.hold(case, Hold("the pod would become Guaranteed", "QoS class"))
     return None, None
+
+
+def _apart(pair: Pair, case: Case, unit: int) -> Iterator[Pair]:
+    """By a limit that comes down less far, for a request that gives way does so again the next time; else by the request."""
+    if pair.limit is not None and pair.limit + unit <= (case.limit or 0):
+        yield msgspec.structs.replace(pair, limit=pair.limit + unit)
+    if pair.request > unit:
+        yield msgspec.structs.replace(pair, request=pair.request - unit)
