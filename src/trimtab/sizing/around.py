@@ -171,7 +171,9 @@ def _still_apart(
     why = "below its limit: the pod does not become Guaranteed"
     for place, unit in enumerate((1, MIB)):
         pair, case = pairs[place], cases[place]
-        for apart in () if pair is None else _apart(pair, case, unit):
+        if pair is None:
+            continue
+        for apart in _apart(pair, case, unit):
             if conflict(apart, case) is not None:
                 continue
             if apart.limit == pair.limit:
