@@ -257,6 +257,13 @@ def test_an_objective_of_ones_own_of_which_nothing_is_known_is_not_taken_far_fro
     assert (after.cpu or 0) * after.replicas >= 8 / 1.5
 
 
+def test_options_of_which_nothing_is_known_are_not_given_back_as_if_they_moved_nothing() -> None:
+    queue, by = Objective(name="queue", value=7.0), ("cacheClass", "powerProfile")
+    had = replace(service(replicas=4, cpu=0.1, used=0.3), objectives={"queue": 5.0})
+    for state in (had, replace(had, cache_class="guaranteed"), replace(had, power_profile="performance")):
+        assert planned(state, goal(queue), by=by).purpose is Purpose.KEEP
+
+
 def test_what_is_at_zero_is_taken_a_single_small_step_further_where_something_else_tells_how_far() -> None:
     """No errors at all: how far that is from one too many, nobody can tell. Without anything else that would be missed, it
     would be taken down until there are errors, and nobody know what helps against them.

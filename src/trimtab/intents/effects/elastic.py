@@ -21,7 +21,7 @@ from trimtab.intents.effects.fitting import Floats, Points, fit
 from trimtab.intents.effects.knobs import Fan, Knobs
 from trimtab.intents.effects.model import Moves
 from trimtab.intents.effects.sample import Sample
-from trimtab.intents.effects.service import HALF_LIFE
+from trimtab.intents.effects.service import FASTER, HALF_LIFE
 
 KIND = "elastic"
 _KNOBS = ("replicas", "cpu", "memory", "load")
@@ -52,7 +52,8 @@ class Elastic:
     @classmethod
     def guess(cls, kind: KPIType, seen: Sample) -> Self:
         """What is thought of an objective that was measured once."""
-        powers = {**_before(kind, seen), **(_POWER if kind is KPIType.POWER else {})}
+        options = _POWER if kind is KPIType.POWER else dict.fromkeys(FASTER, 0.0)
+        powers = {**_before(kind, seen), **options}
         return cls(powers, np.diag(np.full(len(powers), _spread(kind, _SPREAD) ** 2)), samples=0)
 
     @classmethod
