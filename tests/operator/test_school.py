@@ -596,6 +596,14 @@ async def test_what_was_proposed_of_late_is_known_from_the_past_and_through_a_re
     assert after.proposal.cpu.lately == before.proposal.cpu.lately
 
 
+@pytest.mark.parametrize(("kept", "keeps"), [(86400.0, True), (0.0, False)])
+def test_a_proposal_says_whether_it_is_for_as_long_as_sizes_are_kept(kept: float, keeps: bool) -> None:  # noqa: FBT001
+    cohort = Cohort(Sizing.of("trimtab", {"stabilization": kept}), until=NOW)
+    cohort.include([container("web")])
+    found = cohort.learned(container("web"), now=NOW, runs_on=True).proposal
+    assert (found.cpu.keeps, found.memory.keeps) == (keeps, False)
+
+
 async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_on_after_a_restart(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,17 +107,6 @@ def test_what_was_learned_before_proposals_were_remembered_is_taken_over() -> No
     assert max(again.lately(1.7e9, row).cpu) == 0
 
 
-def test_of_a_strategy_that_sizes_for_the_day_only_memory_is_held_to_its_highest() -> None:
-    some: Fleet[Name] = Fleet("trimtab", {"stabilization": 86400.0}, key=Name)
-    name = Name("pod-1", "main")
-    some.include([name])
-    show(some, [name], 1.7e9)
-    some.propose(1.7e9)
-    (row,) = some.rows([name]).tolist()
-    assert not some.lately(1.7e9, row).cpu
-    assert max(some.lately(1.7e9, row).memory) > 0
-
-
 def test_a_kill_of_long_ago_takes_nothing_from_what_was_learned_of_others() -> None:
     """A pod remembers its last kill for as long as it lives; the operator hears of it when it starts."""
     some: Fleet[Name] = Fleet("percentile", {"quantile": 1.0}, key=Name)

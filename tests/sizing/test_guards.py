@@ -128,6 +128,13 @@ def test_of_late_is_what_the_policy_says_in_whole_hours_of_the_clock(hours: floa
     assert stabilized(300, 400, 600, 800, hours=hours).resources.cpu_request == gets
 
 
+def test_what_is_asked_for_all_of_that_time_is_not_held_to_the_highest_of_late() -> None:
+    lasting = Proposal(cpu=Ask(300, lately=(300, 800), keeps=True), strategy="test")
+    case = cases(proposal=lasting, asked=with_(FREE, stabilization=DAY))[0]
+    assert floors.stabilization(case) is None
+    assert lasting.cpu.of_the_day().target == 800, "who follows every number is told of the day"
+
+
 def test_what_was_proposed_of_late_does_not_hold_back_growth() -> None:
     assert stabilized(1800, 300, 2500).resources.cpu_request == 1800
 

@@ -162,6 +162,7 @@ class Cohort:
             strategy=self.sizing.strategy,
             facts=self._facts,
             lately=self.fleet.lately(now, int(rows[0])),
+            keeps_cpu=self.fleet.strategy.keeps_cpu,
         )
         return Learned(proposed, evidence)
 

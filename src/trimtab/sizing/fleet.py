@@ -141,9 +141,8 @@ class Fleet(Generic[K]):
         return self._proposed.is_due(t, until=until)
 
     def lately(self, t: float, row: int) -> Lately:
-        """What was proposed for this container in the last day; not of CPU where the strategy itself sees to it."""
-        lately = self._proposed.lately(t, row)
-        return lately._replace(cpu=()) if self._strategy.keeps_cpu else lately
+        """What was proposed for this container in the last day."""
+        return self._proposed.lately(t, row)
 
     def evidence(self, t: float, rows: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
         """What was seen of these containers; `runs_on` where they run all the time, as a Job's do not."""

@@ -34,7 +34,7 @@ def stabilization(case: Case) -> Floor | None:
     window = case.rules.stabilization
     hours = int(case.now // HOUR - (case.now - window) // HOUR) + 1 if window else 0
     highest = max(case.ask.lately[:hours], default=0.0)
-    if not highest:
+    if case.ask.keeps or not highest:
         return None
     why = f"the highest that was proposed in the last {window / HOUR:g} h"
     return Floor(ceil(highest - ALMOST), why, "policy changes.stabilization")

@@ -29,6 +29,8 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     upper: float = math.nan
     lately: tuple[float, ...] = ()
     """The highest target of each hour of the clock, this one's first; 0 where there was none."""
+    keeps: bool = False
+    """Whether the target is for all of the time that a policy keeps sizes, so that it need not keep the highest of late."""
 
     def of_the_day(self) -> Ask:
         """The highest target of late, with bounds as wide: for who follows a number wherever it goes."""
@@ -36,7 +38,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
         if not highest > self.target > 0:
             return self
         share = highest / self.target
-        return Ask(highest, self.lower * share, self.upper * share, self.lately)
+        return Ask(highest, self.lower * share, self.upper * share, self.lately, self.keeps)
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -56,10 +58,11 @@ def proposal(
     strategy: str,
     facts: tuple[Factor, ...] = (),
     lately: Lately = Lately(),  # noqa: B008 - immutable
+    keeps_cpu: bool = False,
 ) -> Proposal:
     """What a strategy said of the container in this row."""
     return Proposal(
-        cpu=_ask(sizes.cpu, row, 1000.0, lately.cpu),
+        cpu=_ask(sizes.cpu, row, 1000.0, lately.cpu, keeps=keeps_cpu),
         memory=_ask(sizes.memory, row, 1.0, lately.memory),
         strategy=strategy,
         facts=facts,
@@ -81,10 +84,11 @@ def told(strategy: str, settings: Mapping[str, Any]) -> Factor:
     return Factor("settings", said, f"strategy {strategy}")
 
 
-def _ask(bounds: Bounds, row: int, units: float, lately: tuple[float, ...]) -> Ask:
+def _ask(bounds: Bounds, row: int, units: float, lately: tuple[float, ...], *, keeps: bool = False) -> Ask:
     return Ask(
         float(bounds.target[row]) * units,
         float(bounds.lower[row]) * units,
         float(bounds.upper[row]) * units,
         tuple(target * units for target in lately),
+        keeps,
     )
