@@ -78,7 +78,7 @@ def said_of_use(state: State) -> list[str]:
     """For the status: why nothing will be given back."""
     if state.cpu_used is not None:
         return []
-    return ["what CPU its pods use is not known, so no pod and no CPU is given back"]
+    return ["what CPU its pods use is not known, so no CPU is given back, and no pod that has a place"]
 
 
 class Others:
