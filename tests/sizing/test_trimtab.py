@@ -5,6 +5,7 @@ from numba.core.dispatcher import Dispatcher
 
 from trimtab.lab.backtest import Schedule, backtest
 from trimtab.lab.sample import sample
+from trimtab.lab.workloads import generate
 from trimtab.sizing import Sizes, Strategy, forecast, strategy
 from trimtab.sizing.strategy import Floats
 from trimtab.sizing.trimtab import TrimtabSettings
@@ -134,6 +135,11 @@ def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:
     assert 1.25 * had <= now <= 1.6 * had
     later = live(sizer, steady(0.2, 24), steady(1000 * MIB, 24), start=24 * HOUR)
     assert later.memory.target[0] <= 1.5 * now
+
+
+def test_whoever_is_busy_by_day_is_not_killed_on_the_second() -> None:
+    fleet = generate("diurnal_web", count=10, seed=99, duration=72 * HOUR).trace()
+    assert backtest(fleet, strategy("trimtab", 10), Schedule()).ooms.sum() == 0
 
 
 def test_a_young_container_borrows_from_the_fleet() -> None:

@@ -32,11 +32,12 @@ CPU_PRICE, KEPT_PRICE, OOM_PRICE = 0.16, 0.32, 0.05
 sizes are kept, requests are less lenient and harm is dearer."""
 CARE = 12.0
 """How many times the risk asked a container may bear before it is treated with more care."""
-CPU_PEAK, MEMORY_PEAK, KEPT_PEAK = 0.0, 336.0, 3.0
+CPU_PEAK, MEMORY_PEAK, KEPT_PEAK = 0.0, 720.0, 3.0
 """Hours in which a peak fades by half, 0: only the last epoch's counts; and at least how many times as long as sizes are
 kept."""
-MEMORY_FOOTING = 1.0
-"""How many times its fading peak a container's memory is at least: what it once needed it may need again."""
+MEMORY_FOOTING = 1.07
+"""How many times its fading peak a container's memory is at least: what it once needed it may need again. That is not
+below the peak itself for three days, or whoever is busy by day, or but on weekdays, is killed at the next peak."""
 CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.4
 """How many times its highest peak a container is given at most."""
 CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
