@@ -97,7 +97,7 @@ WORKLOADS = (
     Made("Deployment", "starved", 2, cpu="100m", memory="256Mi", memory_limit="256Mi", cores=0.2, mib=250),
     Made("Deployment", "throttled", 2, cpu="200m", cpu_limit="200m", cores=0.2, mib=90, throttled=0.4),
     Made("Deployment", "naked", 2, cpu=None, memory=None, cores=0.15, mib=120),
-    Made("Deployment", "right", cpu="120m", memory="120Mi", cores=0.1, mib=100),
+    Made("Deployment", "right", cpu="110m", memory="120Mi", cores=0.1, mib=100),
     Made("Deployment", "scaled", 2, cpu="1", memory="1Gi", cores=0.6, mib=200),
     Made("Deployment", "idle", cpu="4", memory="8Gi", cores=0.01, mib=40),
     Made("Deployment", "asleep", 0),
