@@ -135,12 +135,10 @@ def sized(estate: Estate) -> Estate:
 
 def test_a_deployment_that_burns_little_is_resized_in_place_and_its_cgroup_shows_it(sized: Estate) -> None:
     eventually(lambda: sized.status("usual", "web").get("status") == "Applied", what="web applied")
-    eventually(lambda: len(sized.sizes("web")) == 1 and sized.sizes("web")[0] < 500, what="a smaller web")
+    eventually(lambda: len(sized.sizes("web")) == 1 and sized.sizes("web")[0] < 250, what="a smaller web")
     (pod,) = sized.pods("web")
-    cpu = millicores(pod["spec"]["containers"][0])
-    assert cpu < 250  # a machine that is busy otherwise lets it burn less
     assert container_status(pod)["restartCount"] == 0
-    assert kernel(pod, "cpu.shares", "cpu.weight") in shares(cpu)
+    assert kernel(pod, "cpu.shares", "cpu.weight") in shares(millicores(pod["spec"]["containers"][0]))
 
 
 @pytest.mark.parametrize(("kind", "name"), [("StatefulSet", "db"), ("DaemonSet", "agent")])
