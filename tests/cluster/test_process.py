@@ -30,7 +30,7 @@ def test_a_process_is_stopped(tmp_path: Path, records: Path) -> None:
 
 
 def test_a_process_that_will_not_stop_is_ended(tmp_path: Path) -> None:
-    deaf = Process("deaf", ["sh", "-c", "trap '' TERM; echo deaf; sleep 1000"], log=tmp_path / "log")
+    deaf = Process("deaf", ["sh", "-c", "trap '' TERM; echo deaf; exec sleep 1000"], log=tmp_path / "log")
     deaf.start()
     deaf.wait_until(lambda: "deaf" in (tmp_path / "log").read_text())
     deaf.stop(timeout=0.1)
