@@ -148,8 +148,14 @@ class Catalog:
 
     def vpas_of(self, key: WorkloadKey) -> list[Vpa]:
         """The VerticalPodAutoscalers that are about a workload, be it there or not, or about one that it owns."""
+        if not len(self.vpas):  # as in most clusters: then nobody is to look through all that a workload owns
+            return []
         workload = self.get(key)
         return self._scalers(self.vpas, workload) if workload else self.vpas.find("target", key)
+
+    def applied_by(self, key: WorkloadKey) -> str:
+        """The name of a VerticalPodAutoscaler that changes this workload's pods; empty when none does."""
+        return next((vpa.name for vpa in self.vpas_of(key) if vpa.applies), "")
 
     def top(self, key: WorkloadKey) -> WorkloadKey:
         """The workload at the top of a workload's owners; itself where none owns it, or it is not there."""

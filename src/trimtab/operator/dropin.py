@@ -3,7 +3,7 @@
 Who does what: a VPA's status is ours to write, whatever policies say, from what the strategy of the workload's policy
 proposes, or the one of the default policy where none selects it; the VPA's own resourcePolicy bounds it. A policy
 bounds, guards and applies its own recommendation, and leaves a workload to VPA's own parts wherever a VPA is in effect
-there (`applied_by`), so that no pod has two masters.
+there (`Catalog.applied_by`), so that no pod has two masters.
 
 Nobody starts from nothing: until we have seen a container for a day, or have anything to say of it, what VPA's own
 recommender had learned (`checkpoints`) is what we answer, except after a kill, of which it knows nothing. Policies do
@@ -65,19 +65,11 @@ class DropIn:
 
     def asks_for(self, key: WorkloadKey) -> bool:
         """Whether a VPA of ours is about this workload."""
-        return any(map(is_ours, self._about(key)))
-
-    def applied_by(self, key: WorkloadKey) -> str:
-        """The name of a VPA that changes this workload's pods, ours or not; empty when none does."""
-        return next((vpa.name for vpa in self._about(key) if vpa.applies), "")
-
-    def _about(self, key: WorkloadKey) -> list[Vpa]:
-        # Most clusters have none, and then nobody is to look through all that a workload owns.
-        return self._catalog.vpas_of(key) if len(self._catalog.vpas) else []
+        return any(map(is_ours, self._catalog.vpas_of(key)))
 
     async def tell(self, key: WorkloadKey, learned: Mapping[str, Learned], now: float) -> None:
         """Tell every VPA of ours about a workload what is known of its containers."""
-        if not self._may_write() or (self._dry_run() and self.applied_by(key)):
+        if not self._may_write() or (self._dry_run() and self._catalog.applied_by(key)):
             return  # what it is told would be put into effect
 
         def proposals(vpa: Vpa) -> dict[str, Proposal]:

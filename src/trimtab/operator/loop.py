@@ -221,7 +221,7 @@ class SizingLoop:
     ) -> Report | None:
         """Bring the workload towards what is recommended, as far as it may be touched."""
         config, hold = self._orders.config, read_hold(workload.annotations)
-        vpa = self._vpas.applied_by(workload.key)
+        vpa = self._catalog.applied_by(workload.key)
         wish = assessment.wish(
             mandate.strategy(config, now=now),
             resizes_in_place=self._resizes_in_place(),

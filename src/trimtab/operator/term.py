@@ -199,7 +199,6 @@ class Term:
             pacer=self._pacer,
             may_write=self._may_write,
             resizes_in_place=lambda: self._resizes,
-            applied_by_vpa=lambda workload: self._vpas.applied_by(workload.key),
         )
 
     def look_again(self, key: WorkloadKey) -> None:

@@ -132,7 +132,6 @@ class Shop:
                     lessons=Lessons(store, settings=lambda: config.intents),
                     telling=Telling(self.client, events, may_write=self.may_write),
                     config=lambda: config,
-                    applied_by_vpa=lambda _: "",
                     resizes_in_place=lambda: True,
                     metrics=self.metrics,
                 )

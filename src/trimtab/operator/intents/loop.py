@@ -62,7 +62,6 @@ class IntentLoop:
         lessons: Lessons,
         telling: Telling,
         config: Callable[[], OperatorConfig],
-        applied_by_vpa: Callable[[Workload], str],
         resizes_in_place: Callable[[], bool],
         metrics: Metrics,
     ) -> None:
@@ -74,7 +73,6 @@ class IntentLoop:
         self._lessons = lessons
         self._telling = telling
         self._config = config
-        self._applied_by_vpa = applied_by_vpa
         self._resizes_in_place = resizes_in_place
         self._metrics = metrics
         self._last_turn: float | None = None
@@ -277,7 +275,7 @@ class IntentLoop:
         return Others(
             workload,
             hpas=self._catalog.hpas_of(workload),
-            vpa=self._applied_by_vpa(workload),
+            vpa=self._catalog.applied_by(workload.key),
             unread_vpas=self._catalog.unread(VPAS),
             resizes_in_place=self._resizes_in_place(),
         )

@@ -124,7 +124,7 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
         others = Others(
             workload,
             hpas=catalog.hpas_of(workload),
-            vpa=next((vpa.name for vpa in catalog.vpas_of(workload.key) if vpa.applies), ""),
+            vpa=catalog.applied_by(workload.key),
             unread_vpas=catalog.unread(VPAS),
             resizes_in_place=await resizes_in_place(client),
         )

@@ -13,7 +13,6 @@ from trimtab.actuation.pace import Pacer
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import CHECK, Registry
 from trimtab.kube.objects import Objects
-from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.desk import IntentDesk
 from trimtab.operator.intents.endpoints import Endpoints
@@ -54,7 +53,6 @@ class IntentTerm:
         pacer: Pacer,
         may_write: Callable[[], bool],
         resizes_in_place: Callable[[], bool],
-        applied_by_vpa: Callable[[Workload], str],
     ) -> None:
         def settings() -> IntentSettings:
             return config.current.intents
@@ -86,7 +84,6 @@ class IntentTerm:
             lessons=self.desk.lessons,
             telling=Telling(client, events, may_write=may_write),
             config=lambda: config.current,
-            applied_by_vpa=applied_by_vpa,
             resizes_in_place=resizes_in_place,
             metrics=metrics,
         )

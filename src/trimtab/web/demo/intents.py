@@ -87,7 +87,6 @@ class SimulatedIntents:
             lessons=self.desk.lessons,
             telling=Telling(objects, Silence(), may_write=lambda: True),
             config=lambda: config,
-            applied_by_vpa=lambda _: "",
             resizes_in_place=lambda: True,
             metrics=stage.metrics,
         )
