@@ -23,6 +23,7 @@ from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
+from trimtab.intents.actuators.resizing import ResizeCpu
 from trimtab.intents.deed import Deed
 from trimtab.intents.limits import Limits
 from trimtab.intents.plugins.remote import RemoteActuator
@@ -35,7 +36,7 @@ from trimtab.operator.intents.observing import Observation
 
 log = structlog.get_logger(__name__)
 
-REMOVING, CPU = "rmPod", "resizeCPU"
+REMOVING = "rmPod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,11 @@ def _resized(state: State, plan: Sequence[Deed]) -> Sequence[Size]:
         size = deed.after.size
         if size is None or deed.actuator not in RESIZING:
             continue
-        fields = ("cpu_request", "cpu_limit") if deed.actuator == CPU else ("memory_request", "memory_limit")
+        fields = (
+            ("cpu_request", "cpu_limit")
+            if deed.actuator == ResizeCpu.name
+            else ("memory_request", "memory_limit")
+        )
         asked = {name: getattr(size, name) for name in fields}
         sizes[state.main] = msgspec.structs.replace(sizes[state.main], **asked)
     return sizes

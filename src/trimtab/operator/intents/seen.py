@@ -12,6 +12,7 @@ from trimtab.intents.kpi.reading import Reading
 from trimtab.intents.state import PodState, Size, State
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
+from trimtab.operator.assessment import runs_on
 
 CPU, MEMORY = "cpu", "memory"
 """What is known of a workload besides its objectives."""
@@ -69,7 +70,7 @@ def state_of(
 def _unplaced(workload: Workload, pods: Sequence[Pod]) -> int:
     """How many pods have no place, those that are wanted and not made included; of a job, pods are done one by one."""
     placed = sum(bool(pod.node or pod.ready) for pod in pods)
-    wanted = len(pods) if workload.kind in {"Job", "CronJob"} else workload.replicas
+    wanted = workload.replicas if runs_on(workload) else len(pods)
     return max(0, wanted - placed)
 
 
