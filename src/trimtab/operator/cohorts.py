@@ -16,6 +16,7 @@ import structlog
 
 from trimtab.operator.cohort import Cohort, Sizing
 from trimtab.store import DamagedStateError, StateKey, Store, StoreError
+from trimtab.tasks import in_thread
 from trimtab.usage.owners import WorkloadContainer
 
 log = structlog.get_logger(__name__)
@@ -137,7 +138,7 @@ class Cohorts:
         for number, cohort in enumerate(cohorts):
             try:
                 async with lock:
-                    state = await asyncio.to_thread(cohort.state)
+                    state = await in_thread(cohort.state)
             except Exception as error:  # noqa: BLE001 - see `failed`
                 self._failed(sizing, error)
                 return
