@@ -111,7 +111,7 @@ class Trimtab(Strategy[TrimtabSettings]):
                 errors=settings.half_life,
                 peak=CPU_PEAK,
                 fleet=CPU_FLEET,
-                kept=settings.stabilization,
+                kept=settings.stabilization if self.keeps_cpu else 0.0,
             ),
             stake=Stake(
                 under=(1.0 - settings.unserved) * price,
@@ -214,7 +214,7 @@ class Trimtab(Strategy[TrimtabSettings]):
 
 def _pace(update: float, *, errors: float, peak: float, fleet: float, kept: float = 0.0) -> Pace:
     """The half-lives, in hours, as what is left after an update; and for how many hours sizes are kept."""
-    hours = kept / HOUR if kept > update else 0.0
+    hours = kept / HOUR
 
     def left(half_life: float) -> float:
         return float(0.5 ** (update / HOUR / half_life)) if half_life else 0.0
