@@ -6,6 +6,7 @@ with a client certificate is not known behind it; tokens pass.
 """
 
 import ssl
+import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from aiohttp import web
 
 from harness.certificates import LOOPBACK
 from harness.cluster import Cluster
-from harness.faults import Asked, Fault, FaultPlan
+from harness.faults import Asked, Fault, FaultPlan, Kind
 from harness.process import free_port
 from harness.relay import Relay
 
@@ -64,6 +65,13 @@ class FaultProxy:
     ) -> None:
         """Let the next requests that match meet this fault. Scripts go before the plan, in the order given."""
         self._scripts.append(_Script(fault, count, match))
+
+    def forbid(self, path: str) -> Callable[[], None]:
+        """Refuse whatever is asked of a path that ends so, until what is returned is called."""
+        refused = Fault(kind=Kind.STATUS, status=403)
+        script = _Script(refused, sys.maxsize, lambda asked: asked.path.endswith(path))
+        self._scripts.append(script)
+        return lambda: self._scripts.remove(script)
 
     def strike(self, fault: Fault, *, match: Callable[[Asked], bool] = lambda _: True) -> int:
         """Let this befall the watches that are open now, and say how many they were."""

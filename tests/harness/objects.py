@@ -155,3 +155,31 @@ def pod_status(pod: Object, *, ip: str = "10.4.17.23") -> Object:
             for container in pod["spec"]["containers"]
         ],
     }
+
+
+def rollout_kind(group: str) -> Object:
+    """The definition of a kind that scales and is not built in, as those of Argo are."""
+    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {"type": "object", "properties": {"spec": open_schema, "status": open_schema}}
+        },
+        "subresources": {
+            "status": {},
+            "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+        },
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"rollouts.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "rollouts", "kind": "Rollout"},
+            "versions": [version],
+        },
+    }

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from harness.families import AT_EITHER_HOST
 from harness.process import free_port
 from trimtab.errors import TrimtabError
 from trimtab.node.serving import checked, serving
@@ -63,12 +64,9 @@ async def test_an_address_that_is_taken_is_refused_in_one_line() -> None:
                 raise AssertionError("unreachable")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@AT_EITHER_HOST
 async def test_an_address_without_a_host_is_every_address_of_either_kind(host: str) -> None:
     """A cluster of IPv6 alone probes its pods by that."""
     async with serving(f":{free_port()}", PAGES) as port:
-        try:
-            answer = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n", host=host)
-        except OSError as why:
-            pytest.skip(f"this machine has no {host}: {why}")
+        answer = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n", host=host)
     assert answer.endswith(b"up 1\n")

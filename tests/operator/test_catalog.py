@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from harness.cluster import Cluster
-from harness.objects import pod
+from harness.objects import pod, rollout_kind
 from harness.watching import HASTY, eventually
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object, PatchType
@@ -244,33 +244,6 @@ async def test_a_policy_makes_those_be_looked_at_again_that_it_selects_or_did(
     await watcher.hears_of(web, other)
 
 
-def crd(group: str) -> Object:
-    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {
-            "openAPIV3Schema": {"type": "object", "properties": {"spec": open_schema, "status": open_schema}}
-        },
-        "subresources": {
-            "status": {},
-            "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
-        },
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"rollouts.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": "rollouts", "kind": "Rollout"},
-            "versions": [version],
-        },
-    }
-
-
 async def created_once_served(client: Client, resource: Resource, body: Object, namespace: str) -> None:
     async with asyncio.timeout(60):
         while True:
@@ -288,7 +261,7 @@ async def test_a_kind_that_scales_is_found_when_installed_and_forgotten_when_rem
     group = f"g{secrets.token_hex(4)}.example.com"
     rollouts = Resource(group, "v1", "rollouts", "Rollout")
     web = WorkloadKey(f"Rollout.{group}", namespace, "web")
-    await client.create(CRDS, crd(group))
+    await client.create(CRDS, rollout_kind(group))
     named = {"apiVersion": f"{group}/v1", "kind": "Rollout"}
     nonsense = deployment("nonsense")
     nonsense["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "a lot"

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from yarl import URL
 
+from harness.families import AT_EITHER_HOST
 from harness.process import free_port
 from trimtab.errors import TrimtabError
 from trimtab.kube.queue import WorkQueue
@@ -84,7 +86,7 @@ async def test_an_address_that_is_taken_is_one_clear_line(health: Health, metric
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+@AT_EITHER_HOST
 async def test_by_default_it_is_at_every_address_of_either_kind(
     host: str, health: Health, metrics: Metrics
 ) -> None:
@@ -92,11 +94,10 @@ async def test_by_default_it_is_at_every_address_of_either_kind(
     defaults = OperatorConfig()
     assert (defaults.address, defaults.webhook.address) == (":8080", ":9443")
     port = free_port()
-    async with listening(health.application(metrics), f":{port}"), aiohttp.ClientSession() as session:
-        try:
-            async with session.get(f"http://{host}:{port}/healthz") as answer:
-                assert answer.status == 200
-        except aiohttp.ClientConnectorError as why:
-            if host == "127.0.0.1":
-                raise
-            pytest.skip(f"this machine has no {host}: {why}")
+    url = URL.build(scheme="http", host=host, port=port, path="/healthz")
+    async with (
+        listening(health.application(metrics), f":{port}"),
+        aiohttp.ClientSession() as session,
+        session.get(url) as answer,
+    ):
+        assert answer.status == 200

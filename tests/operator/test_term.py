@@ -495,15 +495,10 @@ async def test_while_intents_cannot_be_read_a_policy_changes_nothing(
     }
     await work.client.apply(INTENTS, intent, manager="test")
     await work.write_policy(mode="Auto")
-    granted = asyncio.Event()
-    fault_proxy.fail_next(
-        Fault(kind=Kind.STATUS, status=403),
-        count=10_000,
-        match=lambda asked: asked.path.endswith("/v1alpha1/intents") and not granted.is_set(),
-    )
+    grant = fault_proxy.forbid("/v1alpha1/intents")
     async with work.leading():
         await work.until(says("not known whether any Intent"), what="it is not known who has the say")
-        granted.set()
+        grant()
         await work.until(says(f"Intent {work.namespace}/web has the say"), what="the intent has it")
 
 

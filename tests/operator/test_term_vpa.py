@@ -139,17 +139,12 @@ async def test_while_vpas_cannot_be_read_a_policy_changes_nothing(
     await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
     await ask(work, mode="Recreate")
     await work.write_policy(mode="Auto")
-    granted = asyncio.Event()
-    fault_proxy.fail_next(
-        Fault(kind=Kind.STATUS, status=403),
-        count=10_000,
-        match=lambda asked: asked.path.endswith("/verticalpodautoscalers") and not granted.is_set(),
-    )
+    grant = fault_proxy.forbid("/verticalpodautoscalers")
     async with proxied(fault_proxy) as client:
         work.client = client
         async with work.leading():
             await work.until(says("not known whether any VerticalPodAutoscaler"), what="it is not known")
-            granted.set()
+            grant()
             await work.until(says("VerticalPodAutoscaler web changes its pods"), what="it is left to the VPA")
 
 

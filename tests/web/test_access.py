@@ -12,10 +12,13 @@ import aiohttp
 import msgspec
 import pytest
 import yaml
+from yarl import URL
 
 from harness import UnavailableError as NoOpenssl
 from harness.certificates import LOOPBACK, Authority
 from harness.cluster import Cluster
+from harness.families import AT_EITHER_HOST
+from harness.objects import rollout_kind
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
@@ -221,7 +224,7 @@ async def test_rbac_says_who_may_look_and_who_may_act(
 def group(cluster: Cluster, namespace: str) -> Iterator[str]:
     """Of a kind Rollout that is there for as long as a test."""
     group, definitions = f"{namespace}.example.com", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    cluster.call("POST", definitions, rollouts(group))
+    cluster.call("POST", definitions, rollout_kind(group))
     yield group
     cluster.call("DELETE", f"{definitions}/rollouts.{group}")
 
@@ -245,28 +248,6 @@ async def test_rbac_says_who_may_act_on_a_kind_that_is_not_built_in(
     assert not await access.may_act(Viewer("somebody"), web)
     assert not await access.may_act(roller, WorkloadKey("Rollout.example.org", namespace, "web"))
     assert not await access.may_act(roller, ROW.key)
-
-
-def rollouts(group: str) -> dict[str, object]:
-    """A kind that scales, as those of Argo do."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    replicas = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": anything},
-        "subresources": {"scale": replicas},
-    }
-    return {
-        "metadata": {"name": f"rollouts.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": "rollouts", "kind": "Rollout"},
-            "versions": [version],
-        },
-    }
 
 
 async def _try(board: Board, access: ClusterAccess, token: str, *, may: bool) -> None:
@@ -385,18 +366,15 @@ async def test_what_fails_keeps_the_promises_too(
         assert answer.headers["Cache-Control"] == "no-store"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+@AT_EITHER_HOST
 async def test_without_a_host_it_is_at_every_address_of_either_kind(
     session: aiohttp.ClientSession, host: str
 ) -> None:
-    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), ":0") as url:
-        try:
-            async with session.get(f"http://{host}:{url.rpartition(':')[2]}") as answer:
-                assert answer.status == 200
-        except aiohttp.ClientConnectorError as why:
-            if host == "127.0.0.1":
-                raise
-            pytest.skip(f"this machine has no {host}: {why}")
+    async with (
+        serving(application(SnapshotBoard(SCENE), OwnMachine()), ":0") as url,
+        session.get(URL(url).with_host(host)) as answer,
+    ):
+        assert answer.status == 200
 
 
 async def test_of_a_certificate_that_is_not_there_the_file_is_named(tmp_path: Path) -> None:
