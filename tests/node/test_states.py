@@ -217,7 +217,17 @@ def test_the_mirror_of_a_static_pod_is_found_under_the_uid_of_the_static_one(
     pod_folder(tree, uid=static)
     states.told_by_kubelet(answer(told(OTHER, annotations={"kubernetes.io/config.hash": static})), 100.0)
     [pod] = states.view(100.0).pods
-    assert (pod.name, pod.static, pod.can_go) == ("web", True, False)
+    assert (pod.name, pod.can_go) == ("web", False)
+
+
+def test_a_pod_of_a_daemon_set_is_not_sent_away_for_it_would_be_back_at_once(
+    states: States, tree: Path
+) -> None:
+    pod_folder(tree)
+    for kind, can_go in (("DaemonSet", False), ("ReplicaSet", True)):
+        owner = {"kind": kind, "name": "logs", "uid": "d", "controller": True}
+        states.told_by_kubelet(answer(told(ownerReferences=[owner])), 100.0)
+        assert states.view(100.0).pods[0].can_go is can_go
 
 
 def test_of_a_container_that_is_being_resized_both_sizes_are_known(states: States, tree: Path) -> None:

@@ -443,7 +443,7 @@ def test_however_long_the_cool_down_is_the_last_minute_of_it_tells() -> None:
 def test_whom_nobody_can_send_away_or_do_without_is_neither_chosen_nor_counted_on() -> None:
     pods = [
         replace(_pod("nameless", Tier.BE), name=""),
-        replace(_pod("static", Tier.BE), static=True),
+        replace(_pod("static", Tier.BE), of_node=True),
         _pod("kube-proxy", Tier.BE, priority=2_000_001_000),
         _pod("batch", Tier.BE, priority=9),
     ]

@@ -79,15 +79,16 @@ class PodView:
     started: float = 0.0
     """Seconds since 1970; 0 when it has not."""
     deleting: bool = False
-    static: bool = False
-    """Whether the kubelet has it from a file: nobody can send it away."""
+    of_node: bool = False
+    """Whether it belongs to this node: sent away, it would be back at once, as one that the kubelet has from a file or that a
+    DaemonSet makes."""
     whole: Resources = field(default_factory=Resources)
     """What is asked for it as a whole, which its containers share; most pods ask for their containers alone."""
 
     @property
     def can_go(self) -> bool:
         """Whether it may be sent away: no pod that nobody has told of yet, and none that the kubelet would keep, either."""
-        return bool(self.name) and not self.static and self.priority < CRITICAL
+        return bool(self.name) and not self.of_node and self.priority < CRITICAL
 
     @cached_property
     def resources(self) -> Resources:

@@ -64,7 +64,7 @@ def _named(there: Found, told: KnownPod, layout: Layout) -> PodView:
         annotations=told.annotations,
         started=float(told.started),
         deleting=told.deleting,
-        static=told.static,
+        of_node=told.of_node,
         whole=told.whole,
     )
 

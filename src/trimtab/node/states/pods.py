@@ -42,7 +42,8 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
     priority: int
     started: int
     deleting: bool
-    static: bool
+    of_node: bool
+    """Whether the kubelet has it from a file, or a DaemonSet makes it: whoever sends it away has it back at once."""
     labels: Labels
     annotations: Labels
     containers: tuple[KnownContainer, ...]
@@ -114,7 +115,7 @@ class PodFolding:
     def fold(self, wire: _PodWire) -> KnownPod:
         metadata, status, folding = wire.metadata, wire.status, self._folding
         wanted = {container.name: container.resources for container in self._containers.fold(wire.spec)}
-        static = _static(metadata)
+        static, owner = _static(metadata), folding.owner(metadata.owner_references)
         return KnownPod(
             namespace=folding.intern[metadata.namespace],
             name=metadata.name,
@@ -125,7 +126,7 @@ class PodFolding:
             priority=wire.spec.priority,
             started=seconds(status.start_time),
             deleting=metadata.deletion_timestamp is not None,
-            static=bool(static),
+            of_node=bool(static) or (owner is not None and owner.kind == "DaemonSet"),
             labels=folding.labels(metadata.labels),
             annotations=folding.our_annotations(metadata.annotations),
             containers=tuple(
