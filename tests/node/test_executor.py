@@ -277,8 +277,7 @@ def test_all_is_restored_though_the_journal_cannot_be_written_any_more(
     family.surface.write(pod, 70_000)  # as the kubelet does when a pod is resized
     family.make(born)
     shutil.rmtree(state)
-    with pytest.raises(FileNotFoundError):
-        executor.release(now=1.0)
+    executor.release(now=1.0)
     assert (family.read(family.parent, CPUSET_CPUS), family.read(family.child, CPU_QUOTA)) == (CPUS, 70_000)
 
 
@@ -291,9 +290,25 @@ def test_what_is_let_go_is_restored_though_what_is_new_cannot_be_noted(
     held, new = Spot(family.parent, CPU_QUOTA), Spot(family.child, CPU_QUOTA)
     executor.apply({held: 50_000}, now=0.0)
     shutil.rmtree(state)
-    with pytest.raises(FileNotFoundError):
-        executor.apply({new: 60_000}, now=1.0)
+    assert executor.apply({new: 60_000}, now=1.0).refused == {
+        new: "cannot be noted: No such file or directory"
+    }
     assert {family.surface.read(held), family.surface.read(new)} == {UNLIMITED}
+
+
+def test_what_is_held_can_be_squeezed_further_though_that_cannot_be_noted(
+    family: Family, tmp_path: Path
+) -> None:
+    state, held = tmp_path / "state", Spot(family.parent, CPU_QUOTA)
+    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
+    executor.apply({held: 50_000}, now=0.0)
+    shutil.rmtree(state)
+    assert not executor.apply({held: 20_000}, now=1.0).refused
+    assert family.surface.read(held) == 20_000
+    state.mkdir()  # and now there is room again
+    executor.apply({held: 30_000}, now=2.0)
+    Executor(family.surface, Journal(state / "journal", boot="b")).release(now=3.0)
+    assert family.surface.read(held) == UNLIMITED
 
 
 def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path: Path) -> None:

@@ -104,6 +104,24 @@ def test_an_agent_begins_though_the_disk_is_full_and_notes_what_it_does_once_it_
     assert Journal(path, boot=boot).originals == {**before, spot: 2000}
 
 
+def test_what_there_was_no_room_for_is_noted_with_what_comes_next(path: Path) -> None:
+    journal, pods = Journal(path, boot="b"), [Spot(f"pod{number}", CPU_QUOTA) for number in range(4)]
+    journal.keep(dict.fromkeys(pods[:3], 1000))
+    journal.wrote(pods[0], 500)
+    path.unlink()
+    path.mkdir()  # as little to be written to as a file on a full disk
+    journal.wrote(pods[0], 400)
+    journal.revise(pods[1], 3000)
+    journal.drop([pods[2]])
+    with pytest.raises(OSError):
+        journal.keep({pods[3]: 1000})
+    path.rmdir()
+    journal.wrote(pods[1], 600)
+    again = Journal(path, boot="b")
+    assert again.originals == {pods[0]: 1000, pods[1]: 3000}
+    assert again.written == {pods[0]: (500, 400), pods[1]: (600,)}
+
+
 def test_a_torn_end_costs_no_more_than_the_last_line(path: Path) -> None:
     journal = Journal(path, boot="b")
     journal.keep({Spot("pod1", CPU_QUOTA): 1000})

@@ -5,20 +5,25 @@ ignored, since the write that it was for cannot have happened. It is written ane
 begins with the boot that it is of: after another boot the kernel has forgotten all, and there is nothing to restore.
 
 What the agent writes is noted too, so that its next life can tell what it left from what somebody else, such as the
-kubelet, wrote while there was no agent.
+kubelet, wrote while there was no agent. On a disk that is full that has to wait: whose original is kept can be squeezed
+further and let go all the same, and the file is written anew as soon as there is room.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from trimtab.files import sync
 from trimtab.node.arbiter.machine import ALL
 from trimtab.node.arbiter.wishes import Spot, Value
+
+log = structlog.get_logger(__name__)
 
 SPARE_LINES = 256
 """How many lines beyond three an entry before the file is written anew."""
@@ -38,7 +43,7 @@ class Journal:
         self._originals, self._written = _read(path, boot)
         self._lines = 0
         self._is_begun = False
-        """Whether the file is of this boot and whole: only who has something to note needs a disk that is not full."""
+        """Whether the file is of this boot and has all that is known: only who has something to note needs room on a disk."""
 
     @property
     def originals(self) -> Mapping[Spot, Value | None]:
@@ -53,47 +58,53 @@ class Journal:
     def wrote(self, spot: Spot, value: Value) -> None:
         """About to write this to a knob whose original is kept. Not synced: what ends a boot ends its worth."""
         if value not in (self._originals.get(spot, value), *self._written.get(spot, ())[-1:]):
-            self._append([{"ours": _entry(spot, value)}], sync=False)
             self._written[spot] = (*self._written.get(spot, ())[-1:], value)
-            self._tidy()
+            self._note([{"ours": _entry(spot, value)}], sync=False)
 
     def keep(self, originals: Mapping[Spot, Value | None]) -> None:
-        """Record these for good; those that are known already keep what they have."""
+        """Record these for good; those that are known already keep what they have. OSError where that cannot be."""
         new = {spot: value for spot, value in originals.items() if spot not in self._originals}
         if new:
-            self._append(_entry(spot, value) for spot, value in new.items())
+            if not self._is_begun:
+                self._compact()
+            self._append([_entry(spot, value) for spot, value in new.items()])
             self._originals |= new
 
     def revise(self, spot: Spot, value: Value) -> None:
         """Somebody else wrote a knob that we hold: that is what it is to go back to now."""
-        self._originals[spot] = value  # also where it cannot be noted
-        self._append([_entry(spot, value)])
+        self._originals[spot] = value
+        self._note([_entry(spot, value)])
 
     def drop(self, spots: Iterable[Spot]) -> None:
         """These are restored, or gone."""
         known = [spot for spot in spots if spot in self._originals]
+        for spot in known:
+            del self._originals[spot]
+            self._written.pop(spot, None)
         if known:
-            self._append([*spot.key] for spot in known)
-            for spot in known:
-                del self._originals[spot]
-                self._written.pop(spot, None)
-        self._tidy()
+            self._note([[*spot.key] for spot in known])
 
-    def _append(self, entries: Iterable[Any], *, sync: bool = True) -> None:
-        lines = [json.dumps(entry) for entry in entries]
-        if not self._is_begun:
-            self._compact()
+    def _note(self, entries: Sequence[Any], *, sync: bool = True) -> None:
+        """What is known by now, or all of it where the file lacks something or has too much; later, where there is no room."""
+        was_begun = self._is_begun
+        try:
+            if was_begun and self._lines <= SPARE_LINES + 3 * len(self._originals):
+                self._append(entries, sync=sync)
+            else:
+                self._compact()
+        except OSError as error:
+            if was_begun:
+                log.warning("journal.not_written", path=str(self._path), error=error.strerror)
+
+    def _append(self, entries: Sequence[Any], *, sync: bool = True) -> None:
+        self._is_begun = False  # until all of it is there
         with self._path.open("a") as file:
             # Each begins a line of its own: one that a full disk has cut short must not take the next along.
-            file.writelines(f"\n{line}" for line in lines)
+            file.writelines(f"\n{json.dumps(entry)}" for entry in entries)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-        self._lines += len(lines)
-
-    def _tidy(self) -> None:
-        if self._lines > SPARE_LINES + 3 * len(self._originals):
-            self._compact()
+        self._lines, self._is_begun = self._lines + len(entries), True
 
     def _compact(self) -> None:
         entries: list[Any] = [
@@ -101,6 +112,7 @@ class Journal:
             *(_entry(spot, value) for spot, value in self._originals.items()),
             *({"ours": _entry(spot, value)} for spot, values in self._written.items() for value in values),
         ]
+        self._is_begun = False
         part = self._path.with_suffix(".part")
         with part.open("w") as file:
             file.writelines(f"{json.dumps(entry)}\n" for entry in entries)

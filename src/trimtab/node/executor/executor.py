@@ -128,8 +128,7 @@ class Executor:
             elif (held := self._surface.read(spot)) is not None:
                 is_anothers = told.get(spot) == held or self._is_anothers(spot, held, seen)
                 if is_anothers and not self._dry_run and self._journal.originals.get(spot, held) != held:
-                    with suppress(OSError):  # as above
-                        self._journal.revise(spot, held)
+                    self._journal.revise(spot, held)
                 present[spot] = held
                 self._seen[spot] = (held, now)
             elif self._surface.can_make(spot):
