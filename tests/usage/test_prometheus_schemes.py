@@ -21,7 +21,9 @@ def renamed(**names: str) -> dict[str, str]:
     return {names.get(label, label): value for label, value in named("web").items()}
 
 
-async def read(recording: Recording, folder: Path, **settings: object) -> tuple[Usage, Capabilities]:
+async def read(
+    recording: Recording, folder: Path, *, ask: Ask = ASK, **settings: object
+) -> tuple[Usage, Capabilities]:
     try:
         recorded = Recorded(folder, recording.text)
     except UnavailableError as why:
@@ -29,7 +31,7 @@ async def read(recording: Recording, folder: Path, **settings: object) -> tuple[
     with recorded as server:
         chosen = PrometheusSettings.model_validate({"url": server.url, **settings})
         async with Prometheus(chosen) as prometheus:
-            return await prometheus.read(ASK), prometheus.capabilities
+            return await prometheus.read(ask), prometheus.capabilities
 
 
 @pytest.mark.parametrize(
@@ -168,14 +170,48 @@ async def test_usage_is_looked_for_by_the_rule_and_in_the_cluster_that_is_meant(
             assert not await prometheus.has_usage(at=T0 + 60 * SCRAPE)
 
 
+def scraped(pods: dict[str, int], *, until: int = 7200) -> Recording:
+    """Pods of which each uses half a core and is scraped every so many seconds."""
+    recording = Recording()
+    for pod, every in pods.items():
+        seconds = range(every // 2, until, every)
+        recording.add(CPU, named(pod), [(at, 0.5 * at) for at in seconds])
+        recording.add(MEMORY, named(pod), [(at, 1e8) for at in seconds])
+    return recording
+
+
+@pytest.mark.parametrize("minutes", [pytest.param(4, id="by queries"), pytest.param(60, id="by raw samples")])
+async def test_the_cpu_of_containers_that_are_scraped_less_often_than_others_is_read(
+    minutes: int, tmp_path: Path
+) -> None:
+    every = {"a": 15, "b": 30, "c": 60, "d": 90, "e": 120}
+    recording = scraped(every)
+    recording.add(CPU, named("new"), [(at, 0.5 * at) for at in range(6780, 7200, 15)])
+    recording.add(MEMORY, named("new"), [(at, 1e8) for at in range(6780, 7200, 15)])
+    ask = Ask(start=T0 + 6900 - 60 * minutes, end=T0 + 6900, step=60)
+    usage, _ = await read(recording, tmp_path, ask=ask)
+    assert [name.pod for name in usage.containers] == [*every, "new"]
+    known = np.isfinite(usage.cpu)
+    assert (known[:, :5].sum(axis=0) >= minutes // 2).all()
+    assert (known[:, 5].sum()) == 1  # its first steps, where a wide window is mostly empty, are not filled in
+    np.testing.assert_allclose(usage.cpu[known], 0.5, rtol=1e-3)
+
+
+async def test_a_kill_is_seen_wherever_between_two_steps_it_falls(tmp_path: Path) -> None:
+    kills = {f"web-{number}": 600 + 60 * number for number in range(5)}
+    recording = scraped(dict.fromkeys(kills, 60), until=3600)
+    for pod, killed in kills.items():
+        counted = [(at, float(at >= killed)) for at in range(30, 3600, 60)]
+        recording.add("container_oom_events_total", named(pod), counted)
+    usage, _ = await read(recording, tmp_path, ask=Ask(start=T0, end=T0 + 3600, step=300))
+    assert usage.ooms is not None
+    assert [oom.container.pod for oom in usage.ooms] == list(kills)
+
+
 async def test_containers_that_are_scraped_less_often_than_others_are_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recording = Recording()
-    for pod, every in (("often", 15), ("seldom", 60)):
-        seconds = range(0, 3600, every)
-        recording.add(CPU, named(pod), [(at, 0.5 * at) for at in seconds])
-        recording.add(MEMORY, named(pod), [(at, 1e8) for at in seconds])
+    recording = scraped({"often": 15, "seldom": 60}, until=3600)
     recording.add(MEMORY, named("new"), [(3540, 1e8), (3555, 1e8)])
     monkeypatch.setattr("trimtab.usage.prometheus.source.time.time", lambda: T0 + 3590)
     try:
@@ -183,12 +219,7 @@ async def test_containers_that_are_scraped_less_often_than_others_are_told_of(
     except UnavailableError as why:
         pytest.skip(str(why))
     with recorded as server:
-        details = []
-        for settings in ({}, {"rate_window": 240}):
-            async with Prometheus(
-                PrometheusSettings.model_validate({"url": server.url, **settings})
-            ) as source:
-                details.append((await source.check()).detail)
-    assert "a sample every 15 s" in details[0]
-    assert "of some containers only every 60 s: set rate_window to 240" in details[0]
-    assert "only every" not in details[1]
+        async with Prometheus(PrometheusSettings(url=server.url)) as source:
+            detail = (await source.check()).detail
+    assert "a sample every 15 s" in detail
+    assert detail.endswith("; of some containers only every 60 s")

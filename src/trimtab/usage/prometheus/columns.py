@@ -68,6 +68,16 @@ class Columns:
             for place in np.flatnonzero(absent.any(axis=1) & ~absent.all(axis=1)):
                 _without_edges(block[place], width)
 
+    def much_less_than(self, others: Columns) -> set[PodContainer]:
+        """Who has samples on fewer than half of the steps on which there are others of it."""
+        ours = self._counted()
+        return {name for name, count in others._counted().items() if 2 * ours.get(name, 0) < count}
+
+    def take_over(self, others: Columns, containers: AbstractSet[PodContainer]) -> None:
+        """Have the samples of others for those of these containers that are there."""
+        for container in containers & others.containers:
+            self[container][:] = others[container]
+
     def grid(self, containers: Sequence[PodContainer]) -> Floats:
         """All columns side by side; those of containers without a sample are NaN. Nothing is left here."""
         grid = np.full((self._steps, len(containers)), np.nan)
@@ -78,6 +88,14 @@ class Columns:
             grid[:, block] = self._columns[places[block]].T
         self._places, self._columns = {}, np.empty((_LEAST, self._steps))
         return grid
+
+    def _counted(self) -> dict[PodContainer, int]:
+        """How many samples each container has."""
+        counts: list[int] = []
+        for top in range(0, len(self._places), _BLOCK):
+            block = self._columns[: len(self._places)][top : top + _BLOCK]
+            counts += np.count_nonzero(~np.isnan(block), axis=1).tolist()
+        return dict(zip(self._places, counts, strict=True))
 
     def _place(self, container: PodContainer) -> int:
         place = self._places.get(container)

@@ -114,14 +114,13 @@ class Look:
             most_cores=await self._most_cores(scheme),
         )
 
-    async def longest_interval(self, scheme: Scheme) -> float | None:
+    async def longest_interval(self, scheme: Scheme, pods: Pods | None = None) -> float | None:
         """Seconds between two samples of what is sampled least often, of all that is there all the time."""
-        memory = scheme.memory_series()
-        over = f"{int(_COUNTED_OVER)}s"
-        found = await self._highest(
-            f"min(count_over_time({memory}[{over}]) and {memory} offset {over} and {memory})"
-        )
-        return _COUNTED_OVER / max(1.0, found[""]) if found else None
+        memory = scheme.memory_series(pods)
+        over = int(_COUNTED_OVER)
+        steady = f"{memory} offset {over}s and {memory}"
+        found = await self._highest(f"max({over} / (count_over_time({memory}[{over}s]) and {steady}))")
+        return found.get("")
 
     async def _scheme(self) -> Scheme:
         settings = self._settings

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from trimtab.usage.prometheus.pods import Pods
 from trimtab.usage.prometheus.promql import Matchers, differs, equals, like, one_of, selector, span
@@ -25,7 +25,11 @@ RESTARTS = "kube_pod_container_status_restarts_total"
 LAST_REASON = "kube_pod_container_status_last_terminated_reason"
 MACHINE_CORES = "machine_cpu_cores"
 
+_STATES_INTERVAL = 60.0
+"""Seconds: kube-state-metrics is often scraped less than kubelets are."""
+
 Kind = Literal["cpu", "memory", "throttled", "oom"]
+KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,18 @@ class Window:
     """For counters: two samples must lie in it."""
     gauge: float
     """For gauges: one must."""
+    kills: float
+    """For what is counted one by one: with the window before it must share a sample, or what came between is in neither."""
 
     @classmethod
-    def of(cls, *, step: float, interval: float, wished: float) -> Window:
+    def of(cls, *, step: float, interval: float, wished: float = 0.0) -> Window:
         """A step, unless that is too short for samples that come every `interval` seconds."""
-        return cls(rate=wished or max(step, 4 * interval), gauge=max(step, 2 * interval))
+        rate = wished or max(step, 4 * interval)
+        return cls(
+            rate=rate,
+            gauge=max(step, 2 * interval),
+            kills=max(rate, step + 2 * max(interval, _STATES_INTERVAL)),
+        )
 
     def partly(self, step: float) -> int:
         """In how many steps from a counter's first sample on the window is not yet full of them."""
@@ -181,12 +192,12 @@ class Scheme:
     def _oom_events(self, window: Window, pods: Pods) -> str:
         """A sample at each step within whose window the kernel killed something in a container."""
         events = self._selected(OOM_EVENTS, pods)
-        return self._highest(f"increase({events}[{span(window.rate)}])") + " > 0"
+        return self._highest(f"increase({events}[{span(window.kills)}])") + " > 0"
 
     def _oom_restarts(self, labels: Labels, window: Window, pods: Pods) -> str:
         """The same where a container came back and had last ended so."""
         matchers = (*labels.matchers(pods), *self.required)
-        restarts = f"increase({selector(RESTARTS, matchers)}[{span(window.rate)}])"
+        restarts = f"increase({selector(RESTARTS, matchers)}[{span(window.kills)}])"
         killed = selector(LAST_REASON, (*matchers, equals("reason", "OOMKilled")))
         return f"max by ({labels.key}) ({restarts}) > 0 and max by ({labels.key}) ({killed}) > 0"
 

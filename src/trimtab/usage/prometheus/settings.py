@@ -102,8 +102,7 @@ class PrometheusSettings(Settings):
     """Take long windows as raw samples by remote read where the server has it, which costs it far less than queries."""
 
     rate_window: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds over which CPU is averaged; 0 for a step, or four scrapes where that is more: of what is scraped
-    most often, so set it where some is scraped less."""
+    """Seconds over which CPU is averaged; 0 for a step, or four scrapes where that is more."""
 
     timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds that one query may take. One that takes longer is split."""

@@ -29,10 +29,11 @@ from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.columns import Columns, events
 from trimtab.usage.prometheus.holdings import ADVICE, Holdings, Look, Memory
 from trimtab.usage.prometheus.parts import Part, parts_of
+from trimtab.usage.prometheus.pods import Pods
 from trimtab.usage.prometheus.promql import all_equal, selector
 from trimtab.usage.prometheus.remote import raw
 from trimtab.usage.prometheus.remote.raw import Raw, Rows
-from trimtab.usage.prometheus.scheme import CPU, MEMORY, Kind, Labels, Question, Window
+from trimtab.usage.prometheus.scheme import CPU, KINDS, MEMORY, Kind, Labels, Question, Window
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.prometheus.way import Way, ways_to
@@ -108,17 +109,18 @@ class Prometheus(Source[PrometheusSettings]):
         within = counted(len(held.series), "namespace")
         detail = f"{server.address}: {counted(containers, 'container')} in {within}, a sample every {held.interval:.0f} s"
         detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {scheme.labels.key}"
-        if longest and longest >= MUCH_LONGER * held.interval and self.settings.rate_window < 2 * longest:
-            detail += f"; of some containers only every {longest:.0f} s: set rate_window to {4 * longest:.0f}, or short steps miss their CPU"
+        if longest and longest >= MUCH_LONGER * held.interval:
+            detail += f"; of some containers only every {longest:.0f} s"
         return Health(ok=True, detail=detail)
 
     async def cost(self, ask: Ask) -> Cost:
         """By the containers that are there at a few moments of the window: pods that come and go add to it."""
         grid = _grid(ask)
         held = await self._look(await self._server(grid), grid, ask.namespaces)
-        queries = len(self._parts(held, ask)) * len(self._questions(held, ask))
+        questions = self._questions(held, self._window(held, ask))
+        queries = len(self._parts(held, ask)) * len(questions)
         # Kills are rare: what they add is in the queries, not in the samples.
-        kinds = len({question.kind for question in self._questions(held, ask)} - {"oom"})
+        kinds = len({question.kind for question in questions} - {"oom"})
         series = sum(held.series.values()) * kinds
         size = series * (ask.steps * BYTES_A_SAMPLE + BYTES_A_SERIES)
         return Cost(queries=queries, series=series, samples=series * ask.steps, bytes=size)
@@ -128,7 +130,54 @@ class Prometheus(Source[PrometheusSettings]):
         grid = _grid(ask)
         server = await self._server(grid)
         held = await self._look(server, grid, ask.namespaces)
-        questions, parts = self._questions(held, ask), self._parts(held, ask)
+        window = self._window(held, ask)
+        columns = await self._columns(server, held, ask, window, progress=progress)
+        if not self.settings.cpu_rule:
+            seldom = columns["cpu"].much_less_than(columns["memory"])
+            columns["cpu"].without_edges(window.partly(ask.step))
+            await self._look_further_back(server, held, ask, window, seldom, columns)
+        return _usage(columns, grid, window=window.kills)
+
+    async def _look_further_back(
+        self,
+        server: Server,
+        held: Holdings,
+        ask: Ask,
+        window: Window,
+        seldom: set[PodContainer],
+        columns: dict[Kind, Columns],
+    ) -> None:
+        """Have the rates of those that are scraped so seldom that the window has no two samples of them over a wider one.
+
+        Whoever is new has few rates too; that others are scraped more often is found out first.
+        """
+        namespaces = tuple(sorted({container.namespace for container in seldom}))
+        if not namespaces:
+            return
+        look = Look(server, self._patience, self.settings, _grid(ask))
+        longest = await look.longest_interval(held.scheme, Pods(namespaces))
+        wider = Window.of(step=ask.step, interval=longest or held.interval)
+        if wider.rate < MUCH_LONGER * window.rate:
+            return
+        theirs = replace(held, series={name: held.series.get(name, 1) for name in namespaces})
+        found = await self._columns(server, theirs, ask, wider, only=frozenset({"cpu", "throttled"}))
+        found["cpu"].without_edges(wider.partly(ask.step))
+        for kind, rates in found.items():
+            columns[kind].take_over(rates, seldom)
+
+    async def _columns(
+        self,
+        server: Server,
+        held: Holdings,
+        ask: Ask,
+        window: Window,
+        *,
+        only: frozenset[Kind] = KINDS,
+        progress: Progress | None = None,
+    ) -> dict[Kind, Columns]:
+        """All that the server answers for what it holds, looking back so far at each step."""
+        grid, parts = _grid(ask), self._parts(held, ask)
+        questions = [question for question in self._questions(held, window) if question.kind in only]
         columns = {
             question.kind: Columns(
                 grid.steps,
@@ -139,7 +188,6 @@ class Prometheus(Source[PrometheusSettings]):
         }
         names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
         done, whole = 0, sum(map(held.weight, parts)) * len(questions)
-        window = self._window(held, ask)
         samples_of = Raw(server, held.scheme, window, grid)
 
         async def answer(question: Question, part: Part, *, asked: bool = True) -> None:
@@ -173,9 +221,7 @@ class Prometheus(Source[PrometheusSettings]):
         async with side_by_side() as group:
             for question in questions:
                 group.create_task(ask_for(question))
-        if not self.settings.cpu_rule:
-            columns["cpu"].without_edges(window.partly(ask.step))
-        return _usage(columns, grid, window=window.rate)
+        return columns
 
     async def has_usage(self, *, at: float) -> bool:
         """Whether anything was known of containers at a time."""
@@ -203,14 +249,13 @@ class Prometheus(Source[PrometheusSettings]):
         """For what has another way, or whose failure is an answer."""
         return replace(self._patience, retries=min(1, self.settings.retries))
 
-    def _questions(self, held: Holdings, ask: Ask) -> list[Question]:
+    def _questions(self, held: Holdings, window: Window) -> list[Question]:
         left_out = {
             kind
             for kind, wanted in (("throttled", self.settings.throttling), ("oom", self.settings.ooms))
             if not wanted
         }
-        asked = held.scheme.questions(self._window(held, ask))
-        return [question for question in asked if question.kind not in left_out]
+        return [question for question in held.scheme.questions(window) if question.kind not in left_out]
 
     def _window(self, held: Holdings, ask: Ask) -> Window:
         return Window.of(step=ask.step, interval=held.interval, wished=self.settings.rate_window)
