@@ -599,6 +599,19 @@ def test_pods_that_are_evicted_to_be_as_before_go_one_after_the_other_and_the_un
     assert next_deeds(situation(wanted, pods=[*others, fallen], on=on)) == [EvictPod(fallen, Urgency.BACK)]
 
 
+def test_pods_that_are_evicted_to_be_as_before_do_not_wait_for_one_that_nobody_touched() -> None:
+    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    begins = begun(situation(wanted, pods=FIVE, on=workload(update="OnDelete", replicas=5)))
+    taken = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="harm")
+    on = workload(marks=Marks(change=taken), update="OnDelete", replicas=5)
+    ailing = msgspec.structs.replace(FIVE[0], ready=False)
+    changed = [pod(f"web-{n}", sizes=AFTER, created=NOW + n) for n in range(1, 5)]
+    (evicted,) = next_deeds(situation(wanted, pods=[ailing, *changed], on=on))
+    assert isinstance(evicted, EvictPod)
+    back = [*changed[:3], pod("web-4", created=NOW + 60, ready=False)]
+    assert "1 of its pods are missing" in why(next_deeds(situation(wanted, pods=[ailing, *back], on=on)))
+
+
 def test_pods_that_the_user_gave_that_size_meanwhile_keep_it() -> None:
     taken = change(Phase.REVERTING, reason="the sizes in its template were changed meanwhile")
     done = marks_of(step(taken, sized(AFTER, *range(5)), template=AFTER))

@@ -34,7 +34,7 @@ def revert(  # noqa: PLR0911 - one return a step
         return [Wait(situation.now + POLL, "its pods are being replaced by those of before")]
     touched = [pod for pod in situation.live if _is_changed(situation, change, pod)]
     if touched and change.way is Way.RECREATE:
-        return [_replace_one(situation, touched)]
+        return [_replace_one(situation, change, touched)]
     if deeds := [deed for pod in touched if (deed := _undo(situation, change, pod))]:
         return deeds
     if touched:
@@ -59,11 +59,17 @@ def _is_changed(situation: Situation, change: Change, pod: Pod) -> bool:
     return has_size(pod, change.after) and not by_template
 
 
-def _replace_one(situation: Situation, touched: Sequence[Pod]) -> Deed:
-    """Have one made anew: who is not ready serves nobody, and of the others only while few are missing."""
+def _replace_one(situation: Situation, change: Change, touched: Sequence[Pod]) -> Deed:
+    """Have one made anew: who is not ready serves nobody, and of the others only while few are missing.
+
+    Pods of before the change are not waited for: what ails them is not ours, and may be so for ever.
+    """
     first = min(touched, key=lambda pod: pod.ready)
-    if first.ready and situation.unwell:
-        return Wait(situation.now + POLL, f"{situation.unwell} of its pods are missing or not ready")
+    missing = situation.unwell - sum(
+        not pod.ready and pod.created <= change.started for pod in situation.live
+    )
+    if first.ready and missing > 0:
+        return Wait(situation.now + POLL, f"{missing} of its pods are missing or not ready")
     return EvictPod(first, Urgency.BACK)
 
 
