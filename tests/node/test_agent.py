@@ -19,9 +19,11 @@ from harness.busyboxes import plods
 from harness.cluster import Cluster
 from harness.kubepods import Kubepods
 from trimtab.kube.rights import RIGHTS
+from trimtab.node.arbiter import Spot
 from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 from trimtab.node.config import AgentSettings
+from trimtab.node.journal import Journal, this_boot
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 METRICS = "/apis/trimtab.io/v1alpha1/nodemetrics"
@@ -210,20 +212,24 @@ def test_a_node_that_the_cluster_has_not_is_told_until_it_is_there(
         cluster.kubectl("delete", "--ignore-not-found", "nodes/nowhere", "nodemetrics/nowhere")
 
 
-def test_an_agent_that_may_only_read_writes_nothing(
+def test_an_agent_that_may_only_read_writes_nothing_and_tells_what_the_last_one_left(
     cluster: Cluster, kubepods: Kubepods, node: str, tmp_path: Path, run: Callable[..., AgentProcess]
 ) -> None:
     tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
     suppress = {"enable": True, "minPercent": 10, "thresholdPercent": 10, "policy": "cfsQuota"}
     cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "squeeze", {"cpuSuppress": suppress}))
     try:
-        parent = kubepods.layout.parent
+        parent, journal = kubepods.layout.parent, tmp_path / "state" / "journal"
+        Journal(journal, boot=this_boot()).keep({Spot(tier.path, CPU_QUOTA): 50_000})
+        before = journal.read_text()
         agent = run(cluster, tmp_path, "--cgroup-parent", parent, "--read-only", node=node)
         agent.wait_until(lambda: (agent.counted("trimtab_agent_rounds_total") or 0) >= 4)
         assert tier.read(CPU_QUOTA) == -1
         agent.stop()
-        assert not (agent.state / "journal").exists()
+        assert journal.read_text() == before
     finally:
         cluster.call("DELETE", f"{POLICY}/squeeze")
     lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
+    [left] = [line["knobs"] for line in lines if line["event"] == "agent.not_restored"]
+    assert left == [f"{tier.path} cpu.quota"]
     assert lines[-1]["event"] == "agent.ended"

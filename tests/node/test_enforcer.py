@@ -75,13 +75,16 @@ POD = PodView(
 class Floor:
     """An enforcer of given strategies, with what it counted and whom it sent away."""
 
-    def __init__(self, kubepods: Kubepods, folder: Path, **strategies: Wanting) -> None:
+    def __init__(
+        self, kubepods: Kubepods, folder: Path, *, dry_run: bool = False, **strategies: Wanting
+    ) -> None:
         self.registry = CollectorRegistry()
         self.surface = Surface(kubepods.hierarchy)
         self.sent: list[str] = []
         self.failure: KubeError | None = None
-        executor = Executor(self.surface, Journal(folder / "journal", boot="b"))
-        self.enforcer = Enforcer(executor, strategies, evict=self._evict, tally=Tally(self.registry))
+        executor = Executor(self.surface, Journal(folder / "journal", boot="b"), dry_run=dry_run)
+        tally = Tally(self.registry, dry_run=dry_run)
+        self.enforcer = Enforcer(executor, strategies, evict=self._evict, tally=tally)
 
     async def _evict(self, eviction: Eviction) -> None:
         if self.failure:
@@ -116,6 +119,18 @@ async def test_two_strategies_on_one_knob_are_settled_counted_and_undone(
     assert floor.surface.read(Spot(path, CPU_QUOTA)) == UNLIMITED
     assert floor.counted("restored", knob="cpu.quota") == 1
     assert floor.enforcer.holding() == []
+
+
+async def test_what_a_dry_run_would_do_is_not_counted_as_done(kubepods: Kubepods, tmp_path: Path) -> None:
+    _, [path] = kubepods.pod()
+    wanting = Wanting(Plan((_quota(path, 90_000, "wanting"),), (Eviction(POD, "wanting", "a test"),)))
+    floor = Floor(kubepods, tmp_path, dry_run=True, wanting=wanting)
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
+    await floor.enforcer.settled()
+    evicted = {"strategy": "wanting", "result": "evicted"}
+    assert (floor.counted("writes", knob="cpu.quota"), floor.counted("evictions", **evicted)) == (0, 0)
+    assert floor.counted("dry_run_writes", knob="cpu.quota") == 1
+    assert floor.counted("dry_run_evictions", **evicted) == 1
 
 
 async def test_what_the_kubelet_is_told_to_have_set_is_not_taken_back(

@@ -32,6 +32,7 @@ from trimtab.node.cgroups import Hierarchy
 from trimtab.node.collectors import Advisor, standard
 from trimtab.node.config import AgentSettings
 from trimtab.node.exposition import UsageExposition, exposition
+from trimtab.node.journal import Journal, this_boot
 from trimtab.node.prediction import Predictor
 from trimtab.node.quality import Quality
 from trimtab.node.reporter import Reporter, status_of
@@ -113,7 +114,9 @@ class Agent:
             client = await self._client(stack)
             kubelet = await self._kubelet(stack)
             quality = None
-            if client is not None and not self._settings.read_only:
+            if client is None or self._settings.read_only:
+                _tell_of_the_last_life(self._settings.state)
+            else:
                 quality = Quality(self._settings, self._hierarchy, client, registry=self._registry)
                 self._quality = quality
                 stack.callback(quality.release)
@@ -237,6 +240,14 @@ def _claim(state: Path) -> None:
         raise TrimtabError(
             f"--state {state}: cannot be written to; mount a folder there that outlives the agent"
         )
+
+
+def _tell_of_the_last_life(state: Path) -> None:
+    """What it left, if it was killed, stays while nothing may be written."""
+    left = Journal(state / "journal", boot=this_boot()).originals
+    if left:
+        fix = "start the agent once without --read-only: it restores them"
+        log.warning("agent.not_restored", knobs=sorted(map(str, left)), fix=fix)
 
 
 def _many_files() -> None:

@@ -55,7 +55,7 @@ class AgentSettings:
     cri: Path | None = None
     """The socket at which to answer a `trimtab cri`, for runtimes without NRI; None for no proxy."""
     read_only: bool = False
-    """Only look and report: no knob is written, no pod evicted, not even what a journal says is restored."""
+    """Only look and report: no knob is written, no pod evicted, and what a journal says is told, not restored."""
     dry_run: bool = False
     """Decide, tell what would be written, and write nothing."""
     prediction: str = "careful"

@@ -43,7 +43,7 @@ class Quality:
             self._executor,
             installed(),
             evict=by_eviction_api(client, dry_run=settings.dry_run),
-            tally=Tally(registry),
+            tally=Tally(registry, dry_run=settings.dry_run),
             devices=partial(numbers, sys=settings.sys),
         )
         self._entitlement: Entitlement | None = None
