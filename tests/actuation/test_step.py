@@ -174,6 +174,30 @@ def test_a_pod_that_never_runs_long_enough_is_replaced_where_that_is_allowed() -
     assert "has yet to take effect" in why(step(raised, [falling], wanted=forbidden, now=NOW + FALLING_FOR))
 
 
+def test_a_pod_that_falls_for_reasons_of_its_own_keeps_the_others_only_for_a_while() -> None:
+    falling = pod("web-0", ready=False, waiting="CrashLoopBackOff")
+    pods = [falling, *(pod(f"web-{n}", sizes=AFTER) for n in range(1, 20))]
+    promoting = change(Phase.PROMOTING)
+    given_up = NOW + OBSERVATION + PATIENCE
+    sightings = Sightings(since=NOW)
+    waits = step(promoting, pods, now=given_up - 1, sightings=sightings)
+    assert "on web-0, which falls before it can be resized" in why(waits)
+    verifying = marks_of(step(promoting, pods, now=given_up, sightings=sightings)).change
+    assert verifying
+    assert verifying.phase is Phase.VERIFYING
+    done = marks_of(step(verifying, pods, now=given_up + OBSERVATION + PATIENCE, sightings=sightings))
+    assert done.applied
+
+
+@pytest.mark.parametrize("phase", [Phase.CANARY, Phase.PROMOTING])
+def test_where_all_pods_fall_for_long_it_may_begin_anew_with_what_is_wanted_by_then(phase: Phase) -> None:
+    falling = pod(ready=False, waiting="CrashLoopBackOff")
+    begins = begun(situation(wish(urgent=True), pods=[falling]))
+    under_way = msgspec.structs.replace(begins, phase=phase, canaries=("web-0",))
+    taken = turned_back(step(under_way, [falling], now=NOW + OBSERVATION + PATIENCE))
+    assert taken.blameless
+
+
 def test_of_pods_that_are_replaced_by_hand_those_that_fall_are_evicted_though_they_are_unready() -> None:
     falling, waiting = pod(ready=False, waiting="CrashLoopBackOff"), pod(ready=False)
     wanted = wish(urgent=True, allow_recreate=True, allow_in_place_resize=False)

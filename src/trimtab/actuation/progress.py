@@ -104,14 +104,33 @@ def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Seq
     if instead := _replacing_what_falls(situation, change, pods):
         return [_note(marks, change, way=instead.way, patches_template=True, since=situation.now)]
     yet = f"it has yet to take effect on {waiting}"
-    if change.phase is not Phase.VERIFYING or situation.now < _given_up(
-        situation, _unwell_since(change, pods)
-    ):
+    if change.phase is not Phase.VERIFYING:
+        return _until_caught(situation, marks, change, pods, yet=yet)
+    if situation.now < _given_up(situation, _unwell_since(change, pods)):
         return [Wait(situation.now + POLL, yet)]
     # A pod that came later is resized later, once it can be; and it is no reason to take from others what keeps them alive.
     if change.way is Way.IN_PLACE or relieves(change):
         return []
     return _turn_back(situation, marks, change, why=f"{yet}, for too long")
+
+
+def _until_caught(
+    situation: Situation, marks: Marks, change: Change, pods: Sequence[Pod], *, yet: str
+) -> list[Deed]:
+    """What is done while pods are waited for that may fall, again and again, before they can be resized.
+
+    What else pods wait for comes to its end by itself, or is `stuck`.
+    """
+    lacking = [pod for pod in pods if not is_settled(pod, change.after)]
+    falling = [pod for pod in lacking if falls(pod) and not has_size(pod, change.after)]
+    replaced = change.way in REPLACES and change.phase is not Phase.CANARY
+    if replaced or not falling or falling != lacking:
+        return [Wait(situation.now + POLL, yet)]
+    yet += ", which falls before it can be resized"
+    if situation.now < _given_up(situation, change.since):
+        return [Wait(situation.now + POLL, yet)]
+    # The others go on without it, and it is resized once it runs.
+    return [] if len(falling) < len(pods) else _turn_back(situation, marks, change, why=yet, blameless=True)
 
 
 def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[Pod]) -> Plan | None:
