@@ -193,6 +193,26 @@ def test_a_process_killed_at_every_single_moment_of_a_change_leaves_the_next_one
         assert moment > 6
 
 
+def test_a_template_that_somebody_else_wrote_to_first_is_written_at_the_next_try() -> None:
+    machine = Machine()
+    machine.start(replicas=2, poisoned=False, way="Rollout")
+    lost_races = []
+
+    def race(what: str) -> None:
+        if what == "before patch_template" and not lost_races:
+            lost_races.append(what)
+            FAULTS["conflict"](what)
+
+    machine.world.meddle = race
+    for _ in range(20):
+        machine.reconcile()
+        machine.world.pass_time(STEP)
+    machine.teardown()
+    assert lost_races
+    assert machine.world.marks.applied
+    assert not machine.world.marks.reverted
+
+
 def test_reverting_goes_on_after_a_crash() -> None:
     machine = Machine()
     machine.start(replicas=3, poisoned=True)

@@ -201,7 +201,7 @@ async def test_a_limit_that_another_owns_is_not_taken_away_silently(
     seen = await live.workload(WorkloadKey("CronJob", namespace, "web"))
     assert seen
     only_the_limit = Resources(100, None, 64 * MIB, 128 * MIB)
-    with pytest.raises(errors.Conflict, match="takeOwnership"):
+    with pytest.raises(errors.FieldOwned, match="takeOwnership"):
         await live.patch_template(seen, {"web": only_the_limit}, take_ownership=False)
 
 

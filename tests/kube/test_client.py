@@ -129,7 +129,7 @@ async def test_a_field_that_another_applied_is_taken_only_by_force(
 ) -> None:
     theirs = yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap"} | config_map("a", namespace, size="1"))
     cluster.kubectl("apply", "--server-side", "--field-manager=gitops", "-f", "-", stdin=theirs)
-    with pytest.raises(errors.Conflict, match="gitops"):
+    with pytest.raises(errors.FieldOwned, match="gitops"):
         await client.apply(CONFIG_MAPS, config_map("a", namespace, size="2"))
     taken = await client.apply(CONFIG_MAPS, config_map("a", namespace, size="2"), force=True)
     assert taken["data"] == {"size": "2"}

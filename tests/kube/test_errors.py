@@ -55,6 +55,14 @@ def test_a_name_that_is_taken_is_told_from_a_lost_race() -> None:
     assert type(error_from_response(409, body, request="")) is errors.AlreadyExists
 
 
+def test_a_field_that_another_owns_is_told_from_a_lost_race() -> None:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "gitops"', "field": ".spec.replicas"}
+    ]
+    body = msgspec.json.encode({"message": "no", "reason": "Conflict", "details": {"causes": causes}})
+    assert type(error_from_response(409, body, request="")) is errors.FieldOwned
+
+
 def test_an_eviction_that_a_budget_forbids_is_not_a_busy_server() -> None:
     causes = [{"reason": "DisruptionBudget", "message": "needs 3"}]
     body = msgspec.json.encode({"message": "no", "code": 429, "details": {"causes": causes}})

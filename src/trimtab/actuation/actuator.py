@@ -38,6 +38,7 @@ from trimtab.kube.errors import (
     ApiError,
     Conflict,
     DisruptionBlocked,
+    FieldOwned,
     KubeError,
     NotFound,
     Unauthorized,
@@ -250,13 +251,11 @@ class Actuator:
             return False
         except DisruptionBlocked as blocked:
             raise _Stop(_later(situation, blocked, blocked.retry_after or POLL)) from blocked
-        except Conflict as conflict:
-            if isinstance(deed, PatchTemplate):
-                self._refuse(deed, situation, memory, conflict)
-            return False
         except ApiError as error:
             if error.transient or isinstance(error, Unauthorized):
                 raise
+            if isinstance(error, Conflict) and not isinstance(error, FieldOwned):
+                return False
             self._refuse(deed, situation, memory, error)
             return False
         return True
@@ -279,7 +278,7 @@ class Actuator:
         words = " ".join(error.message.split())
         if "exceeded quota" in words:
             words += "; raise the quota or lower resourceBounds"
-        if isinstance(error, Conflict) and "takeOwnership" not in words:
+        if isinstance(error, FieldOwned) and "takeOwnership" not in words:
             words += "; the template is left to them, see updateStrategy.takeOwnership"
         self._tell(situation.workload, Emit("Warning", "Refused", words))
         match deed:

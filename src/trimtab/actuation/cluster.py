@@ -36,11 +36,11 @@ class Cluster(Protocol):
         ...
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
-        """Give the pod template these sizes; Conflict when another owns them and is not to be overruled."""
+        """Give the pod template these sizes; FieldOwned when another owns them and is not to be overruled."""
         ...
 
     async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
-        """Give the pod template the options that the mark has in effect, and leave the mark; Conflict when another
+        """Give the pod template the options that the mark has in effect, and leave the mark; FieldOwned when another
         owns one of them.
         """
         ...

@@ -16,7 +16,7 @@ from trimtab.actuation.options import OptionsMark, options_patch
 from trimtab.actuation.sizes import Sizes, said, sizes_of
 from trimtab.actuation.template import by_role, removed, template_patch
 from trimtab.kube.client import Client, Object, PatchType
-from trimtab.kube.errors import Conflict, Invalid, NotFound, Status
+from trimtab.kube.errors import FieldOwned, Invalid, NotFound, Status
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.ledger import EventType, ObjectReference
 from trimtab.kube.metadata import metadata
@@ -105,7 +105,7 @@ class LiveCluster:
             found = sizes_of(_read(shape, answer).containers)
             if any(found.get(name) != wanted for name, wanted in sizes.items()):
                 words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
-                raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
+                raise FieldOwned(Status(message=words, reason="Conflict", code=FieldOwned.code))
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
         _demand(sizes, _read(shape, answer).containers, of="the template")
 

@@ -14,7 +14,7 @@ from trimtab.errors import TrimtabError
 from trimtab.files import write as write_files
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
-from trimtab.kube.errors import ApiError, Conflict, describe
+from trimtab.kube.errors import ApiError, FieldOwned, describe
 from trimtab.survey.patches.apply import apply_change
 from trimtab.survey.patches.change import Change
 from trimtab.survey.patches.owned import in_manifests, in_values
@@ -233,7 +233,9 @@ def _apply(
                 try:
                     await apply_change(client, change, force=force, dry_run=dry_run)
                 except ApiError as error:
-                    advice = "; --force takes them over" if isinstance(error, Conflict) and not force else ""
+                    advice = (
+                        "; --force takes them over" if isinstance(error, FieldOwned) and not force else ""
+                    )
                     tell(f"{change.workload.key}: refused: {describe(error)}{advice}")
                     refused += 1
                 else:

@@ -13,8 +13,9 @@
         ├── NotFound            404
         ├── MethodNotAllowed    405
         ├── NotAcceptable       406
-        ├── Conflict            409  somebody else wrote first, or owns the field
-        │   └── AlreadyExists   409
+        ├── Conflict            409  somebody else wrote first
+        │   ├── AlreadyExists   409
+        │   └── FieldOwned      409  another field manager owns what was to be applied
         ├── Gone                410  the version asked for is compacted away: list again
         ├── TooLarge            413
         ├── UnsupportedMediaType 415
@@ -154,6 +155,10 @@ class AlreadyExists(Conflict):
     """The name is taken."""
 
 
+class FieldOwned(Conflict):
+    """Another field manager owns what was to be applied, and will not have lost it at the next try."""
+
+
 class Gone(ApiError):
     code = 410
 
@@ -216,11 +221,12 @@ def error_from_status(
     """The error that a `metav1.Status` stands for; `code` is the HTTP status, which wins when both are given."""
     code = code or status.code
     kind = _CLASSES.get(code, ServerError if code >= 500 else ApiError)
+    causes = {cause.reason for cause in status.details.causes} if status.details else set()
     if status.reason == "AlreadyExists":
         kind = AlreadyExists
-    elif kind is TooManyRequests and any(
-        cause.reason == "DisruptionBudget" for cause in (status.details.causes if status.details else ())
-    ):
+    elif kind is Conflict and "FieldManagerConflict" in causes:
+        kind = FieldOwned
+    elif kind is TooManyRequests and "DisruptionBudget" in causes:
         kind = DisruptionBlocked
     return kind(status, request=request, retry_after=retry_after)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.actuation.template import removed, template_patch
 from trimtab.kube.client import Client, PatchType
-from trimtab.kube.errors import Conflict, Status
+from trimtab.kube.errors import FieldOwned, Status
 from trimtab.survey.patches.change import Change
 
 
@@ -17,7 +17,7 @@ async def apply_change(client: Client, change: Change, *, force: bool, dry_run: 
     if any(removed(change.before[name], after) for name, after in change.after.items()):
         if not force:
             words = "an amount is to go that another manager has set"
-            raise Conflict(Status(message=words, reason="Conflict", code=Conflict.code))
+            raise FieldOwned(Status(message=words, reason="Conflict", code=FieldOwned.code))
         # To apply removes only what nobody else owns; whoever set a limit co-owns it.
         await client.patch(
             workload.resource,
