@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Error, Page, Request, async_playwright
 
 from harness import packages
 
@@ -25,13 +25,30 @@ class Watched:
     """What it wrote to its console as an error, and exceptions that nobody caught."""
     strangers: list[str] = field(default_factory=list)
     """Requests to anywhere but the dashboard."""
+    _whole: bool = True
+    """Whether nothing of the page that was visited last was dropped on its way."""
 
     async def visit(self, path: str) -> None:
-        await self.page.goto(self.url + path)
+        """Go there, until it comes whole: without one of its scripts a page is live and does nothing."""
+        before = len(self.errors)
+        while True:
+            self._whole = True
+            try:
+                await self.page.goto(self.url + path)
+            except Error as error:
+                if INTERRUPTED not in error.message:
+                    raise
+            else:
+                if self._whole:
+                    return
+            del self.errors[before:]  # of a page that came in part
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type == "error" and INTERRUPTED not in message.text:
             self.errors.append(message.text)
+
+    def _failed(self, request: Request) -> None:
+        self._whole &= request.failure != INTERRUPTED
 
     def _asked(self, request: Request) -> None:
         if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
@@ -59,6 +76,7 @@ async def watched(on: Browser, url: str, **context: Any) -> AsyncIterator[Watche
     page.on("console", found._said)
     page.on("pageerror", lambda error: found.errors.append(str(error)))
     page.on("request", found._asked)
+    page.on("requestfailed", found._failed)
     try:
         yield found
     finally:
