@@ -3,6 +3,8 @@
     python examples/train_weights.py TRACES --learner forecaster --folder made
     python examples/train_weights.py TRACES --brief     to see that it runs
 
+It needs what training needs: pip install '.[train]'.
+
 TRACES is a folder with a folder a set, each with a parquet file, of which four are trained on; all others are left for
 the test. What comes out depends on the last bit of the machine's arithmetic, so it is as good as the shipped one and
 not the same. On one NVIDIA H200 with four workers each takes four to five minutes; on two cores about an hour.

@@ -147,6 +147,27 @@ def test_an_output_that_takes_nothing_is_told_of() -> None:
     )
 
 
+NO_TERMINAL = "trimtab: --apply: there is no terminal to confirm on; add --yes, or --dry-run server\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "told"),
+    [
+        pytest.param("<&-", NO_TERMINAL, id="stdin"),
+        pytest.param(">&-", NO_TERMINAL, id="stdout"),
+        pytest.param("2>&-", "", id="stderr"),
+    ],
+)
+def test_a_shell_may_close_what_we_read_and_write(closed: str, told: str) -> None:
+    asked = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *TRIMTAB, "patch", "--apply"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (asked.returncode, asked.stdout, asked.stderr) == (2, "", told)
+
+
 def test_an_output_that_knows_no_arrows_gets_what_it_knows() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     asked = subprocess.run(

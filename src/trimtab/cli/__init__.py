@@ -74,8 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     try:
         code = build(*arguments[:1])(list(arguments)) or 0
-        if sys.stdout is not None:  # where it is closed there is none
-            sys.stdout.flush()  # what cannot be written is told below, and not passed over at the exit
+        sys.stdout.flush()  # what cannot be written is told below, and not passed over at the exit
     except CycloptsError as error:
         return _refuse(_usage(error))
     except TrimtabError as error:
@@ -101,11 +100,19 @@ def _silence() -> None:
 def main() -> NoReturn:
     """The entry point of the `trimtab` command."""
     arguments = sys.argv[1:]
+    _open_what_is_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # An output that knows no arrows gets question marks, not a traceback.
         sys.stdout.reconfigure(errors="replace")
     _import(*arguments[:1])
     sys.exit(run(arguments))
+
+
+def _open_what_is_closed() -> None:
+    """Nothing to read and nobody to write to, for whoever starts us without: what is printed to no stderr goes to stdout."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - as long as we run
 
 
 def _import(name: str = "") -> None:
