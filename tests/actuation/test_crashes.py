@@ -196,7 +196,7 @@ def test_a_process_killed_at_every_single_moment_of_a_change_leaves_the_next_one
 def test_a_template_that_somebody_else_wrote_to_first_is_written_at_the_next_try() -> None:
     machine = Machine()
     machine.start(replicas=2, poisoned=False, way="Rollout")
-    lost_races = []
+    lost_races: list[str] = []
 
     def race(what: str) -> None:
         if what == "before patch_template" and not lost_races:

@@ -246,6 +246,11 @@ def test_a_kind_of_somebodys_own_may_spell_its_parts_in_any_way(
     assert found.name == "web"
 
 
+def test_jobs_run_now_and_then() -> None:
+    assert workload().runs_on
+    assert not workload(resource=CRON_JOBS).runs_on
+
+
 def test_workloads_of_one_template_share_their_containers() -> None:
     shape = workloads(DEPLOYMENTS)
     first, second = (

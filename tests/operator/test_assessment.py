@@ -13,9 +13,8 @@ from trimtab.actuation.marks import Applied, Marks
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import Changes, OptimizationPolicySpec, StrategyChoice, UpdateStrategy
 from trimtab.kube.pods import Container, Exit, Pod, Resources
-from trimtab.kube.resources import CRON_JOBS
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import AS_A_WHOLE, JUST_KILLED, Assessment, assess, runs_on, sizing_of
+from trimtab.operator.assessment import AS_A_WHOLE, JUST_KILLED, Assessment, assess, sizing_of
 from trimtab.operator.cohort import Learned, kills_of
 from trimtab.sizing.evidence import Evidence, Kill
 from trimtab.sizing.proposal import Ask, Proposal
@@ -130,11 +129,6 @@ def test_a_strategy_that_asks_for_it_is_told_how_long_sizes_are_kept() -> None:
     }
     assert sizing_of(specs["trimtab"]).given() == {"cpu_risk": 0.1, "stabilization": 6 * 3600.0}
     assert sizing_of(specs["vpa"]).given() == sizing_of(specs["fortune"]).given() == {}
-
-
-def test_jobs_run_now_and_then() -> None:
-    assert runs_on(workload())
-    assert not runs_on(workload(resource=CRON_JOBS))
 
 
 def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:

@@ -113,7 +113,7 @@ def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
         yield Skip("no maintenance window ever opens: check the time zones in updateStrategy.windows")
     elif opening > now:
         yield Wait(opening, "no maintenance window is open")
-    if situation.unwell and workload.kind not in {"CronJob", "Job"}:
+    if situation.unwell and workload.runs_on:
         yield Wait(now + LOOK_AGAIN, f"{situation.unwell} of its pods are missing or not ready")
 
 

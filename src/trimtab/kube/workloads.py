@@ -36,6 +36,7 @@ from trimtab.kube.resources import (
 T = TypeVar("T")
 
 BUILT_IN = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, JOBS, CRON_JOBS)
+RUNS_NOW_AND_THEN = frozenset({"Job", "CronJob"})
 _BUILT_IN_GROUPS = frozenset(resource.group for resource in BUILT_IN)
 
 
@@ -96,6 +97,11 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def kind(self) -> str:
         return self.resource.kind
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether its pods run all the time."""
+        return self.kind not in RUNS_NOW_AND_THEN
 
     @property
     def key(self) -> WorkloadKey:

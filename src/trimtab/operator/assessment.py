@@ -28,7 +28,6 @@ from trimtab.sizing.registry import takes
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.surroundings import Surroundings
 
-RUNS_NOW_AND_THEN = frozenset({"Job", "CronJob"})
 AS_A_WHOLE = (
     "its pods have resources as a whole (spec.resources), which are not sized; give them to its containers"
 )
@@ -87,11 +86,6 @@ def sizing_of(spec: OptimizationPolicySpec) -> Sizing:
     if takes(name, "stabilization"):
         said["stabilization"] = spec.changes.stabilization.seconds
     return Sizing.of(name, {**said, **spec.strategy.settings})
-
-
-def runs_on(workload: Workload) -> bool:
-    """Whether its pods run all the time."""
-    return workload.kind not in RUNS_NOW_AND_THEN
 
 
 def assess(

@@ -22,7 +22,7 @@ from trimtab.api.optimizationpolicy import Mode, WorkloadState
 from trimtab.kube.hpas import Hpa
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
-from trimtab.operator.assessment import Assessment, assess, runs_on
+from trimtab.operator.assessment import Assessment, assess
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.census import containers_of
 from trimtab.operator.cohort import Learned, kills_of
@@ -127,7 +127,7 @@ class SizingLoop:
         if workload and sizing:
             async with self._learning.lock:
                 for name in containers_of(self._catalog, workload):
-                    if found := self._learning.learned(name, sizing, now=now, runs_on=runs_on(workload)):
+                    if found := self._learning.learned(name, sizing, now=now, runs_on=workload.runs_on):
                         learned[name.container] = found
         await self._vpas.tell(key, learned, now)
 
@@ -200,11 +200,9 @@ class SizingLoop:
     def _assess(
         self, workload: Workload, pods: list[Pod], mandate: Mandate, hpas: list[Hpa], now: float
     ) -> Assessment:
-        steady = runs_on(workload)
-
         def learned(container: str) -> Learned | None:
             name = WorkloadContainer.of(workload.key, container)
-            return self._learning.learned(name, mandate.sizing, now=now, runs_on=steady)
+            return self._learning.learned(name, mandate.sizing, now=now, runs_on=workload.runs_on)
 
         return assess(
             workload,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.operator.assessment import RUNS_NOW_AND_THEN
+from trimtab.kube.workloads import RUNS_NOW_AND_THEN
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Usage

@@ -14,7 +14,7 @@ import msgspec
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import Assessment, as_they_run, assess, runs_on
+from trimtab.operator.assessment import Assessment, as_they_run, assess
 from trimtab.operator.cohort import Learned, Sizing
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import Ask, Proposal
@@ -72,7 +72,7 @@ class Judge:
         if reason := _nothing_to_say(assessment, seen):
             return Skipped(workload.key, reason)
         mean = max((each.consumed.pods for each in seen.values()), default=0.0)
-        instances = float(len(pods) or workload.replicas) if runs_on(workload) else mean
+        instances = float(len(pods) or workload.replicas) if workload.runs_on else mean
         containers = tuple(
             self._container(workload, each, seen[each.container], instances=instances)
             for each in assessment.recommendations
@@ -91,7 +91,7 @@ class Judge:
         evidence = learned.evidence if learned else Evidence()
         consumed = self._lessons.consumption.of(
             WorkloadContainer.of(workload.key, container.name),
-            resting_since=math.inf if runs_on(workload) else workload.created,
+            resting_since=math.inf if workload.runs_on else workload.created,
         )
         return _Seen(container, learned, evidence, consumed, risks(container.resources, evidence, consumed))
 
@@ -115,7 +115,7 @@ class Judge:
 
     def _learned(self, workload: Workload, container: str, sizing: Sizing) -> Learned | None:
         name = WorkloadContainer.of(workload.key, container)
-        return self._lessons.learned(name, sizing, now=self._now, runs_on=runs_on(workload))
+        return self._lessons.learned(name, sizing, now=self._now, runs_on=workload.runs_on)
 
     def _container(
         self, workload: Workload, recommendation: Recommendation, seen: _Seen, *, instances: float

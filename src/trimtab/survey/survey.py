@@ -13,7 +13,7 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec, StrategyChoic
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.kube.workloads import Workload, WorkloadKey
-from trimtab.operator.assessment import AS_A_WHOLE, runs_on, sizing_of
+from trimtab.operator.assessment import AS_A_WHOLE, sizing_of
 from trimtab.operator.cohort import Sizing
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.survey.findings import Skipped, Survey, Surveyed
@@ -185,6 +185,6 @@ def _not_worth_a_look(workload: Workload, picture: Picture) -> str:
         return "has no pod template that we can read"
     if workload.as_a_whole:
         return AS_A_WHOLE
-    if runs_on(workload) and not workload.replicas:
+    if workload.runs_on and not workload.replicas:
         return "runs on no node" if workload.kind == "DaemonSet" else "is scaled to zero"
     return ""

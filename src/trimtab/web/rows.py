@@ -12,7 +12,7 @@ from trimtab.kube.nodemetrics import NodeReport
 from trimtab.kube.nodes import Node
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import as_they_run, runs_on
+from trimtab.operator.assessment import as_they_run
 from trimtab.operator.cohort import Learned
 from trimtab.operator.desk import Desk
 from trimtab.survey.consumption import Consumed
@@ -91,7 +91,7 @@ def seen(
         name = WorkloadContainer.of(key, each.name)
         known: Learned | None = None
         if mandate:
-            known = desk.learning.learned(name, mandate.sizing, now=now, runs_on=runs_on(workload))
+            known = desk.learning.learned(name, mandate.sizing, now=now, runs_on=workload.runs_on)
         if known is None:
             continue
         evidence = known.evidence

@@ -12,7 +12,6 @@ from trimtab.intents.kpi.reading import Reading
 from trimtab.intents.state import PodState, Size, State
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import runs_on
 
 CPU, MEMORY = "cpu", "memory"
 """What is known of a workload besides its objectives."""
@@ -70,7 +69,7 @@ def state_of(
 def _unplaced(workload: Workload, pods: Sequence[Pod]) -> int:
     """How many pods have no place, those that are wanted and not made included; of a job, pods are done one by one."""
     placed = sum(bool(pod.node or pod.ready) for pod in pods)
-    wanted = workload.replicas if runs_on(workload) else len(pods)
+    wanted = workload.replicas if workload.runs_on else len(pods)
     return max(0, wanted - placed)
 
 
