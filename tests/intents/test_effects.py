@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from intents.services import GIB, availability, goal, latency, planned, power, service, throughput
+from trimtab.errors import TrimtabError
 from trimtab.intents.effects.fitting import Points, fit
 from trimtab.intents.effects.given import given as given_by_hand
 from trimtab.intents.effects.learning import complete, learn, recalled, remembered
@@ -403,6 +404,26 @@ def test_a_given_curve_that_falls_below_nothing_can_be_planned_by(
     state = service(p99=0.3, used=0.8)
     changed = [service(p99=0.3, cpu=cpu, replicas=replicas) for cpu in (0.5, 4.0) for replicas in (1, 8)]
     assert all((each.objectives["p99"] or 0) > 0 for each in effects.after(state, changed, group=group))
+
+
+@pytest.mark.parametrize(
+    ("group", "data"),
+    [
+        ("vertical_scaling", {"popt": [[1.0, -1000.0, 0.0]]}),
+        ("vertical_scaling", {"popt": [[1e308, 1e308, 1e308]], "cpuRange": [0.0, 1e-300]}),
+        ("scaling", {"popt": [1.0, 1e308, 1.0, 1e308], "throughputScale": [1e308, 1e308]}),
+        ("scaling", {"popt": [1.0, 0.0, 1.0, -1000.0], "throughputScale": [1.0, 0.0]}),
+        ("rdt", {"moves": {"guaranteed": 1e4}}),
+        ("rdt", {"moves": {"guaranteed": 0.1}, "spread": 1e4}),
+        ("rdt", {"moves": {"guaranteed": 0.1}, "spread": -1.0}),
+    ],
+)
+def test_a_given_effect_of_numbers_that_cannot_be_is_told_in_a_line(
+    group: str, data: dict[str, object]
+) -> None:
+    effects = Effects(given={("p99", group): given_by_hand(group, data)})
+    with pytest.raises(TrimtabError, match=f"the effect of {group} on p99 is more than can be, .*: mend its"):
+        planned(service(p99=0.3, used=0.8), goal(latency(0.1)), effects=effects)
 
 
 def test_events_further_apart_than_anything_can_be_teach_nothing() -> None:

@@ -271,6 +271,8 @@ def test_what_is_at_zero_is_taken_a_single_small_step_further_where_something_el
     errors, by = Objective(name="errors", value=0.01), ("scaleIn", "resizeCPU")
     alone = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0})
     assert planned(alone, goal(errors), by=by).purpose is Purpose.KEEP
+    serving = replace(alone, objectives={"errors": 0.0, "availability": 0.9999})
+    assert planned(serving, goal(errors, availability(0.99)), by=by).purpose is Purpose.KEEP
     beside = service(p99=0.02, replicas=8, used=0.25, errors=0.0)
     for plan in (
         planned(alone, goal(errors), by=by, limits=Limits(explore=True)),

@@ -17,6 +17,7 @@ import msgspec
 from pydantic import Field
 
 from trimtab.api.intent import Verdict
+from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator, Safeguard
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.learning import complete
@@ -149,8 +150,14 @@ class AStar:
         if best.deeds and best.reached and not blind and -best.cost >= enough:
             why = [f"all is met with room to spare; {-best.cost:.3g} cores' worth is given back"]
             return self._made(state, goal, found, Purpose.RELEASE, why)
-        # Where nothing tells, it would be taken down until it misses, and nobody know what helps against that.
-        if limits.explore or 0 < len(blind) < len(goal.objectives):
+        # Where nothing tells, it would be taken down until it misses, and nobody know what helps against that; an availability
+        # tells of pods that fail, and not of those that have too little.
+        telling = [
+            each
+            for each in goal.objectives
+            if each.name not in blind and each.kind is not KPIType.AVAILABILITY
+        ]
+        if limits.explore or (blind and telling):
             hopeful = msgspec.structs.replace(sure, sureness=0.0) if limits.explore else sure
             tried = self._try_a_little(state, hopeful, actuators, effects, limits)
             if tried is not None:

@@ -124,3 +124,16 @@ def test_a_plan_for_no_known_purpose_is_refused() -> None:
     goal = Goal(intent="shop/web", objectives=())
     with pytest.raises(NonsenseError, match="conquer"):
         plan_of(pb.Planned(purpose="conquer"), goal=goal, before=STATE)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "replicas", "purpose"),
+    [(0.05, 1, "Release"), (0.05, 3, "Reach"), (0.03, 1, "Reach")],
+    ids=["fewer while all is met", "more", "fewer while something is missed"],
+)
+def test_what_takes_less_while_all_is_met_is_given_back_whatever_a_planner_calls_it(
+    wanted: float, replicas: int, purpose: str
+) -> None:
+    goal = Goal(intent="shop/web", objectives=(Objective(name="p99", value=wanted, kind=KPIType.LATENCY),))
+    said = pb.Planned(purpose="Reach", deeds=[changed(replicas=replicas)])
+    assert plan_of(said, goal=goal, before=STATE).purpose == purpose

@@ -7,12 +7,13 @@ factor everywhere is still right about what a change brings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp
+from math import exp, isfinite
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from trimtab.errors import TrimtabError
 from trimtab.intents.effects.knobs import Fan, fan
 from trimtab.intents.state import State
 
@@ -20,6 +21,8 @@ Moves = tuple[Sequence[float], Sequence[float]]
 """How the logarithm of an objective moves to each place, and the standard deviation of that."""
 
 
+MOST_DOUBT = 100.0
+"""Whoever is less sure than that, in sum over a few places, knows nothing; and its powers are more than a number can be."""
 LOAD = "load"
 """The group of what nobody does: load that comes and goes."""
 
@@ -63,8 +66,8 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
                 columns.append([value] * len(changed))
                 spreads.append([unsure] * len(changed))
             else:
-                moves, doubts = model.moves(ways, value)
-                columns.append([value * exp(by) for by in moves])
+                values, doubts = _moved(model, ways, value, what=f"the effect of {group} on {name}")
+                columns.append(values)
                 spreads.append([unsure + doubt for doubt in doubts])
         return [
             replace(
@@ -81,3 +84,16 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
         """What is expected under another load, such as one that is forecast: planned on, it is prepared for."""
         (ahead,) = self.after(state, [replace(state, load=load)], group=LOAD)
         return ahead
+
+
+def _moved(model: Model, ways: Fan, value: float, *, what: str) -> tuple[list[float], Sequence[float]]:
+    """What an objective becomes at each place, and the doubt; those who give numbers by hand may give such as cannot be."""
+    try:
+        moves, doubts = model.moves(ways, value)
+        values = [value * exp(by) for by in moves]
+        possible = isfinite(sum(values)) and 0.0 <= sum(doubts) <= MOST_DOUBT
+    except OverflowError:
+        possible = False
+    if not possible:
+        raise TrimtabError(f"{what} is more than can be, from {value:.4g}: mend its numbers")
+    return values, doubts

@@ -22,6 +22,7 @@ from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Outcome, Plan, Purpose
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.room import taken
 from trimtab.intents.state import PodState, Size, State, without_a_place
 from trimtab.kube.workloads import WorkloadKey
 
@@ -225,7 +226,8 @@ def plan_of(said: pb.Planned, *, goal: Goal, before: State) -> Plan:
         state = deeds[-1].after
     return Plan(
         intent=goal.intent,
-        purpose=purpose,
+        # By another name it would be given back at once, however short all has been met.
+        purpose=Purpose.RELEASE if _gives_back(before, state, goal) else purpose,
         deeds=tuple(deeds),
         why=tuple(words[:MOST_WORDS] for words in said.why[:16]),
         outcomes=_outcomes(said.outcomes, goal),
@@ -235,6 +237,15 @@ def plan_of(said: pb.Planned, *, goal: Goal, before: State) -> Plan:
         proven=said.proven,
         expanded=said.expanded,
     )
+
+
+def _gives_back(before: State, after: State, goal: Goal) -> bool:
+    """Whether less is wanted and nothing is missed, which less could be meant to reach, as of power."""
+    more = taken(before, after)
+    missed = any(
+        each.verdict(before.objectives.get(each.name)) is not Verdict.MET for each in goal.objectives
+    )
+    return max(more) <= 0 > min(more) and not missed
 
 
 def target_of(said: pb.Target) -> WorkloadKey:
