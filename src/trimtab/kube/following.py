@@ -18,7 +18,7 @@ from trimtab.kube.breaks import Breaks
 from trimtab.kube.cache import Cache, Index
 from trimtab.kube.client import Client
 from trimtab.kube.discovery import Discovery, discover
-from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.errors import Forbidden, KubeError, describe
 from trimtab.kube.informer import Informer, Patience, Scope
 from trimtab.kube.records import R, Shape
 from trimtab.kube.resources import Resource
@@ -42,7 +42,9 @@ class _Followed:
     def trouble(self) -> str:
         if self.task is None:
             return ABSENT
-        return describe(self.informer.trouble) if self.informer.trouble else ""
+        found = self.informer.trouble
+        fix = "; grant list and watch of it" if isinstance(found, Forbidden) else ""
+        return describe(found) + fix if found else ""
 
     def start(self, group: asyncio.TaskGroup) -> None:
         self.task = group.create_task(self.informer.run())

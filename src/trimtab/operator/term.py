@@ -285,7 +285,7 @@ class Term:
         """Why it is not known who else has the say over workloads: one that has may be among those."""
         for kind in (VPAS, INTENTS) if self._roll else (VPAS,):
             if why := self._catalog.unread(kind):
-                return f"it is not known whether any {kind.kind} has the say over it: {why}"
+                return f"not touched, as it is not known whether any {kind.kind} has the say over it: {why}"
         return ""
 
     @property
