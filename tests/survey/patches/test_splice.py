@@ -43,6 +43,11 @@ def amounts(**cpu: str | None) -> dict[str, Wanted]:
          "args: |+\n  one\n\nports: []\nresources:\n  requests:\n    cpu: 1\n"),
         ("args: |+\n  one\n\n# a note\n", amounts(requests="1"),
          "args: |+\n  one\n\nresources:\n  requests:\n    cpu: 1\n# a note\n"),
+        ("args: |\n  one\n    \n", amounts(requests="1"),
+         "args: |\n  one\n    \nresources:\n  requests:\n    cpu: 1\n"),
+        ("args: | # a + b\n  one\n\n", amounts(requests="1"),
+         "args: | # a + b\n  one\nresources:\n  requests:\n    cpu: 1\n\n"),
+        ("args: |-\n  one", amounts(requests="1"), "args: |-\n  one\nresources:\n  requests:\n    cpu: 1"),
         ("base: &base\n  - x\nargs: *base\n", amounts(requests="1"),
          "base: &base\n  - x\nargs: *base\nresources:\n  requests:\n    cpu: 1\n"),
         ("base: &base\n  - x\nargs: [*base]\nenv:\n- *base # again\n", amounts(requests="1"),
@@ -57,6 +62,11 @@ def amounts(**cpu: str | None) -> dict[str, Wanted]:
 )  # fmt: skip
 def test_only_the_amounts_change(before: str, wanted: Wanted, after: str) -> None:
     assert put(before, wanted) == after
+
+
+def test_a_text_at_the_end_of_a_file_gets_no_line_break_that_it_had_not() -> None:
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 2: .* without a line break; add one"):
+        put("image: x\nargs: |\n  one", amounts(requests="1"))
 
 
 def test_what_others_share_is_refused_with_its_line() -> None:

@@ -232,10 +232,15 @@ class Text:
             return self._end(_children(node)[-1])
         end = int(node.end_mark.index)
         if isinstance(node, ScalarNode) and node.style in _BLOCK_SCALARS:
-            head = self.text[node.start_mark.index : end].partition("\n")[0]
+            head = self.text[node.start_mark.index : end].partition("\n")[0].partition("#")[0]
+            if "-" not in head and node.value and not node.value.endswith("\n"):
+                line = node.start_mark.line + 1
+                raise TrimtabError(
+                    f"{self.where}, line {line}: what begins here ends without a line break; add one to the file's end"
+                )
             if "+" in head:  # the empty lines are its own
                 return len(self.text[:end].removesuffix(self._newline))
-            return len(self.text[:end].rstrip())
+            return len(self.text[:end].rstrip("\r\n"))
         return end
 
     def _line_end(self, at: int) -> int:
