@@ -95,6 +95,18 @@ async def test_after_a_clock_was_ahead_what_comes_is_new_and_laid_by_again() -> 
     assert int(NOW // HOUR) in await shelf.numbers()
 
 
+@pytest.mark.parametrize("theirs", [NOW, NOW + 9 * DAY], ids=["ours alone", "everybody's"])
+async def test_a_clock_that_is_far_ahead_for_a_moment_has_nothing_forgotten(theirs: float) -> None:
+    shelf = InMemory()
+    history = History(shelf, step=60.0, keep=8 * DAY)
+    for hours_ago in (3, 2, 1):
+        await history.take([sample(WEB, NOW - hours_ago * HOUR)], now=NOW - hours_ago * HOUR)
+    known = await shelf.numbers()
+    await history.take([sample(WEB, theirs)], now=NOW + 9 * DAY)
+    await history.take([sample(WEB, NOW)], now=NOW)
+    assert set(known) <= set(await shelf.numbers())
+
+
 async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
     ask = Ask(start=NOW - 60, end=NOW + 3 * HOUR, step=60)
     whole = told()

@@ -22,7 +22,7 @@ SAVE_EVERY = 300.0
 
 
 class History:
-    """Bounded: `keep` seconds of cells of `step` seconds."""
+    """Bounded: of cells of `step` seconds as many hours as `keep` seconds have."""
 
     def __init__(self, shelf: Shelf, *, step: float, keep: float) -> None:
         self._shelf = shelf
@@ -65,9 +65,10 @@ class History:
             await self._shelf.put(hour)
             if (number + 1) * LENGTH + STALE < now:
                 del self._running[number]
-        for number in await self._shelf.numbers():
-            if (number + 1) * LENGTH < now - self._keep:
-                await self._shelf.forget(number)
+        # Counted, and not by the clock: one that is ahead for a moment would have all of them forgotten. Beside whole
+        # hours there are the one that runs and the one that is kept in part.
+        for number in (await self._shelf.numbers())[: -(math.ceil(self._keep / LENGTH) + 2)]:
+            await self._shelf.forget(number)
         self._saved = now
 
     async def numbers(self) -> list[int]:
