@@ -7,22 +7,21 @@ should. What this machine cannot run is skipped with the reason.
 import asyncio
 import gc
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.error import HTTPError
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from harness import UnavailableError, build, etcd, node, packages
+from harness import UnavailableError, build, node, packages
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
+from harness.namespaces import fresh_namespace
 from harness.plodder import running_plodder, start_plodder
 from harness.postgres import Postgres
 from harness.prometheus import Prometheus
@@ -104,8 +103,9 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]
 
 @cache
 def _is_of_node(file: Path) -> bool:
+    """Whether its tests ask for the node, or for what lives there."""
     text = file.read_text()
-    return any(fixture in text for fixture in ("node_cluster", "plodder"))
+    return any(asked in text for asked in ("node_cluster: Cluster", "plodder: PodContainer"))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Together:
@@ -199,17 +199,8 @@ def asked_cluster(request: pytest.FixtureRequest) -> Cluster:
 @pytest.fixture
 def namespace(asked_cluster: Cluster) -> Iterator[str]:
     """The name of a fresh namespace, in which pods can be made."""
-    cluster = asked_cluster
-    name = f"test-{secrets.token_hex(4)}"
-    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    # Without it no pod is let in, and after a restart of the API server its controller takes its time.
-    with suppress(HTTPError):  # which may have been there first all the same
-        cluster.call("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
-    yield name
-    if cluster.node:
-        cluster.call("DELETE", f"/api/v1/namespaces/{name}")
-    else:
-        etcd.forget(cluster.etcd, namespace=name)
+    with fresh_namespace(asked_cluster) as name:
+        yield name
 
 
 @pytest.fixture
