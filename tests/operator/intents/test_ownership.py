@@ -25,7 +25,7 @@ from trimtab.kube.hpas import Hpa, Target, Utilisation
 from trimtab.kube.intents import Intent
 from trimtab.kube.pods import Container, Resources
 from trimtab.kube.resources import DEPLOYMENTS, JOBS
-from trimtab.kube.workloads import Workload
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.guarding import RESIZING, SCALING, Others, limits_of, said_of_use
 from trimtab.operator.intents.observing import Observation
@@ -209,9 +209,7 @@ def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is()
     assert {name for name in every if limits.allows(name, now=5000.0)} == every
 
 
-def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> None:
-    """As where a VerticalPodAutoscaler came while sizes were being changed."""
-    health = Health(pods=1)
+def under_change() -> Workload:
     change = Change(
         id="c",
         started=1,
@@ -219,12 +217,17 @@ def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> 
         phase=Phase.CANARY,
         since=1,
         before={},
-        after={},
+        after={"web": Resources(200, 200)},
         template={},
-        health=health,
+        health=Health(pods=1),
     )
     marks = write_marks(Marks(change=change), uid=workload().uid)
-    found = workload(annotations=tuple(marks.items()))
+    return workload(annotations=tuple(marks.items()))
+
+
+def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> None:
+    """As where a VerticalPodAutoscaler came while sizes were being changed."""
+    found = under_change()
     for vpa, words in (("", "a change of size is under way"), ("web", "")):
         others = Others(found, hpas=[], vpa=vpa, resizes_in_place=True)
         limits = limits_of(observed(found), config=OperatorConfig(), others=others, rests_until=0.0)
@@ -276,3 +279,39 @@ async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
     performed = await performer.perform([deed], found, limits=Limits(), plugins={}, now=1000.0)
     assert performed.refused == "resizeCPU: wait"
     assert performed.passes is passes
+
+
+async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_once_and_gives_its_slots_back() -> (
+    None
+):
+    forgotten: list[WorkloadKey] = []
+    told: list[str] = []
+
+    class Under:
+        def glance(self, *_: Any, **__: Any) -> Report:
+            return Report(state=WorkloadState.APPLYING)
+
+        def forget(self, key: WorkloadKey) -> None:
+            forgotten.append(key)
+
+    class Cluster:
+        def emit(self, workload: Workload, *, reason: str, message: str, **_: Any) -> None:
+            told.append(f"{reason} {workload.key}: {message}")
+
+    found = under_change()
+    performer = Performer(
+        Cluster(),  # type: ignore[arg-type]
+        Under(),  # type: ignore[arg-type]
+        may_write=lambda: True,
+        resizes_in_place=lambda: True,
+        watched=lambda: 1.0,
+    )
+    seen = dataclasses.replace(observed(found), pods=[pod()])
+    await performer.tend(seen, 1000.0)
+    performer.forget_all_but({found.key}, {found.key: found}.get)
+    assert not forgotten
+    for _ in range(2):
+        performer.forget_all_but((), {found.key: found}.get)
+    assert forgotten == [found.key]
+    (line,) = told
+    assert line.startswith("ChangeLeft Deployment shop/web: no Intent is about it any more")

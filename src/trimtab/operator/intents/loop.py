@@ -110,6 +110,8 @@ class IntentLoop:
                 if not left_alone(workload, self._config()):
                     await self._performer.follow_up(workload, now)
         observations = await self._observer.look(intents, now=now)
+        owned = {each.workload.key for each in observations if each.workload and self._has_the_say(each)}
+        self._performer.forget_all_but(owned, self._catalog.get)
         self._count(observations, now)
         await self._show(observations)
         claims = {}

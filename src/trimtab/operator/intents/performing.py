@@ -8,7 +8,7 @@ pull at one pod. Every deed is looked at afresh: it is done to the workload as i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -20,7 +20,7 @@ from trimtab.actuation.marks import Marks, read_marks
 from trimtab.actuation.options import Options, Phase, changed, followed_up
 from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Wish
-from trimtab.actuation.sizes import Sizes
+from trimtab.actuation.sizes import Sizes, said
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
 from trimtab.intents.actuators.resizing import ResizeCpu
@@ -30,7 +30,7 @@ from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import Size, State
 from trimtab.kube.errors import Conflict, FieldOwned, KubeError, NotFound, describe
 from trimtab.kube.pods import Resources
-from trimtab.kube.workloads import Workload
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.intents.guarding import CHOOSING, RESIZING, SCALING
 from trimtab.operator.intents.observing import Observation
 
@@ -72,6 +72,7 @@ class Performer:
         self._may_write = may_write
         self._resizes_in_place = resizes_in_place
         self._watched = watched
+        self._resized: set[WorkloadKey] = set()
 
     async def perform(
         self,
@@ -120,6 +121,22 @@ class Performer:
             return None
         # No new change: what most pods have may be their template's size, where they are many that have just come.
         return await self._resize(observation, workload, marks.change.after if marks.change else {}, now)
+
+    def forget_all_but(
+        self, owned: Collection[WorkloadKey], known: Callable[[WorkloadKey], Workload | None]
+    ) -> None:
+        """Let go of workloads that no intent has the say over any more, and tell of a change that nobody watches now."""
+        for key in self._resized.difference(owned):
+            self._resized.remove(key)
+            self._actuator.forget(key)
+            workload = known(key)
+            marks = read_marks(dict(workload.annotations), uid=workload.uid) if workload else None
+            if workload and isinstance(marks, Marks) and marks.change and self._may_write():
+                message = (
+                    f"no Intent is about it any more; the change to {said(marks.change.after)} is left to a policy that is, "
+                    "and else as it is"
+                )
+                self._cluster.emit(workload, type="Warning", reason="ChangeLeft", message=message)
 
     async def _do(
         self,
@@ -182,11 +199,11 @@ class Performer:
             return
         await self._cluster.patch_options(workload, mark)
         if mark.phase is Phase.REVERTED:
-            said = f"{mark.after} could not be had in time, so it is back at {mark.before}"
-            self._cluster.emit(workload, type="Warning", reason="OptionsReverted", message=said)
+            message = f"{mark.after} could not be had in time, so it is back at {mark.before}"
+            self._cluster.emit(workload, type="Warning", reason="OptionsReverted", message=message)
         else:
-            said = f"its pods have {mark.after}, instead of {mark.before}"
-            self._cluster.emit(workload, type="Normal", reason="OptionsChanged", message=said)
+            message = f"its pods have {mark.after}, instead of {mark.before}"
+            self._cluster.emit(workload, type="Normal", reason="OptionsChanged", message=message)
 
     async def _remove(self, observation: Observation, name: str) -> str:
         pod = next((pod for pod in observation.pods if pod.name == name), None)
@@ -212,6 +229,7 @@ class Performer:
         )
         if not self._may_write():
             return None
+        self._resized.add(workload.key)
         # Only where there is something to do: to look afresh at all that were ever resized would be a burden every turn.
         report = self._actuator.glance(workload, observation.pods, wish, now=int(now))
         return report or await self._actuator.reconcile(workload.key, wish, now=int(now))
