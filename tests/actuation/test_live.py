@@ -1,7 +1,8 @@
 """The port on the real API server: who owns what, what is a conflict, and every kind of failure."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -16,8 +17,10 @@ from harness import faults
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.faults import Asked, Fault
+from harness.objects import pod_status
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.live import LiveCluster
+from trimtab.actuation.situation import Wish
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube import errors
@@ -26,7 +29,7 @@ from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.pace import RetryRule
 from trimtab.kube.pods import Resources
-from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, PODS, Resource
+from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, PODS, STATEFUL_SETS, Resource
 from trimtab.kube.workloads import WorkloadKey
 
 BEFORE = Resources(100, 200, 64 * MIB, 128 * MIB)
@@ -34,16 +37,16 @@ AFTER = Resources(250, 500, 96 * MIB, 192 * MIB)
 BRIEF = Canary(observation=Duration.of_seconds(1))
 
 
-def template(name: str = "web") -> Object:
+def template(name: str = "web", *, side: bool = True) -> Object:
     resources = {
         "requests": {"cpu": "100m", "memory": "64Mi"},
         "limits": {"cpu": "200m", "memory": "128Mi"},
     }
     container = {"name": name, "image": "busybox:1", "resources": resources}
-    side = {"name": "side", "image": "busybox:1"}
+    others = [{"name": "side", "image": "busybox:1"}] if side else []
     return {
         "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [container, side], "restartPolicy": "Always"},
+        "spec": {"containers": [container, *others], "restartPolicy": "Always"},
     }
 
 
@@ -423,3 +426,49 @@ async def test_what_is_set_back_as_it_is_written_is_not_written_again_and_again(
                 with suppress(errors.Conflict):  # the scheduler writes too
                     await live.resize(found, {"web": more})
             await asyncio.sleep(0.05)
+
+
+async def _attend(client: Client, namespace: str, fares: Callable[[str], bool]) -> list[str]:
+    """Say of each pod, as a kubelet would, that it runs, or falls, by the CPU that it asks for; what they ask for."""
+    pods = await client.items(PODS, namespace=namespace)
+    asked = [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods]
+    for pod, cpu in zip(pods, asked, strict=True):
+        status = pod_status(pod)
+        if not fares(cpu):
+            status["conditions"] = [{"type": "Ready", "status": "False"}]
+            for each in status["containerStatuses"]:
+                each |= {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        kind, body = PatchType.STRATEGIC, {"status": status}
+        with suppress(errors.NotFound):  # it has gone since it was listed
+            await client.patch(
+                PODS, pod["metadata"]["name"], body, type=kind, namespace=namespace, subresource="status"
+            )
+    return asked
+
+
+async def test_a_statefulset_whose_pods_fall_gets_its_size_and_back_though_its_controller_waits_for_them(
+    client: Client, driver: Driver, namespace: str
+) -> None:
+    """It would wait for ever: a pod that is not ready is not replaced, whatever its template says."""
+    body = deployment(namespace, replicas=2, serviceName="web", template=template(side=False))
+    await client.create(STATEFUL_SETS, body, namespace=namespace)
+    terms = {"canary": BRIEF, "allow_recreate": True, "allow_in_place_resize": False, "take_ownership": True}
+
+    async def until(wanted: Wish, state: str, sizes: str, *, well: str) -> None:
+        key = WorkloadKey("StatefulSet", namespace, "web")
+        report, asked = None, [""]
+        async with asyncio.timeout(60):
+            while report is None or report.state != state or asked != [sizes, sizes]:
+                report = await driver.actuator.reconcile(key, wanted, now=int(time.time()) + driver.ahead)
+                asked = await _attend(client, namespace, lambda cpu: cpu == well)
+                await asyncio.sleep(0.1)
+
+    async with asyncio.timeout(60):
+        while await _attend(client, namespace, lambda _: True) != ["100m", "100m"]:
+            await asyncio.sleep(0.1)
+    await _attend(client, namespace, lambda _: False)
+    more = wish({"web": AFTER}, urgent=True, **terms)
+    await until(more, WorkloadState.APPLIED, "250m", well="250m")
+    driver.ahead += 86_400
+    less = wish({"web": BEFORE}, need={"web": MIB}, **terms)
+    await until(less, WorkloadState.REVERTED, "250m", well="250m")

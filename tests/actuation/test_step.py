@@ -25,7 +25,7 @@ from actuation.builders import (
 from actuation.world import World
 from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.begin import LOOK_AGAIN
-from trimtab.actuation.deeds import Deed, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
+from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import (
     CHANGE,
     Applied,
@@ -38,7 +38,7 @@ from trimtab.actuation.marks import (
     read_marks,
     write_marks,
 )
-from trimtab.actuation.obstacles import DEFERRED_FOR, IN_PROGRESS_FOR
+from trimtab.actuation.obstacles import DEFERRED_FOR, IN_PROGRESS_FOR, UNPLACED_FOR
 from trimtab.actuation.progress import FALLING_FOR
 from trimtab.actuation.revert import FIRST_REST, LONGEST_REST, rest
 from trimtab.actuation.situation import Sightings, refusal_key
@@ -47,6 +47,7 @@ from trimtab.actuation.step import next_deeds
 from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
 from trimtab.api.optimizationpolicy import Canary, MaintenanceWindow, TemplateUpdate, WorkloadState
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
+from trimtab.kube.resources import DAEMON_SETS
 
 AFTER = {"web": LARGE}
 FIVE = [pod(f"web-{n}", created=NOW - 1000 + n) for n in range(5)]
@@ -524,6 +525,58 @@ def test_what_does_not_take_effect_is_waited_for_and_then_taken_back(
     seen = Sightings(unsettled={"uid-web-4": NOW})
     assert "yet to take effect" in why(step(change(), stuck, now=NOW + patience, sightings=seen))
     turned_back(step(change(), stuck, now=NOW + patience + 1, sightings=seen))
+
+
+@pytest.mark.parametrize("phase", [Phase.CANARY, Phase.PROMOTING])
+def test_pods_for_which_their_node_has_no_room_are_replaced_where_they_may_be(phase: Phase) -> None:
+    """As VPA's InPlaceOrRecreate does: on another node there may be room, or one may come."""
+    full = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Deferred", "no room"))
+    terms: dict[str, Any] = {
+        "wanted": wish(allow_recreate=True),
+        "now": NOW + DEFERRED_FOR + 1,
+        "sightings": Sightings(unsettled={"uid-web-4": NOW}),
+    }
+    deeds = step(change(phase), full, **terms)
+    rolled = marks_of(deeds).change
+    assert rolled
+    assert (rolled.way, rolled.phase, rolled.patches_template) == (Way.ROLLOUT, Phase.PROMOTING, True)
+    assert [deed.message for deed in deeds if isinstance(deed, Emit)] == [
+        "its pods are replaced: the node of web-4 has no room for it: no room"
+    ]
+    assert step(rolled, full, **terms) == [PatchTemplate(AFTER, take_ownership=False)]
+    assert "replaced pods" in why(step(rolled, full, template=AFTER, rolling=True, **terms))
+    by_hand = marks_of(step(change(phase), full, update="OnDelete", **terms)).change
+    assert by_hand
+    assert by_hand.way is Way.RECREATE
+    evicted = step(by_hand, full, update="OnDelete", template=AFTER, **terms)
+    assert [type(deed) for deed in evicted] == [EvictPod]
+    turned_back(step(change(phase), full, **terms | {"wanted": wish()}))
+
+
+def test_a_daemonsets_pod_would_come_to_the_same_node_and_so_is_not_replaced() -> None:
+    never = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Infeasible", "capacity: 2"))
+    turned_back(step(change(), never, wanted=wish(allow_recreate=True), resource=DAEMON_SETS))
+
+
+def test_a_pod_that_came_later_and_finds_no_room_takes_nothing_from_the_others() -> None:
+    full = Resize(PENDING, "Deferred", "no room")
+    new = pod("new", sizes=AFTER, applied={"web": SMALL}, resize=full, created=NOW)
+    late = [*sized(AFTER, *range(5)), new]
+    terms: dict[str, Any] = {"sightings": Sightings(unsettled={"uid-new": NOW})}
+    watched = change(Phase.VERIFYING, settled=NOW)
+    assert "yet to take effect on new" in why(step(watched, late, now=NOW + DEFERRED_FOR + 1, **terms))
+    assert marks_of(step(watched, late, now=NOW + 86_400, **terms)).applied
+
+
+def test_a_pod_that_has_become_too_large_for_every_node_is_not_waited_for_as_long_as_others() -> None:
+    rolling = change(Phase.PROMOTING, way=Way.ROLLOUT, patches_template=True)
+    pods = [*FIVE, pod("new", sizes=AFTER, node="", phase="Pending", ready=False, created=NOW)]
+    terms: dict[str, Any] = {"wanted": wish(allow_recreate=True), "template": AFTER, "rolling": True}
+    assert "replaced pods" in why(step(rolling, pods, now=NOW + UNPLACED_FOR, **terms))
+    late = step(rolling, pods, now=NOW + UNPLACED_FOR + 1, **terms)
+    assert turned_back(late).reason == "no node has room for new"
+    just_back = terms | {"sightings": Sightings(since=NOW + UNPLACED_FOR)}
+    assert "replaced pods" in why(step(rolling, pods, now=NOW + UNPLACED_FOR + 1, **just_back))
 
 
 def test_when_all_canaries_are_gone_others_take_their_place() -> None:

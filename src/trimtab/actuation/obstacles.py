@@ -18,6 +18,8 @@ from trimtab.kube.pods import Pod
 
 DEFERRED_FOR = 300
 """A node that has no room for so long will not have it soon."""
+UNPLACED_FOR = 600
+"""A pod for which no node was found in so long would have got one by then, had the cluster been able to grow."""
 IN_PROGRESS_FOR = 3600
 """Nothing takes so long but what is stuck."""
 SET_BACK = (
@@ -74,22 +76,40 @@ def refused_template(situation: Situation, change: Change) -> str:
     return situation.refusal(situation.workload.uid, joined(situation.template, change.after))
 
 
+def lacks_room(situation: Situation, change: Change) -> str:
+    """Whether the node of a pod has no room for its new size: never, or not soon."""
+    for pod in _awaited(situation, change):
+        if pod.resize and pod.resize.reason == "Infeasible":
+            return f"{pod.name} cannot have it: {pod.resize.message}"
+        if pod.resize and pod.resize.reason == "Deferred" and _waited(situation, pod) > DEFERRED_FOR:
+            return f"the node of {pod.name} has no room for it: {pod.resize.message}"
+    return ""
+
+
 def stuck(situation: Situation, change: Change) -> str:
     """Whether a pod cannot get its new size, or not in any sensible time."""
-    now = situation.now
-    for pod in situation.live:
-        if not has_size(pod, change.after) or is_settled(pod, change.after):
-            continue
-        resize, waited = pod.resize, now - situation.sightings.unsettled.get(pod.uid, now)
-        if resize and resize.reason == "Infeasible":
-            return f"{pod.name} cannot have it: {resize.message}"
-        if resize and resize.reason == "Deferred" and waited > DEFERRED_FOR:
-            return f"the node of {pod.name} has no room for it: {resize.message}"
-        if resize and resize.reason == "Error" and waited > DEFERRED_FOR:
-            return f"{pod.name} is refused it by its runtime: {resize.message}"
-        if waited > IN_PROGRESS_FOR:
+    for pod in _awaited(situation, change):
+        if pod.resize and pod.resize.reason == "Error" and _waited(situation, pod) > DEFERRED_FOR:
+            return f"{pod.name} is refused it by its runtime: {pod.resize.message}"
+        if _waited(situation, pod) > IN_PROGRESS_FOR:
             return f"{pod.name} has not got it in an hour"
-    return _stuck_by_controller(situation, change)
+    return lacks_room(situation, change) or _stuck_by_controller(situation, change)
+
+
+def _awaited(situation: Situation, change: Change) -> list[Pod]:
+    """The pods that were resized, and do not have it in effect yet.
+
+    None once all had: who comes later speaks against nothing, and is waited for elsewhere.
+    """
+    if change.phase is Phase.VERIFYING or (change.way in REPLACES and change.phase is Phase.PROMOTING):
+        return []
+    return [
+        pod for pod in situation.live if has_size(pod, change.after) and not is_settled(pod, change.after)
+    ]
+
+
+def _waited(situation: Situation, pod: Pod) -> int:
+    return situation.now - situation.sightings.unsettled.get(pod.uid, situation.now)
 
 
 def _stuck_by_controller(situation: Situation, change: Change) -> str:
@@ -99,12 +119,23 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
     behind = [pod for pod in situation.live if not has_size(pod, change.after)]
     if not behind and rolled_out(situation):
         return ""  # also where nobody has looked for hours
+    if unplaced := _unplaced(situation, change):
+        return f"no node has room for {unplaced}"
     late = situation.now - _went_on(situation, change) > IN_PROGRESS_FOR
     if late and not _awaits_window(situation, change):
         return "its pods were not replaced in time"
     if rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
         return f"{behind[0].name} came of another size than its template's: something else sets it"
     return ""
+
+
+def _unplaced(situation: Situation, change: Change) -> str:
+    """A pod that has become too large for every node, and has waited for one for too long."""
+    long_ago = situation.now - UNPLACED_FOR
+    if situation.sightings.since > long_ago or not grows(change.before, change.after):
+        return ""
+    waiting = (pod for pod in situation.live if not pod.node and pod.created < long_ago)
+    return next((pod.name for pod in waiting if has_size(pod, change.after)), "")
 
 
 def _went_on(situation: Situation, change: Change) -> int:
@@ -140,6 +171,15 @@ def falls(pod: Pod) -> bool:
         state.waiting == "CrashLoopBackOff" or (state.ended and state.last_exit and state.last_exit.code)
         for state in pod.states
     )
+
+
+def passed_over(situation: Situation, pods: Sequence[Pod]) -> list[Pod]:
+    """Those of a StatefulSet's pods that its controller will not replace, though its template has changed: it waits for each
+    to be ready first, and one that falls or finds no node never is (seen with Kubernetes 1.36).
+    """
+    if situation.workload.kind != "StatefulSet" or not situation.workload.observed:
+        return []
+    return [pod for pod in pods if not pod.ready]
 
 
 def verdict(situation: Situation, change: Change) -> Verdict:

@@ -16,7 +16,9 @@ from trimtab.actuation.obstacles import (
     REPLACES,
     falls,
     is_open,
+    lacks_room,
     overtaken,
+    passed_over,
     refused,
     refused_template,
     relieves,
@@ -41,13 +43,8 @@ def advance(  # noqa: PLR0911 - one return a step
     situation: Situation, marks: Marks, change: Change
 ) -> list[Deed]:
     """One step further with a change that is not being taken back."""
-    if why := overtaken(situation, change):
-        return _turn_back(situation, marks, change, why=why, blameless=True)
-    if change.way is Way.IN_PLACE and refused_template(situation, change):
-        # It was to follow only because that restarts nothing; pods get their size without it, also those to come.
-        return [_note(marks, change, patches_template=False)]
-    if why := refused(situation, change) or stuck(situation, change) or verdict(situation, change).worse:
-        return _turn_back(situation, marks, change, why=why)
+    if turn := _turn(situation, marks, change):
+        return turn
     pods = _pods_of_phase(situation, change)
     if not pods and change.phase is Phase.CANARY:
         return [_choose_again(situation, marks, change)]
@@ -61,6 +58,25 @@ def advance(  # noqa: PLR0911 - one return a step
     if not change.settled:
         return [_note(marks, change, settled=situation.now)]
     return _observe(situation, marks, change)
+
+
+def _turn(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
+    """Where it cannot go on as it does: back, or another way."""
+    if why := overtaken(situation, change):
+        return _turn_back(situation, marks, change, why=why, blameless=True)
+    if change.way is Way.IN_PLACE and refused_template(situation, change):
+        # It was to follow only because that restarts nothing; pods get their size without it, also those to come.
+        return [_note(marks, change, patches_template=False)]
+    if why := refused(situation, change) or verdict(situation, change).worse:
+        return _turn_back(situation, marks, change, why=why)
+    if (why := _calls_for_others(situation, change)) and (plan := _replacing(situation, why)):
+        noted = _note(
+            marks, change, way=plan.way, patches_template=True, phase=Phase.PROMOTING, since=situation.now
+        )
+        return [noted, Emit("Normal", "Replacing", f"its pods are replaced: {why}")]
+    if why := stuck(situation, change):
+        return _turn_back(situation, marks, change, why=why)
+    return []
 
 
 def _pods_of_phase(situation: Situation, change: Change) -> list[Pod]:
@@ -80,20 +96,21 @@ def _choose_again(situation: Situation, marks: Marks, change: Change) -> Deed:
 
 def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[Deed]:
     """What is still to be given the new size in this phase."""
-    deeds: list[Deed] = []
     if change.patches_template and change.phase is not Phase.CANARY:
         wanted = joined(situation.template, change.after)
         if wanted != situation.template:
             return [PatchTemplate(wanted, situation.strategy.take_ownership)]
     urgency = Urgency.UP if grows(change.before, change.after) else Urgency.DOWN
-    behind = [pod for pod in pods if not has_size(pod, change.after)]
     if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
-        deeds += [ResizePod(pod, size_of(pod, change), urgency) for pod in behind if not falls(pod)]
-    elif change.way is Way.RECREATE:
-        # Only the pods of before: to evict one that has just come, and is of another size, would never end.
-        old = [pod for pod in behind if pod.created <= change.since]
-        deeds += [EvictPod(pod, urgency) for pod in old if falls(pod) or not situation.unwell][:1]
-    return deeds
+        behind = [pod for pod in pods if not has_size(pod, change.after)]
+        return [ResizePod(pod, size_of(pod, change), urgency) for pod in behind if not falls(pod)]
+    # Only the pods of before: to evict one that has just come, and is of another size, would never end.
+    old = [pod for pod in pods if pod.created <= change.since and not is_settled(pod, change.after)]
+    if change.way is Way.RECREATE:
+        old = [pod for pod in old if falls(pod) or not situation.unwell]
+    else:
+        old = passed_over(situation, old)
+    return [EvictPod(pod, urgency) for pod in old[:1]]
 
 
 def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Sequence[Pod]) -> list[Deed]:
@@ -101,8 +118,6 @@ def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Seq
     waiting = _unsettled(situation, change, pods)
     if not waiting:
         return []
-    if instead := _replacing_what_falls(situation, change, pods):
-        return [_note(marks, change, way=instead.way, patches_template=True, since=situation.now)]
     yet = f"it has yet to take effect on {waiting}"
     if change.phase is not Phase.VERIFYING:
         return _until_caught(situation, marks, change, pods, yet=yet)
@@ -133,15 +148,20 @@ def _until_caught(
     return [] if len(falling) < len(pods) else _turn_back(situation, marks, change, why=yet, blameless=True)
 
 
-def _replacing_what_falls(situation: Situation, change: Change, pods: Sequence[Pod]) -> Plan | None:
-    """How pods that never run long enough to be resized get their size all the same, where they may be replaced."""
-    if change.way is not Way.IN_PLACE or change.phase is not Phase.PROMOTING:
-        return None
-    if situation.now - change.since < FALLING_FOR:
-        return None
-    if not any(falls(pod) for pod in pods if not has_size(pod, change.after)):
-        return None
-    found = by_replacing(situation, "it falls before it can be resized")
+def _calls_for_others(situation: Situation, change: Change) -> str:
+    """Why those pods that run will not get the size, and new ones may: on another node, or from their very start."""
+    if situation.workload.kind != "DaemonSet" and (why := lacks_room(situation, change)):
+        return why  # a DaemonSet's would come to the same node
+    is_promoted = change.way is Way.IN_PLACE and change.phase is Phase.PROMOTING
+    if not is_promoted or situation.now - change.since < FALLING_FOR:
+        return ""
+    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
+    return next((f"{pod.name} falls before it can be resized" for pod in behind if falls(pod)), "")
+
+
+def _replacing(situation: Situation, why: str) -> Plan | None:
+    """How new pods come, where the policy lets them."""
+    found = by_replacing(situation, why)
     return found if isinstance(found, Plan) else None
 
 

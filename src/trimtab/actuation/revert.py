@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Change, Marks, Reverted, Way
+from trimtab.actuation.obstacles import passed_over
 from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import Sizes, has_size, is_as_made, is_settled, joined
@@ -30,9 +31,11 @@ def revert(  # noqa: PLR0911 - one return a step
         if refusal := situation.refusal(situation.workload.uid, change.template):
             return [Wait(situation.now + POLL, f"its template cannot be put back: {refusal}")]
         return [PatchTemplate(change.template, situation.strategy.take_ownership)]
+    touched = [pod for pod in situation.live if _is_changed(situation, change, pod)]
+    if change.way is Way.ROLLOUT and (halting := passed_over(situation, touched)):
+        return [EvictPod(halting[0], Urgency.BACK)]
     if change.way is Way.ROLLOUT and (situation.workload.rolling or not situation.workload.observed):
         return [Wait(situation.now + POLL, "its pods are being replaced by those of before")]
-    touched = [pod for pod in situation.live if _is_changed(situation, change, pod)]
     if touched and change.way is Way.RECREATE:
         return [_replace_one(situation, change, touched)]
     if deeds := [deed for pod in touched if (deed := _undo(situation, change, pod))]:

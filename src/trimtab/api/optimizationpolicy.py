@@ -270,8 +270,8 @@ class UpdateStrategy(Model):
     """Resize running pods without a restart where the cluster can."""
 
     allow_recreate: Bool = False
-    """Where a running pod cannot be resized, replace it; its PodDisruptionBudget is respected. When false such a
-    change is skipped and the status says so."""
+    """Where a running pod cannot be resized, or its node has no room for it, replace it; its PodDisruptionBudget is
+    respected. When false such a change is skipped or taken back, and the status says so."""
 
     update_requests_only: Bool = True
     """Change requests and leave limits as they are. When false, limits follow limitPolicy."""
