@@ -18,20 +18,27 @@ from trimtab.kube.pace import RateLimit
 from trimtab.kube.workloads import WorkloadKey
 
 
+def hasty_client(cluster: Cluster) -> Client:
+    return Client(load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimit(per_second=1000, burst=1000))
+
+
+def behind(client: Client) -> LiveCluster:
+    """The cluster that a client asks, as an actuator sees it."""
+    events = EventRecorder(
+        client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
+    )
+    return LiveCluster(client, events)
+
+
 @pytest.fixture
 async def client(asked_cluster: Cluster) -> AsyncIterator[Client]:
-    async with Client(
-        load_connection(kubeconfig=asked_cluster.kubeconfig), rate=RateLimit(per_second=1000, burst=1000)
-    ) as client:
+    async with hasty_client(asked_cluster) as client:
         yield client
 
 
 @pytest.fixture
 def live(client: Client) -> LiveCluster:
-    events = EventRecorder(
-        client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
-    )
-    return LiveCluster(client, events)
+    return behind(client)
 
 
 class Driver:

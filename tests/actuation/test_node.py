@@ -1,19 +1,21 @@
 """Real pods on a real node: resized, refused, put back, replaced."""
 
-import secrets
+import asyncio
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from actuation.builders import MIB, wish
-from actuation.conftest import Driver
+from actuation.conftest import Driver, behind, hasty_client
 from harness import images
 from harness.busyboxes import grows
 from harness.cluster import Cluster
+from harness.early import Early, early
+from harness.namespaces import fresh_namespace
 from harness.process import wait_for
 from trimtab.actuation.actuator import Report
 from trimtab.actuation.obstacles import DEFERRED_FOR
@@ -149,13 +151,50 @@ def is_reverted(report: Report) -> bool:
 @pytest.fixture(scope="module", autouse=True)
 def falling(node_cluster: Cluster) -> Iterator[Deployed]:
     """It is killed for memory within a second of each start; from the beginning, so that at its test it rests for long."""
-    namespace = f"falling-{secrets.token_hex(4)}"
-    node_cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    with fresh_namespace(node_cluster) as namespace:
+        body = manifest(namespace, replicas=1)
+        (container,) = body["spec"]["template"]["spec"]["containers"]
+        container["args"] = ["-c", grows(first=70, most=70, every=1)]
+        yield Deployed(node_cluster, namespace, "Deployment", body, runs=False)
+
+
+class Refused(NamedTuple):
+    """What became of a resize that the runtime does not take."""
+
+    report: Report
+    memory_limit: int
+    restarts: int
+
+
+@pytest.fixture(scope="module", autouse=True)
+def refused(node_cluster: Cluster) -> Iterator[Early[Refused]]:
+    """Begun with the first test: after a runtime's refusal a kubelet lets ten seconds pass."""
+
+    def run() -> Refused:
+        with fresh_namespace(node_cluster) as namespace:
+            return asyncio.run(_resize_below_what_is_used(node_cluster, namespace))
+
+    with early(run) as begun:
+        yield begun
+
+
+async def _resize_below_what_is_used(cluster: Cluster, namespace: str) -> Refused:
     body = manifest(namespace, replicas=1)
-    (container,) = body["spec"]["template"]["spec"]["containers"]
-    container["args"] = ["-c", grows(first=70, most=70, every=1)]
-    yield Deployed(node_cluster, namespace, "Deployment", body, runs=False)
-    node_cluster.call("DELETE", f"/api/v1/namespaces/{namespace}")
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    container["args"] = ["-c", "x=$(head -c 12000000 /dev/zero | tr '\\0' x); while :; do sleep 1; done"]
+    web = Deployed(cluster, namespace, "Deployment", body)
+    (pod,) = web.pods()
+    wait_for(lambda: _memory_used(_container_id(pod)) > 12_000_000, what="the memory to be used")
+    less = Resources(100, 200, 8 * MIB, 10 * MIB)
+    wanted = wish({"worker": less}, need={"worker": MIB}, canary=BRIEF)
+    async with hasty_client(cluster) as client:
+        driver = Driver(behind(client))
+        await driver.until(web.key, wanted, lambda _: web.resizes() == {"Error"})
+        driver.ahead += DEFERRED_FOR + 1
+        report = await driver.until(web.key, wanted, is_reverted)
+    (after,) = web.pods()
+    restarts = after["status"]["containerStatuses"][0]["restartCount"]
+    return Refused(report, _memory_limit(_container_id(pod)), restarts)
 
 
 async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_show_it(
@@ -214,28 +253,6 @@ async def test_what_the_node_has_no_room_for_is_waited_for_and_then_taken_back(
     assert web.resizes() == set()
 
 
-async def test_what_the_runtime_refuses_is_noticed_and_taken_back(
-    node_cluster: Cluster, namespace: str, driver: Driver
-) -> None:
-    """A limit below what is in use: the need that we were told of was wrong."""
-    body = manifest(namespace, replicas=1)
-    container = body["spec"]["template"]["spec"]["containers"][0]
-    container["args"] = ["-c", "x=$(head -c 12000000 /dev/zero | tr '\\0' x); while :; do sleep 1; done"]
-    web = Deployed(node_cluster, namespace, "Deployment", body)
-    (pod,) = web.pods()
-    wait_for(lambda: _memory_used(_container_id(pod)) > 12_000_000, what="the memory to be used")
-    less = Resources(100, 200, 8 * MIB, 10 * MIB)
-    wanted = wish({"worker": less}, need={"worker": MIB}, canary=BRIEF)
-    await driver.until(web.key, wanted, lambda _: web.resizes() == {"Error"})
-    driver.ahead += DEFERRED_FOR + 1
-    report = await driver.until(web.key, wanted, is_reverted)
-    assert report.marks
-    assert report.marks.reverted
-    assert "refused it by its runtime" in report.marks.reverted.why
-    assert _memory_limit(_container_id(pod)) == 64 * MIB
-    assert web.pods()[0]["status"]["containerStatuses"][0]["restartCount"] == 0
-
-
 async def test_memory_goes_down_in_place_to_what_is_needed(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
@@ -279,13 +296,23 @@ async def test_a_disruption_budget_blocks_an_eviction_until_it_allows_it(
     assert web.pods()[0]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
+def test_what_the_runtime_refuses_is_noticed_and_taken_back(refused: Early[Refused]) -> None:
+    """A limit below what is in use: the need that we were told of was wrong."""
+    report, memory_limit, restarts = refused.outcome()
+    assert report.marks
+    assert report.marks.reverted
+    assert "refused it by its runtime" in report.marks.reverted.why
+    assert memory_limit == 64 * MIB
+    assert restarts == 0
+
+
 async def test_what_falls_before_it_can_be_resized_is_replaced(falling: Deployed, driver: Driver) -> None:
     """We look at it only while it rests: nobody catches it."""
     more = Resources(100, 200, 200 * MIB, 400 * MIB)
     wanted = wish({"worker": more}, urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True)
 
     def rest(_: Report | None = None) -> bool:
-        wait_for(lambda: any(_rests_for(pod) > 15 for pod in falling.pods()), what="a pause", timeout=120)
+        wait_for(lambda: any(_rests_for(pod) > 8 for pod in falling.pods()), what="a pause", timeout=120)
         return True
 
     rest()
