@@ -178,7 +178,7 @@ def test_property_14_strategy_application(usage: list[float], percentile: str, f
     assert memory is not None
     assert exact * 1000 * 0.985 <= cpu <= exact * 1000 * 1.07 + 1  # the strategy's buckets, and our rounding
     assert exact * GIB * 0.985 <= memory <= exact * GIB * 1.02 + MIB
-    said = f"quantile {int(percentile[1:]) / 100}, safety_factor {factor}, window 86400.0"
+    said = f"quantile {int(percentile[1:]) / 100}, safety_factor {factor:.15g}, window 86400"
     assert found.explanation[0] == Factor("settings", said, "strategy percentile")
 
 

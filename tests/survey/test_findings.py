@@ -33,7 +33,9 @@ def test_a_price_given_by_itself_wins_over_the_file(tmp_path: Path) -> None:
     assert (prices.cpu, prices.memory, prices.currency) == (0.05, 0.01, "€")
 
 
-@pytest.mark.parametrize("text", ["- 1", "cpu: [", "cpu: cheap", "gpu: 1", "cpu: .nan", "1: 2"])
+@pytest.mark.parametrize(
+    "text", ["- 1", "cpu: [", "cpu: cheap", "gpu: 1", "cpu: .nan", "1: 2", "currency: '[/]'", "currency: <b>"]
+)
 def test_a_price_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "prices").write_text(text)
     with pytest.raises(TrimtabError, match="price"):

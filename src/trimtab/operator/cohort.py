@@ -88,7 +88,9 @@ class Cohort:
         """Those that are not there at the moment, and since when."""
         self.form = apart if STRATEGIES.type_of(sizing.strategy).replicas_apart else merged
         """How its strategy wants the usage of replicas: `take_in` is shown what this makes of it."""
-        self._facts = (told(sizing.strategy, given),) if (given := sizing.given()) else ()
+        # How long sizes are kept is said of the policy, where it made a difference.
+        said = {name: value for name, value in sizing.given().items() if name != "stabilization"}
+        self._facts = (told(sizing.strategy, said),) if said else ()
         self._sizes: Sizes | None = None
         self._latest: Floats | None = None
 

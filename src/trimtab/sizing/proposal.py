@@ -80,7 +80,10 @@ def percentile_settings(config: MetricsConfig) -> dict[str, float]:
 
 def told(strategy: str, settings: Mapping[str, Any]) -> Factor:
     """What a strategy was told, to open an explanation with."""
-    said = ", ".join(f"{name} {value}" for name, value in settings.items())
+    said = ", ".join(
+        f"{name} {value:.15g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in settings.items()
+    )
     return Factor("settings", said, f"strategy {strategy}")
 
 

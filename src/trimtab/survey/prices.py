@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
+from unicodedata import category
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from trimtab.api.errors import problems_of
 from trimtab.errors import TrimtabError
@@ -17,7 +18,20 @@ from trimtab.kube.pods import Resources
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
 from trimtab.plugins import Settings
 
+_LONGEST = 8
+
+
+def _sign(text: str) -> str:
+    """What no terminal, page or pull request takes for anything but itself."""
+    if len(text) > _LONGEST or not all(
+        letter.isalnum() or letter in " .'" or category(letter) == "Sc" for letter in text
+    ):
+        raise ValueError(f"must be a sign or a short word, such as € or 'EUR ', not {text!r}")
+    return text
+
+
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Currency = Annotated[str, AfterValidator(_sign)]
 
 
 class Prices(Settings):
@@ -27,7 +41,8 @@ class Prices(Settings):
     """For a core and hour."""
     memory: Price = GIB_HOUR
     """For a GiB and hour."""
-    currency: str = "$"
+    currency: Currency = "$"
+    """What stands before an amount."""
 
     def of_cpu(self, millicores: float) -> float:
         """A month of so many millicores."""
