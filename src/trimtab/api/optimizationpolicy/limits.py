@@ -1,0 +1,63 @@
+"""What becomes of limits when requests change."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from trimtab.api.fields import Number
+from trimtab.api.model import Model, Rule
+from trimtab.api.quantity import Quantity
+
+
+class LimitMode(StrEnum):
+    """What becomes of a limit when its request changes."""
+
+    KEEP = "Keep"
+    KEEP_RATIO = "KeepRatio"
+    MULTIPLIER = "Multiplier"
+    HEADROOM = "Headroom"
+    REMOVE = "Remove"
+
+
+class LimitRule(Model):
+    """What becomes of the limit of one resource; only Multiplier and Headroom give one to a container without."""
+
+    rules = (
+        Rule(
+            field="multiplier",
+            message="must be given when mode is Multiplier, and only then",
+            holds=lambda self: (self.mode is LimitMode.MULTIPLIER) == (self.multiplier is not None),
+            cel="(self.mode == 'Multiplier') == has(self.multiplier)",
+        ),
+        Rule(
+            field="headroom",
+            message="must be given when mode is Headroom, and only then",
+            holds=lambda self: (self.mode is LimitMode.HEADROOM) == (self.headroom is not None),
+            cel="(self.mode == 'Headroom') == has(self.headroom)",
+        ),
+    )
+
+    mode: LimitMode = LimitMode.KEEP_RATIO
+    """Keep leaves the limit alone, and the request stays below it; KeepRatio keeps limit to request as it was;
+    Multiplier sets request times multiplier; Headroom sets request plus headroom; Remove takes the limit away."""
+
+    multiplier: Annotated[Number, Field(ge=1, le=100)] | None = None
+    """The limit as a multiple of the request, such as 1.5; with mode Multiplier."""
+
+    headroom: Quantity | None = None
+    """How much the limit is above the request, such as 256Mi; with mode Headroom."""
+
+
+class LimitPolicy(Model):
+    """What becomes of limits, for CPU and memory apart: throttled CPU is slow, a lack of memory is fatal."""
+
+    cpu: LimitRule = LimitRule()
+    """What becomes of CPU limits."""
+
+    memory: LimitRule = LimitRule()
+    """What becomes of memory limits."""
+
+
+KEEP_RULE = LimitRule(mode=LimitMode.KEEP)
+KEEP = LimitPolicy(cpu=KEEP_RULE, memory=KEEP_RULE)

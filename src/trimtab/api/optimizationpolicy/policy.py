@@ -1,0 +1,106 @@
+"""The policy as a whole: its parts, each in a file of its own, and how `kubectl get` shows it."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trimtab.api.duration import Duration
+from trimtab.api.fields import Int, Within
+from trimtab.api.kind import AGE, READY, Column, Kind, Names
+from trimtab.api.model import Model, Rule
+from trimtab.api.optimizationpolicy.bounds import ResourceBounds
+from trimtab.api.optimizationpolicy.changes import Changes
+from trimtab.api.optimizationpolicy.evidence import MetricsConfig, StrategyChoice
+from trimtab.api.optimizationpolicy.limits import KEEP, KEEP_RULE, LimitPolicy, LimitRule
+from trimtab.api.optimizationpolicy.selection import Selector
+from trimtab.api.optimizationpolicy.status import OptimizationPolicyStatus
+from trimtab.api.optimizationpolicy.updates import UpdateStrategy
+
+
+class Mode(StrEnum):
+    """How far a policy goes."""
+
+    AUTO = "Auto"
+    RECOMMEND = "Recommend"
+    DISABLED = "Disabled"
+
+
+class OptimizationPolicySpec(Model):
+    """What is wanted."""
+
+    rules = (
+        Rule(
+            field="limitPolicy",
+            message="limits stay as they are while updateStrategy.updateRequestsOnly is true; set that to false, "
+            "or both modes to Keep",
+            holds=lambda self: (
+                not self.update_strategy.update_requests_only or self.limit_policy in (None, KEEP)
+            ),
+            cel="!self.updateStrategy.updateRequestsOnly || !has(self.limitPolicy) "
+            "|| (self.limitPolicy.cpu.mode == 'Keep' && self.limitPolicy.memory.mode == 'Keep')",
+        ),
+    )
+
+    mode: Mode = Mode.RECOMMEND
+    """Auto applies recommendations, Recommend only writes them down, Disabled does nothing and keeps the
+    history."""
+
+    weight: Annotated[Int, Field(ge=1, le=1000)] = 100
+    """Which policy wins where several select a workload: the heaviest, and of equals the first by name."""
+
+    selector: Selector = Selector()
+    """Which workloads the policy is about; every workload when empty."""
+
+    metrics_config: MetricsConfig = MetricsConfig()
+    """Where usage is read, and how much of it a request is to cover."""
+
+    strategy: StrategyChoice = StrategyChoice()
+    """How sizes are derived from usage."""
+
+    resource_bounds: ResourceBounds = ResourceBounds()
+    """The least and the most that is ever recommended for a container."""
+
+    update_strategy: UpdateStrategy = UpdateStrategy()
+    """How a recommendation may be put into effect in mode Auto."""
+
+    changes: Changes = Changes()
+    """Which changes are worth making, and how far one may go."""
+
+    limit_policy: LimitPolicy | None = None
+    """What becomes of limits when updateStrategy.updateRequestsOnly is false; their ratio to requests is kept
+    when left out."""
+
+    reconciliation_interval: Annotated[Duration, Within("10s", "24h")] = Duration.parse("5m")
+    """How often each workload is looked at again, such as 5m."""
+
+    def limit_rule(self, resource: Literal["cpu", "memory"]) -> LimitRule:
+        """What becomes of the limit of a resource, all settings considered."""
+        if self.update_strategy.update_requests_only:
+            return KEEP_RULE
+        rule: LimitRule = getattr(self.limit_policy or LimitPolicy(), resource)
+        return rule
+
+
+class OptimizationPolicy(Kind):
+    """Which workloads to right-size, from what evidence, within which bounds, and how boldly."""
+
+    names = Names(
+        plural="optimizationpolicies",
+        short=("op",),
+        namespaced=True,
+        columns=(
+            Column("Mode", ".spec.mode"),
+            Column("Weight", ".spec.weight", "integer"),
+            Column("Strategy", ".spec.strategy.name", priority=1),
+            Column("Workloads", ".status.counts.monitored", "integer"),
+            Column("Updated", ".status.counts.updated", "integer"),
+            Column("Skipped", ".status.counts.skipped", "integer", priority=1),
+            READY,
+            AGE,
+        ),
+    )
+
+    kind: Literal["OptimizationPolicy"] = "OptimizationPolicy"
+    spec: OptimizationPolicySpec = OptimizationPolicySpec()
+    status: OptimizationPolicyStatus = OptimizationPolicyStatus()
