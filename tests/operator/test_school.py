@@ -605,11 +605,11 @@ def test_a_proposal_says_whether_it_is_for_as_long_as_sizes_are_kept(kept: float
 
 
 def test_an_explanation_opens_with_what_was_said_of_the_strategy_and_not_of_the_policy() -> None:
-    for given, facts in (
+    for told, facts in (
         ({"stabilization": 86400.0}, []),
         ({"stabilization": 86400.0, "cpu_risk": 0.01}, ["cpu_risk 0.01"]),
     ):
-        cohort = Cohort(Sizing.of("trimtab", given), until=NOW)
+        cohort = Cohort(Sizing.of("trimtab", told), until=NOW)
         cohort.include([container("web")])
         found = cohort.learned(container("web"), now=NOW, runs_on=True).proposal
         assert [fact.detail for fact in found.facts] == facts
