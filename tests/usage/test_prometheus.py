@@ -183,6 +183,7 @@ async def test_a_recording_rule_is_read_instead_of_the_raw_series(server: Record
         ({"username": "me"}, "username and password_file belong together"),
         ({"cert_file": "/c"}, "cert_file and key_file belong together"),
         ({"labels": {'a"b': "c"}}, "labels"),
+        ({"labels": "cluster=prod"}, "labels: write each entry as labels.NAME=VALUE on the command line"),
         ({"cpu_rule": "sum(x)"}, "cpu_rule"),
         ({"ulr": "http://host"}, "ulr: unknown field"),
     ],

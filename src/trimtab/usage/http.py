@@ -28,7 +28,7 @@ from trimtab.kube.client import Client
 from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.plugins import Settings
 from trimtab.usage.errors import BadAnswer, UsageError
-from trimtab.usage.prometheus.settings import HeaderLine
+from trimtab.usage.prometheus.settings import Headers
 from trimtab.usage.prometheus.way import by_proxy
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
@@ -63,7 +63,7 @@ class HttpSettings(Settings):
     ca_file: Path | None = None
     """The authority that vouches for the server, PEM; the system's if not given."""
 
-    headers: dict[HeaderLine, HeaderLine] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     """Headers to send with every question."""
 
     timeout: Annotated[float, Field(gt=0)] = 60.0

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    model_validator,
+)
 from yarl import URL
 
 from trimtab.plugins import Settings
@@ -18,7 +25,17 @@ def _one_line(text: str) -> str:
     return text
 
 
+def _entries(given: object, info: ValidationInfo) -> object:
+    if isinstance(given, str):
+        name = info.field_name
+        raise ValueError(  # noqa: TRY004 - which pydantic takes for a refusal
+            f"write each entry as {name}.NAME=VALUE on the command line, or as {{NAME: VALUE}} in a file"
+        )
+    return given
+
+
 HeaderLine = Annotated[str, AfterValidator(_one_line)]
+Headers = Annotated[dict[HeaderLine, HeaderLine], BeforeValidator(_entries)]
 Label = Annotated[str, StringConstraints(pattern=f"^{LABEL.pattern}$")]
 Metric = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 
@@ -65,13 +82,13 @@ class PrometheusSettings(Settings):
     insecure: bool = False
     """Believe any server certificate. For trying out only."""
 
-    headers: dict[HeaderLine, HeaderLine] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     """Headers to send with every query."""
 
     tenant: HeaderLine | None = None
     """The tenant of Mimir or Cortex, sent as X-Scope-OrgID; several are joined by |."""
 
-    labels: dict[Label, str] = Field(default_factory=dict)
+    labels: Annotated[dict[Label, str], BeforeValidator(_entries)] = Field(default_factory=dict)
     """Labels that a series must have, such as cluster=prod where one server holds many clusters."""
 
     cluster_label: Label = "cluster"
