@@ -10,27 +10,15 @@ import pytest
 
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.sizing.evidence import Kill
-from trimtab.store import HistoryEntry, StateKey, Store
+from trimtab.store import StateKey, Store
 from trimtab.store.errors import UnavailableError
 from trimtab.web.model import HistoryEntry as Told
 from trimtab.web.operating import OperatorBoard, _View
 from trimtab.web.told import kills_of, numbered
 from trimtab.web.trend import Totals, Trend
+from web.entries import entry
 
 WEB = WorkloadKey("Deployment", "shop", "web")
-
-
-def applied(at: float) -> HistoryEntry:
-    return HistoryEntry(
-        timestamp=at,
-        cluster="test",
-        namespace="shop",
-        kind="Deployment",
-        name="web",
-        what="applied",
-        who="x",
-        why="y",
-    )
 
 
 def board_of(desk: Any) -> OperatorBoard:
@@ -44,7 +32,7 @@ async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path
         kill for pod in "abc" for kill in kills_of(WEB, pod, [Kill(at, 10**8) for at in range(100, 160, 3)])
     ]
     async with Store.open(tmp_path / "trimtab.db") as store:
-        await store.history.append([applied(float(at)) for at in range(98, 162, 2)])
+        await store.history.append([entry(float(at)) for at in range(98, 162, 2)])
         board = board_of(SimpleNamespace(name="test", store=store))
         board._view = _View(kills=numbered(kills))
         found: list[Told] = []
@@ -58,7 +46,7 @@ async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path
 
 async def test_behind_an_entry_that_was_forgotten_there_is_nothing(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        await store.history.append([applied(100.0), applied(200.0)])
+        await store.history.append([entry(100.0), entry(200.0)])
         assert await board_of(SimpleNamespace(name="test", store=store)).history(before=10**6) == ()
 
 

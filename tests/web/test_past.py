@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from harness.records import workload
-from trimtab.actuation.sizes import written
 from trimtab.kube.pods import Resources
 from trimtab.store import HistoryEntry
 from trimtab.survey.prices import Prices
@@ -21,23 +20,9 @@ from trimtab.web import detail
 from trimtab.web.detail import Details
 from trimtab.web.model import Fared
 from trimtab.web.past import Sizes
+from web.entries import entry
 
 SMALL, MIDDLE, LARGE = (Resources(cpu_request=amount) for amount in (100, 200, 300))
-
-
-def entry(at: float, what: str, before: Resources, after: Resources) -> HistoryEntry:
-    return HistoryEntry(
-        timestamp=at,
-        cluster="test",
-        namespace="shop",
-        kind="Deployment",
-        name="web",
-        what=what,
-        before={"app": written(before)},
-        after={"app": written(after)},
-        who="x",
-        why="y",
-    )
 
 
 def had(*told: HistoryEntry, now: Resources) -> list[float | None]:

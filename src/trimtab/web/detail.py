@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+import numpy as np
 import structlog
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
@@ -96,7 +97,8 @@ class Details:
         if before is not None and before.spec == spec:
             replayed, replayed_at = before.replayed, before.replayed_at
         if trace is not None and now - replayed_at >= REPLAY_LASTS:
-            replayed, replayed_at = await self._replay(trace, names, spec, pods=len(pods)), now
+            instances = max(len(pods), 1) if workload.runs_on else _share_of_time(trace)
+            replayed, replayed_at = await self._replay(trace, names, spec, pods=instances), now
         views = [
             _view(
                 each,
@@ -109,12 +111,17 @@ class Details:
         return _Kept(now, tuple(views), replayed_at, replayed, spec)
 
     async def _replay(
-        self, trace: Trace, names: list[str], spec: OptimizationPolicySpec, *, pods: int
+        self, trace: Trace, names: list[str], spec: OptimizationPolicySpec, *, pods: float
     ) -> dict[str, tuple[Fared, ...]]:
         return {
-            name: await backtests(trace, place, spec, pods=max(pods, 1), prices=self._prices)
+            name: await backtests(trace, place, spec, pods=pods, prices=self._prices)
             for place, name in enumerate(names)
         }
+
+
+def _share_of_time(trace: Trace) -> float:
+    """In which one ran that runs now and then."""
+    return float((~np.isnan(trace.cpu)).any(axis=1).mean()) if trace.steps else 0.0
 
 
 def _curves(

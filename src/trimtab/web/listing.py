@@ -108,6 +108,8 @@ class Listing:
         self._orders: dict[str, list[int]] = {}
         self.states = Counter(row.state for row in rows)
         self.namespaces = sorted({row.namespace for row in rows})
+        self.in_danger = sum(bool(row.risks) for row in rows)
+        """How many: by danger, one that is in two would count twice."""
 
     def page(self, query: Query) -> Page:
         found = self._ordered(query.sort)

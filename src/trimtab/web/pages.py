@@ -46,8 +46,7 @@ class Pages:
         return self._page("parts/overview.html", request, part=True, **await self._glance())
 
     async def _glance(self) -> dict[str, object]:
-        rows = await self._board.workloads()
-        return {"overview": await self._board.overview(), "in_danger": sum(bool(row.risks) for row in rows)}
+        return {"overview": await self._board.overview(), "listing": await self._all()}
 
     async def overview_plots(self, _: Request) -> Response:
         found = await self._board.overview()
@@ -61,17 +60,20 @@ class Pages:
         return self._page("parts/workloads.html", request, **await self._listed(request))
 
     async def _listed(self, request: Request) -> dict[str, object]:
-        rows: Sequence[WorkloadRow] = await self._board.workloads()
-        if rows is not self._listing.rows:
-            self._listing = Listing(rows)
-        query = Query.of(request.query_params)
+        listing, query = await self._all(), Query.of(request.query_params)
         return {
-            "listing": self._listing,
+            "listing": listing,
             "query": query,
-            "page": self._listing.page(query),
+            "page": listing.page(query),
             "now": self._board.at,
             "currency": self._board.currency,
         }
+
+    async def _all(self) -> Listing:
+        rows: Sequence[WorkloadRow] = await self._board.workloads()
+        if rows is not self._listing.rows:
+            self._listing = Listing(rows)
+        return self._listing
 
     async def workload(self, request: Request) -> Response:
         return self._page("workload.html", request, part=False, **await self._detail(request))

@@ -127,7 +127,7 @@ def plots(trace: Trace, place: int, sizes: Sizes) -> tuple[Plot, Plot]:
 
 
 async def backtests(
-    trace: Trace, place: int, spec: OptimizationPolicySpec, *, pods: int, prices: Prices
+    trace: Trace, place: int, spec: OptimizationPolicySpec, *, pods: float, prices: Prices
 ) -> tuple[Fared, ...]:
     """How the strategy and its peers would have fared with one container; in a thread, for it takes its time."""
     own = lived(trace.only(np.array([place], np.intp)))
@@ -136,7 +136,7 @@ async def backtests(
     return tuple(_fared(each, pods, prices) for each in found)
 
 
-def _fared(replayed: Replayed, pods: int, prices: Prices) -> Fared:
+def _fared(replayed: Replayed, pods: float, prices: Prices) -> Fared:
     summary = replayed.scores.summary()
     return Fared(
         strategy=replayed.strategy,

@@ -15,6 +15,7 @@ from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import as_they_run
 from trimtab.operator.cohort import Learned
 from trimtab.operator.desk import Desk
+from trimtab.sizing.evidence import Evidence
 from trimtab.survey.consumption import Consumed
 from trimtab.survey.prices import Prices
 from trimtab.survey.risk import risks
@@ -87,6 +88,7 @@ def seen(
     should = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
     dangers: dict[str, None] = {}
     kills: list[HistoryEntry] = []
+    means: list[float] = []
     for each in containers:
         name = WorkloadContainer.of(key, each.name)
         known: Learned | None = None
@@ -95,12 +97,14 @@ def seen(
         if known is None:
             continue
         evidence = known.evidence
+        means.append(_mean(evidence, step=desk.learning.step, now=now))
         recent = tuple(kill for kill in evidence.kills if kill.at > now - LATELY)
         peak = Consumed(memory_peak=evidence.memory_peak or 0.0)
         kills += kills_of(key, each.name, evidence.kills)
-        lately = type(evidence)(kills=recent, throttled=evidence.throttled)
+        lately = Evidence(kills=recent, throttled=evidence.throttled)
         dangers |= dict.fromkeys(risks(each.resources, lately, peak))
-    cost = sum(prices.of(each.resources) for each in containers) * len(pods)
+    instances = len(pods) if workload.runs_on else max(means, default=len(pods))
+    cost = sum(prices.of(each.resources) for each in containers) * instances
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
     seen_pods = [used[pod.namespace, pod.name] for pod in pods if (pod.namespace, pod.name) in used]
@@ -118,12 +122,17 @@ def seen(
         used_cpu=max((each.cpu for each in seen_pods), default=None),
         used_memory=max((each.memory for each in seen_pods), default=None),
         cost=cost,
-        saving=cost - sum(map(prices.of, wanted)) * len(pods) if should else 0.0,
+        saving=cost - sum(map(prices.of, wanted)) * instances if should else 0.0,
         risks=tuple(dangers),
         changed=outcome.applied_at if outcome else None,
         pinned=str(hold) if hold else "",
     )
     return Seen(row, tuple(kills))
+
+
+def _mean(evidence: Evidence, *, step: float, now: float) -> float:
+    """How much of a pod is paid for that runs now and then: the share of time, since it was first seen, in which it did."""
+    return min(1.0, evidence.samples * step / max(step, now - evidence.first))
 
 
 def node_view(
