@@ -48,12 +48,13 @@ class Told:
         )
 
     async def drive(self, wanted: Wish) -> None:
+        """As a loop would whose cache is behind from the beginning."""
         actuator = Actuator(self.world, may_write=lambda: True)
+        cached = await self.world.workload(KEY)
         for _ in range(40):
-            before = await self.world.workload(KEY)
             report = await actuator.reconcile(KEY, wanted, now=self.world.now)
             assert report
-            await self.journal.reported(before, report, mandate=self.mandate, now=self.world.now)
+            await self.journal.reported(cached, report, mandate=self.mandate, now=self.world.now)
             if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED}:
                 return
             self.world.pass_time(30)

@@ -67,7 +67,10 @@ class Report:
     reason: str = ""
     again: int | None = None
     marks: Marks | None = None
+    before: Marks = field(default_factory=Marks)
+    """What the marks said before anything was done,"""
     done: tuple[Deed, ...] = ()
+    """and what was."""
 
 
 class _Stop(Exception):
@@ -157,26 +160,27 @@ class Actuator:
         """Bring one workload as far as it can be brought now; None when it is gone."""
         memory = self._memories.setdefault(key, _Memory())
         memory.gone.clear()
+        before: Marks | None = None
         done: list[Deed] = []
+        report = Report(state=WorkloadState.APPLYING, again=now + 1)
         try:
             for _ in range(ROUNDS):
                 situation = await self._look(key, wish, memory, now)
                 if situation is None:
                     self.forget(key)
                     return None
-                report = await self._round(situation, memory, done)
-                if report is not None:
+                before = before or _marks(situation.workload)
+                if found := await self._round(situation, memory, done):
                     memory.failures = 0
-                    return replace(report, done=tuple(done))
+                    report = found
+                    break
         except _Stop as stop:
-            return replace(stop.report, done=tuple(done))
+            report = stop.report
         except KubeError as error:
             memory.failures += 1
             delay = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(memory.failures - 1, 10))
-            return Report(
-                state=WorkloadState.FAILED, reason=describe(error), again=now + delay, done=tuple(done)
-            )
-        return Report(state=WorkloadState.APPLYING, again=now + 1, done=tuple(done))
+            report = Report(state=WorkloadState.FAILED, reason=describe(error), again=now + delay)
+        return replace(report, before=before or Marks(), done=tuple(done))
 
     def forget(self, key: WorkloadKey) -> bool:
         """A workload that nobody asks for any more; whether it was dealt with until now."""
@@ -307,9 +311,15 @@ def _slot(deed: Deed, workload: Workload) -> _Slot | None:
     return None
 
 
+def _marks(workload: Workload) -> Marks | None:
+    """Those that a workload has; None where they are not ours."""
+    found = read_marks(dict(workload.annotations), uid=workload.uid)
+    return None if isinstance(found, Foreign) else found
+
+
 def _change_id(workload: Workload) -> str:
-    marks = read_marks(dict(workload.annotations), uid=workload.uid)
-    return marks.change.id if isinstance(marks, Marks) and marks.change else ""
+    marks = _marks(workload)
+    return marks.change.id if marks and marks.change else ""
 
 
 def _later(situation: Situation, error: ApiError, seconds: float) -> Report:
@@ -320,9 +330,7 @@ def _later(situation: Situation, error: ApiError, seconds: float) -> Report:
 
 def _report(situation: Situation, rest: Wait | Skip | None) -> Report:
     """Where the workload stands when this is what is left to do."""
-    workload = situation.workload
-    marks = read_marks(dict(workload.annotations), uid=workload.uid)
-    known = None if isinstance(marks, Foreign) else marks
+    known = _marks(situation.workload)
     again = rest.until if isinstance(rest, Wait) else None
     return Report(
         state=_state(situation, known, rest), reason=rest.reason if rest else "", again=again, marks=known

@@ -94,8 +94,9 @@ class LiveJournal:
 
     async def reported(self, workload: Workload, report: Report, *, mandate: Mandate, now: float) -> None:
         """Tell of changes that began, came to their end, or were taken back."""
-        found = read_marks(dict(workload.annotations), uid=workload.uid)
-        before = found if isinstance(found, Marks) else Marks()
+        before = (
+            report.before
+        )  # and not those of the workload as it was looked at, from which a cache may be behind
         entries: list[HistoryEntry] = []
         for deed in report.done:
             if isinstance(deed, WriteMarks):
