@@ -46,7 +46,7 @@ async def _take(on: Browser, url: str, path: Path, *, theme: str, width: int = 1
         await opened.page.set_viewport_size({"width": width, "height": 844})
         await opened.page.goto(url)
         if await opened.page.locator("figure[data-source]").count():
-            await opened.page.wait_for_function("document.documentElement.dataset.charts > 0")
+            await opened.page.wait_for_selector("html[data-charts]")
         await opened.page.screenshot(path=path)
 
 

@@ -9,8 +9,9 @@ from playwright.async_api import Browser, expect
 from harness.browser import Watched, watched
 from trimtab.web.access import OwnMachine
 from trimtab.web.application import application
+from trimtab.web.model import Overview, Plot
 from trimtab.web.serving import serving
-from trimtab.web.snapshot import SnapshotBoard
+from trimtab.web.snapshot import Snapshot, SnapshotBoard
 from web.scene import scene
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -74,6 +75,21 @@ async def test_a_page_comes_with_its_charts_and_is_live(
     await expect(page.locator("#live")).to_have_text("live")
     await expect(page.locator(".uplot")).to_have_count(charts)
     await expect(page.locator("a[aria-current=page]")).to_have_count(1)
+
+
+async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn(browser: Browser) -> None:
+    nothing = Overview(at=0.0, cpu=Plot(unit="cores"), memory=Plot(unit="bytes"))
+    board = SnapshotBoard(Snapshot(name="new", overview=nothing))
+    async with (
+        serving(application(board, OwnMachine()), "127.0.0.1:0") as url,
+        watched(browser, url) as found,
+    ):
+        await found.visit("/")
+        await expect(found.page.get_by_text("Nothing is known of it yet.")).to_have_count(2)
+        await expect(found.page.locator(".uplot")).to_have_count(0)
+        await found.visit("/workloads")
+        await expect(found.page.get_by_text("There are no workloads yet.")).to_be_visible()
+        assert found.errors == []
 
 
 async def test_a_search_narrows_ten_thousand_workloads_as_one_types(opened: Watched) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from harness.cluster import Cluster
@@ -13,9 +14,12 @@ from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object
 from trimtab.kube.pace import RateLimit
 from trimtab.kube.resources import DEPLOYMENTS
+from trimtab.web.access import OwnMachine
+from trimtab.web.application import application
 from trimtab.web.board import ActError
 from trimtab.web.model import Act
 from trimtab.web.operating import STANDBY, OperatorBoard
+from trimtab.web.serving import serving
 
 
 @pytest.fixture
@@ -66,9 +70,17 @@ async def test_a_leaders_board_shows_what_it_recommends_and_holds_what_people_ho
             await board.act(Act.RELEASE, work.web, who="ann", why="")
 
 
-async def test_a_replica_that_stands_by_says_so() -> None:
+async def test_a_replica_that_stands_by_says_so_on_every_page_and_not_that_there_is_nothing() -> None:
     board = OperatorBoard(lambda: None, name="test")
     await board.look()
-    assert (await board.overview()).trouble == STANDBY
-    assert await board.workloads() == ()
-    assert await board.history() == ()
+    paths = ("/", "/workloads", "/workloads/shop/Deployment/web", "/intents", "/nodes", "/history")
+    async with (
+        serving(application(board, OwnMachine()), "127.0.0.1:0") as url,
+        aiohttp.ClientSession() as session,
+    ):
+        for path in paths:
+            async with session.get(url + path) as answer:
+                text = await answer.text()
+            assert STANDBY in text, path
+            assert "There are no" not in text, path
+            assert "$0.00" not in text, path

@@ -151,13 +151,13 @@ class _Door:
         if not self._access.asks_for_token:
             return RedirectResponse("/", 303)
         if request.method == "GET":
-            return self._rendering.login("")
+            return self._rendering.login(request, "")
         if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise HTTPException(403, "this did not come from a page of ours: load the page again")
         form = await said(request)
         entered = await self._access.enter(form.get("token", "").strip())
         if isinstance(entered, Refused):
-            return self._rendering.login(entered.why)
+            return self._rendering.login(request, entered.why)
         response = RedirectResponse("/", 303)
         self._sessions.begin(entered, request, response, secure=self._secure)
         return response

@@ -41,6 +41,11 @@ class Board(Protocol):
         ...
 
     @property
+    def trouble(self) -> str:
+        """What keeps all of it from being up to date; empty where nothing does."""
+        ...
+
+    @property
     def version(self) -> int:
         """Another number whenever there is something new to see."""
         ...

@@ -54,7 +54,7 @@ _TALK = {"recommended", "applying"}
 """What is said before anything is changed."""
 MOST_EVENTS = 200
 SAVE_EVERY = 600.0
-STANDBY = "this replica stands by: another leads, and knows what there is to see"
+STANDBY = "this replica stands by: another leads, whom the Lease names, and knows what there is to see"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,10 @@ class OperatorBoard:
     @property
     def at(self) -> float:
         return self._view.at
+
+    @property
+    def trouble(self) -> str:
+        return self._view.trouble
 
     async def overview(self) -> Overview:
         if self._overview is None or self._overview[0] != (self.version, self._view.at):

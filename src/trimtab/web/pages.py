@@ -107,7 +107,8 @@ class Pages:
         key = WorkloadKey(asked["kind"], asked["namespace"], asked["name"])
         found = await self._board.workload(key)
         if found is None:
-            raise HTTPException(404, f"{key}: there is no such workload, or it is gone")
+            why = "; ".join(filter(None, ["there is no such workload, or it is gone", self._board.trouble]))
+            raise HTTPException(404, f"{key}: {why}")
         return found
 
     async def intents(self, request: Request) -> Response:

@@ -34,13 +34,11 @@ class Rendering:
 
     def page(self, name: str, request: Request, **said: object) -> Response:
         """A whole page, or a part of one."""
-        theme = request.cookies.get("trimtab-theme", "")
         session = request.state.session
-        text = self._templates.get_template(name).render(
-            board=self._board,
-            version=__version__,
+        text = self._written(
+            name,
+            request,
             path=request.url.path,
-            theme=theme if theme in THEMES else "",
             viewer=session.viewer,
             csrf=session.csrf,
             can_leave=self._access.asks_for_token,
@@ -48,11 +46,8 @@ class Rendering:
         )
         return HTMLResponse(text)
 
-    def login(self, why: str) -> Response:
-        text = self._templates.get_template("login.html").render(
-            board=self._board, version=__version__, theme="", why=why
-        )
-        return HTMLResponse(text, status_code=403 if why else 200)
+    def login(self, request: Request, why: str) -> Response:
+        return HTMLResponse(self._written("login.html", request, why=why), status_code=403 if why else 200)
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """One clear line: as it is to a script, in a page to a person."""
@@ -65,7 +60,10 @@ class Rendering:
             code, why = 500, "the dashboard failed at this; its log says why"
         if request.headers.get("HX-Request") or "text/html" not in request.headers.get("Accept", ""):
             return PlainTextResponse(why, status_code=code)
-        text = self._templates.get_template("failed.html").render(
-            board=self._board, version=__version__, theme="", code=code, why=why
+        return HTMLResponse(self._written("failed.html", request, code=code, why=why), status_code=code)
+
+    def _written(self, name: str, request: Request, **said: object) -> str:
+        theme = request.cookies.get("trimtab-theme", "")
+        return self._templates.get_template(name).render(
+            board=self._board, version=__version__, theme=theme if theme in THEMES else "", **said
         )
-        return HTMLResponse(text, status_code=code)

@@ -98,6 +98,7 @@ class SnapshotBoard:
         self.currency = snapshot.overview.money.currency
         self.version = 1
         self.at = snapshot.overview.at
+        self.trouble = snapshot.overview.trouble
 
     async def changed(self, after: int) -> int:
         if after != self.version:

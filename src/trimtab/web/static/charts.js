@@ -95,6 +95,8 @@ window.charts = (() => {
 
   function draw(figure, plot, events) {
     const canvas = figure.querySelector(".canvas"), old = drawn.get(figure);
+    canvas.hidden = !old && !plot.times.length;
+    if (canvas.hidden) { figure.querySelector(".mark-note").textContent = "Nothing is known of it yet."; return; }
     const same = old && old.plot.curves.map(c => c.role + c.name).join() === plot.curves.map(c => c.role + c.name).join();
     if (same) {
       Object.assign(old, { plot, events });

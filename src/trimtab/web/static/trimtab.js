@@ -85,6 +85,8 @@ const page = (() => {
   const PAGES = { o: "/", w: "/workloads", i: "/intents", n: "/nodes", h: "/history" };
   let went = 0;
   document.addEventListener("keydown", event => {
+    const form = event.key === "Escape" && document.querySelector("details.act[open]");
+    if (form) { form.open = false; form.querySelector("summary").focus(); return; }
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) {
       if (event.key === "Escape" && event.target.id === "q") event.target.blur();
       return;
