@@ -89,14 +89,19 @@ def test_each_vpa_becomes_a_policy_that_says_what_it_said(
             "workloadTypes": {"include": ["Deployment"]},
         },
         "strategy": {"name": "vpa"},
-        "resourceBounds": {"cpu": {"min": "50m", "max": "2"}, "memory": {"max": "4Gi"}},
+        "containers": [
+            {
+                "name": "*",
+                "resourceBounds": {"cpu": {"min": "50m", "max": "2"}, "memory": {"max": "4Gi"}},
+            }
+        ],
         "updateStrategy": {"allowInPlaceResize": False, "allowRecreate": True, "updateRequestsOnly": True},
     }
     assert policies["api"]["mode"] == "Recommend"
     assert policies["api"]["selector"]["workloadSelector"]["matchLabels"] == {"trimtab.io/policy": "api"}
     assert f"{scene}/gone: its target, Deployment gone, is not there" in err
     assert f"kubectl label -n {scene} deployments.apps/api trimtab.io/policy=api" in err
-    assert "it leaves memory of container app alone" in err
+    assert policies["api"]["containers"] == [{"name": "app", "controlledResources": ["cpu"]}]
 
 
 def test_the_server_takes_the_policies(

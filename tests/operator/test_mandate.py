@@ -123,6 +123,22 @@ def test_the_maximum_of_the_organisation_holds_where_a_policy_states_none() -> N
     assert bounds.memory.max is None
 
 
+def test_the_maximum_of_the_organisation_holds_for_the_bounds_of_single_containers_too() -> None:
+    own = [
+        {"name": "app", "resourceBounds": {"cpu": {"min": "1"}}},
+        {"name": "big", "resourceBounds": {"cpu": {"max": "3"}}},
+    ]
+    found = mandate(policy(containers=own), limits={"maxCpu": "2"})
+    app, big = found.spec.containers
+    assert app.resource_bounds.cpu is not None
+    assert str(app.resource_bounds.cpu.max) == "2"
+    assert app.resource_bounds.memory is None
+    assert found.problem == (
+        "spec.containers[1].resourceBounds.cpu.max: 3 is above the limit of your organisation; use at most 2"
+    )
+    assert big.name == "big"
+
+
 def test_the_operators_own_windows_hold_for_every_policy() -> None:
     own = {"windows": [{"start": "11:00", "end": "13:00"}]}
     found = policy(updateStrategy=own)

@@ -166,6 +166,7 @@ def _resource_rules(resource: ResourceName) -> ResourceRules:
         increase=_chance.choice([0.01, 2.0, 10.0]),
         decrease=_chance.choice([0.0, 0.3, 0.9]),
         smallest=_chance.choice([0, 5]),
+        sized=_chance.random() < 0.9,
     )
 
 

@@ -405,3 +405,14 @@ def test_what_was_recommended_is_not_changed_again(
             return
         assert found.resources not in seen
         seen.append(found.resources)
+
+
+@given(recommendations())
+@examples
+def test_what_the_policy_leaves_alone_stays_as_it_is(made: Made) -> None:
+    found = made.found.resources
+    for resource, rule in (("cpu", made.rules.cpu), ("memory", made.rules.memory)):
+        if not rule.sized:
+            assert is_held(made.found, resource)
+            assert getattr(found, f"{resource}_request") == getattr(made.has, f"{resource}_request")
+            assert limit(found, resource) == limit(made.has, resource)

@@ -54,6 +54,45 @@ def limit_rules(mode: LimitMode, **more: float) -> Rules:
     )
 
 
+# Rules of some containers only
+
+
+def test_of_the_rules_that_are_about_a_container_the_one_with_its_name_holds_else_the_longest() -> None:
+    found = rules(
+        resourceBounds={"cpu": {"max": "1"}},
+        containers=[
+            {"name": "*", "resourceBounds": {"cpu": {"max": "2"}}},
+            {"name": "istio-*", "controlledResources": []},
+            {"name": "istio-agent", "controlledResources": ["memory"]},
+            {"name": "cache", "resourceBounds": {"memory": {"min": "1Gi"}}},
+        ],
+    )
+    most = {name: found.of_container(name).cpu.most for name in ("app", "istio-proxy", "cache")}
+    assert most == {"app": 2000, "istio-proxy": 1000, "cache": 1000}
+    assert found.of_container("cache").memory.least == GIB
+    alone = found.of_container("istio-proxy")
+    assert not alone.cpu.sized
+    assert not alone.memory.sized
+    assert found.of_container("istio-agent").memory.sized
+    assert not found.of_container("istio-agent").cpu.sized
+
+
+def test_a_container_that_the_policy_leaves_alone_says_so() -> None:
+    alone = sized(100, 100 * MIB, asked=rules(containers=[{"name": "app", "controlledResources": []}]))
+    assert alone.resources == HAS
+    assert alone.held == "cpu: the policy leaves it alone; memory: the policy leaves it alone"
+    half = sized(800, 100 * MIB, asked=rules(containers=[{"name": "a*", "controlledResources": ["cpu"]}]))
+    assert half.resources == with_(HAS, cpu_request=800)
+    assert "memory held: stays at 1024Mi: the policy leaves it alone [policy containers]" in half.text
+
+
+def test_bounds_of_a_container_hold_in_place_of_the_policys_and_are_named_in_the_explanation() -> None:
+    own = {"name": "app", "resourceBounds": {"cpu": {"min": "700m"}}}
+    found = sized(600, asked=rules(resourceBounds={"cpu": {"max": "650m"}}, containers=[own]))
+    assert found.resources.cpu_request == 700
+    assert "at least 700m [policy containers[app].resourceBounds.cpu]" in found.text
+
+
 # The gate
 
 

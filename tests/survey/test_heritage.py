@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from harness.records import folded, workload
 from trimtab.kube.vpas import Vpa, vpas
 from trimtab.survey.heritage import policy_of
@@ -11,46 +9,59 @@ from trimtab.survey.heritage import policy_of
 WEB = workload("web", containers=({"name": "app"}, {"name": "proxy"}), labels={"app": "web"})
 
 
-def vpa(*policies: dict[str, Any]) -> Vpa:
+def vpa(*policies: dict[str, Any], **more: Any) -> tuple[Vpa, dict[str, Any]]:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    spec = {"targetRef": target, "resourcePolicy": {"containerPolicies": list(policies)}}
-    return folded(vpas(), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+    spec = {"targetRef": target, "resourcePolicy": {"containerPolicies": list(policies)}, **more}
+    return folded(vpas(), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}), spec
 
 
-def test_bounds_of_one_container_bind_no_other() -> None:
-    app = {"containerName": "app", "minAllowed": {"cpu": "1"}, "maxAllowed": {"cpu": "2"}}
-    found = policy_of(vpa(app), "Auto", [WEB])
-    assert found.policy is not None
-    assert "resourceBounds" not in found.policy["spec"]
-    assert "it has bounds of their own for app; the policy has the widest for all" in found.notes
-    rest = {"containerName": "*", "minAllowed": {"cpu": "100m"}, "maxAllowed": {"cpu": "1"}}
-    both = policy_of(vpa(app, rest), "Auto", [WEB])
-    assert both.policy is not None
-    assert both.policy["spec"]["resourceBounds"] == {"cpu": {"min": "100m", "max": "2"}}
-
-
-@pytest.mark.parametrize(
-    ("policy", "note"),
-    [
-        ({"containerName": "proxy", "mode": "Off"}, "it leaves container proxy alone"),
-        (
-            {"containerName": "*", "controlledResources": ["memory"]},
-            "it leaves cpu of all other containers alone",
+def test_each_policy_of_a_container_becomes_a_rule_of_its_name() -> None:
+    found = policy_of(
+        *vpa(
+            {"containerName": "app", "minAllowed": {"cpu": "1"}, "maxAllowed": {"cpu": "2"}},
+            {"containerName": "proxy", "mode": "Off"},
+            {"containerName": "*", "controlledResources": ["memory"], "maxAllowed": {"memory": "1Gi"}},
         ),
-    ],
-)
-def test_a_vpa_that_leaves_something_alone_becomes_a_policy_that_only_recommends(
-    policy: dict[str, Any], note: str
-) -> None:
-    found = policy_of(vpa(policy), "Auto", [WEB])
+        [WEB],
+    )
     assert found.policy is not None
-    assert found.policy["spec"]["mode"] == "Recommend"
-    assert any(line.startswith(note) and line.endswith("until its mode is Auto") for line in found.notes)
+    assert found.policy["spec"]["mode"] == "Auto"
+    assert found.policy["spec"]["containers"] == [
+        {"name": "app", "resourceBounds": {"cpu": {"min": "1", "max": "2"}}},
+        {"name": "proxy", "controlledResources": []},
+        {
+            "name": "*",
+            "controlledResources": ["memory"],
+            "resourceBounds": {"memory": {"max": "1Gi"}},
+        },
+    ]
+    assert found.notes == ()
 
 
 def test_where_limits_follow_in_one_container_only_they_follow_in_none_and_it_is_told() -> None:
-    found = policy_of(vpa({"containerName": "proxy", "controlledValues": "RequestsOnly"}), "Auto", [WEB])
+    found = policy_of(*vpa({"containerName": "proxy", "controlledValues": "RequestsOnly"}), [WEB])
     assert found.policy is not None
     assert found.policy["spec"]["mode"] == "Auto"
     assert found.policy["spec"]["updateStrategy"]["updateRequestsOnly"] is True
     assert any("limits follow requests in some of its containers only" in line for line in found.notes)
+
+
+def test_more_cpu_while_pods_start_is_taken_over_where_it_is_a_factor() -> None:
+    boost = {"startupBoost": {"cpu": {"type": "Factor", "factor": 3, "durationSeconds": 60}}}
+    found = policy_of(*vpa(**boost), [WEB])
+    assert found.policy is not None
+    assert found.policy["spec"]["updateStrategy"]["startupBoost"] == {"factor": 3}
+    assert "its startupBoost is given until a pod is ready, for 5 minutes at the most" in found.notes
+    fixed = policy_of(*vpa(startupBoost={"cpu": {"type": "Quantity", "quantity": "1"}}), [WEB])
+    assert fixed.policy is not None
+    assert "startupBoost" not in fixed.policy["spec"]["updateStrategy"]
+    assert "its startupBoost is no factor, and is left out" in fixed.notes
+
+
+def test_what_a_policy_has_no_field_for_is_told() -> None:
+    named = {"containerName": "app", "oomBumpUpRatio": "1.5"}
+    found = policy_of(*vpa(named, updatePolicy={"updateMode": "Recreate", "minReplicas": 3}), [WEB])
+    assert found.notes == (
+        "updatePolicy.minReplicas is left out: a policy has nothing like it",
+        "containerPolicies[app].oomBumpUpRatio is left out: a policy has nothing like it for one container",
+    )

@@ -50,7 +50,7 @@ def import_(
 
     The cluster is only read. Each VPA becomes a policy of its name and namespace.
 
-    Its mode, target, bounds and whether limits follow are kept; the strategy is vpa, which goes on where VPA's own
+    Its mode, target, bounds, what it leaves alone and whether limits follow are kept; the strategy is vpa, which goes on where VPA's own
     numbers are. What a policy cannot say as the VPA does is told on stderr and beside the policy.
 
     Exits with 1 when a VPA cannot become a policy.
@@ -99,11 +99,11 @@ async def _import(
         raw = await _read(client, namespaces)
         if not raw:
             raise TrimtabError(f"{connection.context}: there is no VerticalPodAutoscaler to import")
-        modes = {_folded(each): _mode(each) for each in raw}
-        workloads = (await look(client, namespaces=sorted({vpa.namespace for vpa in modes}))).workloads()
+        specs = {_folded(each): each["spec"] for each in raw}
+        workloads = (await look(client, namespaces=sorted({vpa.namespace for vpa in specs}))).workloads()
         if store is not None:
-            print(await _keep(client, list(modes), workloads, store), file=sys.stderr)
-    return [policy_of(vpa, mode, workloads) for vpa, mode in modes.items()]
+            print(await _keep(client, list(specs), workloads, store), file=sys.stderr)
+    return [policy_of(vpa, spec, workloads) for vpa, spec in specs.items()]
 
 
 async def _read(client: Client, namespaces: tuple[str, ...] | None) -> list[Object]:
@@ -122,10 +122,6 @@ async def _read(client: Client, namespaces: tuple[str, ...] | None) -> list[Obje
 def _folded(raw: Object) -> Vpa:
     shape = vpas()
     return shape.fold(msgspec.json.decode(msgspec.json.encode(raw), type=shape.wire))
-
-
-def _mode(raw: Object) -> str:
-    return str((raw["spec"].get("updatePolicy") or {}).get("updateMode") or "Auto")
 
 
 async def _keep(client: Client, known: list[Vpa], workloads: Sequence[Workload], address: str) -> str:

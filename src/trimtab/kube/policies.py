@@ -15,7 +15,7 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.intern import InternTable, Memo
 from trimtab.kube.records import Folding, Labels, MetadataWire, Shape, seconds, version_number
 
-_ALIKE = ("metrics_config", "resource_bounds", "update_strategy", "changes", "limit_policy")
+_ALIKE = ("metrics_config", "resource_bounds", "containers", "update_strategy", "changes", "limit_policy")
 """The large parts of a spec, which policies of one cluster tend to have in common."""
 
 

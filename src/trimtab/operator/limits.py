@@ -5,14 +5,21 @@ them: the webhook was away, or the limits were tightened later. So reconciling a
 policy before it acts. Pure. Left out: what is wrong with a policy in itself (`trimtab.api`).
 """
 
+import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from trimtab.api.fields import NamespaceName, Number, PluginName, Unique
 from trimtab.api.model import Model
-from trimtab.api.optimizationpolicy import Bounds, Mode, OptimizationPolicySpec
+from trimtab.api.optimizationpolicy import (
+    Bounds,
+    ContainerBounds,
+    Mode,
+    OptimizationPolicySpec,
+    ResourceBounds,
+)
 from trimtab.api.quantity import Quantity
 
 _SYSTEM = ("kube-system", "kube-public", "kube-node-lease")
@@ -56,24 +63,31 @@ class OrganisationLimits(Model):
                 f"spec.metricsConfig.safetyFactor: {spec.metrics_config.safety_factor:g} is above the limit of your "
                 f"organisation; use at most {self.max_safety_factor:g}"
             )
-        yield from _bound("cpu", spec.resource_bounds.cpu, self.max_cpu)
-        yield from _bound("memory", spec.resource_bounds.memory, self.max_memory)
+        for path, stated, most in self._bounds(spec):
+            yield from _bound(path, stated, most)
 
     def defaults(self, spec: OptimizationPolicySpec) -> dict[str, Quantity]:
         """Maxima that a policy leaves open and that hold for it all the same, by their path in `spec`."""
-        bounds = spec.resource_bounds
-        found = {"cpu": (bounds.cpu, self.max_cpu), "memory": (bounds.memory, self.max_memory)}
-        return {
-            f"resourceBounds/{resource}/max": most
-            for resource, (stated, most) in found.items()
-            if stated.max is None and most is not None
-        }
+        return {f"{path}/max": most for path, stated, most in self._bounds(spec) if stated.max is None}
+
+    def _bounds(self, spec: OptimizationPolicySpec) -> Iterator[tuple[str, Bounds, Quantity]]:
+        """All bounds that a policy states, by their path in `spec`, with the most that they may be."""
+        stated: list[tuple[str, ResourceBounds | ContainerBounds]] = [
+            ("resourceBounds", spec.resource_bounds)
+        ]
+        stated += [
+            (f"containers/{place}/resourceBounds", each.resource_bounds)
+            for place, each in enumerate(spec.containers)
+        ]
+        for path, bounds in stated:
+            if self.max_cpu is not None and bounds.cpu is not None:
+                yield f"{path}/cpu", bounds.cpu, self.max_cpu
+            if self.max_memory is not None and bounds.memory is not None:
+                yield f"{path}/memory", bounds.memory, self.max_memory
 
 
-def _bound(resource: Literal["cpu", "memory"], stated: Bounds, most: Quantity | None) -> Iterator[str]:
-    path = f"spec.resourceBounds.{resource}"
-    if most is None:
-        return
+def _bound(path: str, stated: Bounds, most: Quantity) -> Iterator[str]:
+    path = re.sub(r"\.(\d+)", r"[\1]", f"spec.{path.replace('/', '.')}")
     if stated.max is not None and stated.max > most:
         yield f"{path}.max: {stated.max} is above the limit of your organisation; use at most {most}"
     elif stated.min > most:

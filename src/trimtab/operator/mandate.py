@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import TypeVar
 
 from trimtab.actuation.hold import Hold
 from trimtab.actuation.windows import next_opening
-from trimtab.api.optimizationpolicy import Bounds, Mode, OptimizationPolicySpec, UpdateStrategy
+from trimtab.api.optimizationpolicy import (
+    Bounds,
+    ContainerBounds,
+    Mode,
+    OptimizationPolicySpec,
+    ResourceBounds,
+    UpdateStrategy,
+)
 from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
 from trimtab.kube.policies import Policy
@@ -20,12 +28,15 @@ from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import sizing_of
 from trimtab.operator.cohort import Sizing
 from trimtab.operator.config import Guardrail, OperatorConfig
+from trimtab.operator.limits import OrganisationLimits
 from trimtab.operator.promql import problem_of
 from trimtab.operator.selection import Verdict
 from trimtab.operator.statuses import DEFAULT, PolicyKey
 from trimtab.operator.webhook.rules import GUARDRAIL, unknown_source
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.sizing.rules import Rules
+
+B = TypeVar("B", ResourceBounds, ContainerBounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +131,7 @@ class Mandates:
 
     def _read(self, policy: Policy | None, spec: OptimizationPolicySpec) -> Mandate:
         limits = self.config.limits
-        bounded = _bounded(spec, limits.max_cpu, limits.max_memory)
+        bounded = _bounded(spec, limits)
         problems = limits.problems(spec)
         source = self.config.source_of(spec)
         if source is None:
@@ -145,16 +156,22 @@ def _guardrail(policy: Policy | None) -> str:
     return dict(policy.annotations).get(GUARDRAIL, "") if policy else ""
 
 
-def _bounded(
-    spec: OptimizationPolicySpec, most_cpu: Quantity | None, most_memory: Quantity | None
-) -> OptimizationPolicySpec:
+def _bounded(spec: OptimizationPolicySpec, limits: OrganisationLimits) -> OptimizationPolicySpec:
     """With the organisation's maxima where the policy states none."""
 
-    def bound(stated: Bounds, most: Quantity | None) -> Bounds:
-        return stated if stated.max is not None or most is None else stated.model_copy(update={"max": most})
+    def bound(stated: Bounds | None, most: Quantity | None) -> Bounds | None:
+        is_open = stated is not None and stated.max is None and most is not None
+        return stated.model_copy(update={"max": most}) if stated and is_open else stated
 
-    bounds = spec.resource_bounds
-    held = {"cpu": bound(bounds.cpu, most_cpu), "memory": bound(bounds.memory, most_memory)}
-    if held == dict(bounds):
+    def both(stated: B) -> B:
+        held = {"cpu": bound(stated.cpu, limits.max_cpu), "memory": bound(stated.memory, limits.max_memory)}
+        return stated.model_copy(update=held)
+
+    if not limits.defaults(spec):
         return spec  # and no copy of it for each of thousands of policies
-    return spec.model_copy(update={"resource_bounds": bounds.model_copy(update=held)})
+    containers = [
+        each.model_copy(update={"resource_bounds": both(each.resource_bounds)}) for each in spec.containers
+    ]
+    return spec.model_copy(
+        update={"resource_bounds": both(spec.resource_bounds), "containers": tuple(containers)}
+    )

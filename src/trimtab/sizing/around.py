@@ -36,7 +36,7 @@ def recommend(
     now: float,
 ) -> Recommendation:
     """What one container should have."""
-    has = container.resources
+    has, rules = container.resources, rules.of_container(container.name)
     trail = Trail(proposal.facts)
     cases = both(container, proposal=proposal, evidence=evidence, rules=rules, around=around, now=now)
     cpu = size(cases[0], proposal.strategy, trail)

@@ -25,7 +25,7 @@ def pod_floor(amount: int, case: Case) -> Step | None:
 
 def bounds(amount: int, case: Case) -> Step | None:
     """The policy's own bounds."""
-    rule, source = case.rule, f"policy resourceBounds.{case.resource}"
+    rule, source = case.rule, f"policy {case.rule.said_in}.{case.resource}"
     if amount < rule.least:
         return Step(rule.least, f"at least {amount_text(case.resource, rule.least)}", source)
     if rule.most is not None and amount > rule.most:

@@ -25,6 +25,8 @@ def gate(case: Case) -> Hold | None:
 def left_alone(case: Case) -> Hold | None:
     """Why this resource is not for us to size, whatever is known of it."""
     rules, around = case.rules, case.around
+    if not case.rule.sized:
+        return Hold("the policy leaves it alone", "policy containers")
     if rules.keep_qos and around.qos == BEST_EFFORT:
         why = "the pod is BestEffort, and requests would change its QoS class"
         return Hold(why, "policy updateStrategy.keepQosClass")

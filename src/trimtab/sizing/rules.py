@@ -6,11 +6,16 @@ operator; each default names the harm that it guards against.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import msgspec
 
 from trimtab.api.optimizationpolicy import (
+    EVERY_CONTAINER,
     BesideHpa,
     Bounds,
+    ContainerRule,
+    ControlledResource,
     LimitMode,
     LimitRule,
     OptimizationPolicySpec,
@@ -67,6 +72,18 @@ class ResourceRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     increase: float = 2.0
     decrease: float = 0.5
     smallest: int = 0
+    said_in: str = "resourceBounds"
+    """The field of the policy that has the bounds."""
+    sized: bool = True
+    """Whether it is for us to size."""
+
+
+class ContainerRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What holds for the containers of a name only."""
+
+    name: str
+    cpu: ResourceRules
+    memory: ResourceRules
 
 
 class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -80,16 +97,30 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     keep_qos: bool = True
     beside_hpa: BesideHpa = BesideHpa.RESCALE
     caution: Caution = Caution()
+    containers: tuple[ContainerRules, ...] = ()
+    """Those that name a container more exactly come first."""
+
+    def of_container(self, name: str) -> Rules:
+        """What holds for one container."""
+        for each in self.containers:
+            if fnmatchcase(name, each.name):
+                return msgspec.structs.replace(self, cpu=each.cpu, memory=each.memory, containers=())
+        return self
 
     @classmethod
     def of(cls, spec: OptimizationPolicySpec, caution: Caution | None = None) -> Rules:
         """Read a policy."""
         careful = caution or Caution()
         bounds, changes = spec.resource_bounds, spec.changes
+        cpu = _resource_rules("cpu", bounds.cpu, spec.limit_rule("cpu"), changes.cpu, careful.smallest_cpu)
+        memory = _resource_rules(
+            "memory", bounds.memory, spec.limit_rule("memory"), changes.memory, careful.smallest_memory
+        )
         return cls(
-            cpu=_resource_rules("cpu", bounds.cpu, spec.limit_rule("cpu"), changes.cpu, careful.smallest_cpu),
-            memory=_resource_rules(
-                "memory", bounds.memory, spec.limit_rule("memory"), changes.memory, careful.smallest_memory
+            cpu=cpu,
+            memory=memory,
+            containers=tuple(
+                _container_rules(each, cpu, memory) for each in sorted(spec.containers, key=_vagueness)
             ),
             minimum_change=changes.minimum,
             stabilization=changes.stabilization.seconds,
@@ -100,18 +131,45 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
 
+def _vagueness(rule: ContainerRule) -> tuple[bool, int, str]:
+    return EVERY_CONTAINER in rule.name, -len(rule.name), rule.name
+
+
+def _container_rules(rule: ContainerRule, cpu: ResourceRules, memory: ResourceRules) -> ContainerRules:
+    def own(resource: ControlledResource, usual: ResourceRules, bounds: Bounds | None) -> ResourceRules:
+        if bounds is not None:
+            least, most = _least_and_most(resource.value, bounds)
+            said_in = f"containers[{rule.name}].resourceBounds"
+            usual = msgspec.structs.replace(usual, least=least, most=most, said_in=said_in)
+        return msgspec.structs.replace(usual, sized=resource in rule.controlled_resources)
+
+    bounds = rule.resource_bounds
+    return ContainerRules(
+        name=rule.name,
+        cpu=own(ControlledResource.CPU, cpu, bounds.cpu),
+        memory=own(ControlledResource.MEMORY, memory, bounds.memory),
+    )
+
+
+def _units(resource: ResourceName, quantity: Quantity) -> int:
+    return quantity.millicores if resource == "cpu" else quantity.bytes
+
+
+def _least_and_most(resource: ResourceName, bounds: Bounds) -> tuple[int, int | None]:
+    """A request of nothing is no request."""
+    return max(_units(resource, bounds.min), 1), None if bounds.max is None else _units(resource, bounds.max)
+
+
 def _resource_rules(
     resource: ResourceName, bounds: Bounds, limit: LimitRule, steps: Steps, smallest: int
 ) -> ResourceRules:
-    def units(quantity: Quantity) -> int:
-        return quantity.millicores if resource == "cpu" else quantity.bytes
-
+    least, most = _least_and_most(resource, bounds)
     return ResourceRules(
-        least=max(units(bounds.min), 1),  # a request of nothing is no request
-        most=None if bounds.max is None else units(bounds.max),
+        least=least,
+        most=most,
         limit=limit.mode,
         multiplier=limit.multiplier or 1.0,
-        headroom=0 if limit.headroom is None else units(limit.headroom),
+        headroom=0 if limit.headroom is None else _units(resource, limit.headroom),
         increase=steps.increase,
         decrease=steps.decrease,
         smallest=smallest,

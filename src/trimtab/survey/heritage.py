@@ -25,13 +25,25 @@ from trimtab.usage.owners import WorkloadContainer
 STRATEGY = VpaStrategy.name
 SIZING = Sizing.of(STRATEGY, {})
 
+MOST_BOOST = 10
+"""What a policy takes at the most."""
 CHOSEN = "trimtab.io/policy"
 """The label by which a workload is selected that has none of its own to be told by."""
 
-BOTH = {"cpu", "memory"}
-_UNTIL = "as a policy it recommends, until its mode is Auto"
+BOTH = ("cpu", "memory")
 _TELLING = ("app.kubernetes.io/instance", "app.kubernetes.io/name", "app", "k8s-app", "name")
 _CHANGING = {"app.kubernetes.io/version", "helm.sh/chart", "version", "pod-template-hash"}
+_UNSAID = {
+    "updatePolicy": ("minReplicas", "evictionRequirements", "evictAfterOOMSeconds"),
+    "containerPolicies": (
+        "oomBumpUpRatio",
+        "oomMinBumpUp",
+        "memoryAggregationIntervalSeconds",
+        "memoryAggregationIntervalCount",
+        "startupBoost",
+    ),
+}
+"""Fields of a VPA that a policy has none for."""
 _MODES: Mapping[str, tuple[str, dict[str, bool]]] = {
     "Off": ("Recommend", {}),
     "Initial": ("Recommend", {}),
@@ -51,23 +63,23 @@ class Inherited:
     notes: tuple[str, ...]
 
 
-def policy_of(vpa: Vpa, mode: str, workloads: Sequence[Workload]) -> Inherited:
-    """The policy that asks for what a VPA asks for; `mode` is its update mode, `workloads` are all that there are."""
+def policy_of(vpa: Vpa, spec: Object, workloads: Sequence[Workload]) -> Inherited:
+    """The policy that asks for what a VPA asks for; `spec` is the VPA's own, `workloads` are all that there are."""
     target = _target(vpa, workloads)
     if target is None:
         return Inherited(vpa, None, (f"its target, {vpa.target.kind} {vpa.target.name}, is not there",))
+    mode = str((spec.get("updatePolicy") or {}).get("updateMode") or "Auto")
     ours, how = _MODES.get(mode, _MODES["Auto"])
-    if any(each.off or len(each.resources) < len(BOTH) for each in vpa.policies):
-        ours = "Recommend"  # rather than size what its owner has kept out
     # Who has no policy has no bounds either.
     policies = [vpa.policy(each.name) for each in target.containers if each.role != "init"]
-    notes = [*_notes(vpa, mode, policies)]
+    boost = _boost(spec)
+    notes = [*_notes(vpa, mode, policies), *_unsaid(spec, boosts=bool(boost))]
     labels = _telling_labels(target, workloads)
     if labels is None:
         labels = {CHOSEN: vpa.name}
         where = f"-n {target.namespace} {target.resource}/{target.name}"
         notes.append(f"no labels of its own tell it from others; kubectl label {where} {CHOSEN}={vpa.name}")
-    bounds = _bounds(policies)
+    containers = [_rule(each) for each in vpa.policies]
     follows = all(each.limits_follow for each in policies if not each.off)
     policy: Object = {
         "apiVersion": API_VERSION,
@@ -80,8 +92,8 @@ def policy_of(vpa: Vpa, mode: str, workloads: Sequence[Workload]) -> Inherited:
                 "workloadTypes": {"include": [target.key.kind]},
             },
             "strategy": {"name": STRATEGY},
-            **({"resourceBounds": bounds} if bounds else {}),
-            "updateStrategy": {**how, "updateRequestsOnly": not follows},
+            **({"containers": containers} if containers else {}),
+            "updateStrategy": {**how, "updateRequestsOnly": not follows, **boost},
         },
     }
     try:
@@ -130,37 +142,56 @@ def _telling_labels(target: Workload, workloads: Sequence[Workload]) -> dict[str
     return own if own and not any(set(own.items()) <= peer for peer in peers) else None
 
 
-def _bounds(policies: Sequence[ContainerPolicy]) -> dict[str, dict[str, str]]:
-    """The widest of all containers: a policy has one range for all."""
-    found: dict[str, dict[str, str]] = {}
-    for resource in sorted(BOTH):
-        least = [getattr(each.least, resource) for each in policies if not each.off]
-        most = [getattr(each.most, resource) for each in policies if not each.off]
-        write = Quantity.of_millicores if resource == "cpu" else Quantity.of_bytes
-        bounds = {
-            name: str(write(pick(amounts)))
-            for name, pick, amounts in (("min", min, least), ("max", max, most))
-            if amounts and None not in amounts
+def _rule(policy: ContainerPolicy) -> Object:
+    """What holds for a container, or for every other one."""
+    rule: Object = {"name": policy.container}
+    controlled = [] if policy.off else [each for each in BOTH if each in policy.resources]
+    if len(controlled) < len(BOTH):
+        rule["controlledResources"] = controlled
+    bounds = {
+        resource: {
+            name: str(write(amount))
+            for name, amount in (
+                ("min", getattr(policy.least, resource)),
+                ("max", getattr(policy.most, resource)),
+            )
+            if amount is not None
         }
-        if bounds:
-            found[resource] = bounds
-    return found
+        for resource, write in (("cpu", Quantity.of_millicores), ("memory", Quantity.of_bytes))
+    }
+    if stated := {resource: found for resource, found in bounds.items() if found}:
+        rule["resourceBounds"] = stated
+    return rule
+
+
+def _boost(spec: Object) -> Object:
+    """More CPU while pods start, where it is said as a policy does."""
+    boost = (spec.get("startupBoost") or {}).get("cpu") or {}
+    factor = boost.get("factor") if boost.get("type", "Factor") == "Factor" else None
+    return {"startupBoost": {"factor": min(factor, MOST_BOOST)}} if factor else {}
+
+
+def _unsaid(spec: Object, *, boosts: bool) -> Iterable[str]:
+    """What a policy has no field for."""
+    if boosts:
+        yield "its startupBoost is given until a pod is ready, for 5 minutes at the most"
+    elif spec.get("startupBoost"):
+        yield "its startupBoost is no factor, and is left out"
+    update = spec.get("updatePolicy") or {}
+    for name in _UNSAID["updatePolicy"]:
+        if name in update:
+            yield f"updatePolicy.{name} is left out: a policy has nothing like it"
+    for each in (spec.get("resourcePolicy") or {}).get("containerPolicies") or ():
+        for name in _UNSAID["containerPolicies"]:
+            if name in each:
+                where = f"containerPolicies[{each.get('containerName', EVERY_CONTAINER)}].{name}"
+                yield f"{where} is left out: a policy has nothing like it for one container"
 
 
 def _notes(vpa: Vpa, mode: str, policies: Sequence[ContainerPolicy]) -> Iterable[str]:
     """What a policy does not say as the VPA does."""
     if mode == "Initial":
-        yield f"it sets sizes only when pods are made (Initial); {_UNTIL}"
-    named = [each for each in vpa.policies if each.container != EVERY_CONTAINER]
-    for each in vpa.policies:
-        who = "all other containers" if each.container == EVERY_CONTAINER else f"container {each.container}"
-        if each.off:
-            yield f"it leaves {who} alone, and a policy sizes every container; {_UNTIL}"
-        for resource in sorted(BOTH - set(each.resources)):
-            yield f"it leaves {resource} of {who} alone, and a policy sizes both resources; {_UNTIL}"
-    if len({(each.least, each.most) for each in policies if not each.off}) > 1:
-        names = ", ".join(each.container for each in named)
-        yield f"it has bounds of their own for {names}; the policy has the widest for all"
+        yield "it sets sizes only when pods are made (Initial); as a policy it recommends, until its mode is Auto"
     if len({each.limits_follow for each in policies if not each.off}) > 1:
         yield "limits follow requests in some of its containers only; the policy changes requests alone"
     if vpa.recommenders:

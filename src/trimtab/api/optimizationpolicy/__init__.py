@@ -6,6 +6,12 @@ defaults are the careful ones: an empty policy recommends and touches nothing.
 
 from trimtab.api.optimizationpolicy.bounds import Bounds, CPUBounds, ResourceBounds
 from trimtab.api.optimizationpolicy.changes import Changes, Steps
+from trimtab.api.optimizationpolicy.containers import (
+    EVERY_CONTAINER,
+    ContainerBounds,
+    ContainerRule,
+    ControlledResource,
+)
 from trimtab.api.optimizationpolicy.evidence import MetricsConfig, StrategyChoice
 from trimtab.api.optimizationpolicy.limits import LimitMode, LimitRule
 from trimtab.api.optimizationpolicy.policy import Mode, OptimizationPolicy, OptimizationPolicySpec
@@ -22,12 +28,16 @@ from trimtab.api.optimizationpolicy.updates import (
 )
 
 __all__ = [
+    "EVERY_CONTAINER",
     "MOST_LISTED",
     "BesideHpa",
     "Bounds",
     "CPUBounds",
     "Canary",
     "Changes",
+    "ContainerBounds",
+    "ContainerRule",
+    "ControlledResource",
     "LimitMode",
     "LimitRule",
     "MaintenanceWindow",

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimtab.api.duration import Duration
-from trimtab.api.fields import Int, Within
+from trimtab.api.fields import MOST_CONTAINERS, Int, Unique, Within
 from trimtab.api.kind import AGE, READY, Column, Kind, Names
 from trimtab.api.model import Model, Rule
 from trimtab.api.optimizationpolicy.bounds import ResourceBounds
 from trimtab.api.optimizationpolicy.changes import Changes
+from trimtab.api.optimizationpolicy.containers import ContainerRule
 from trimtab.api.optimizationpolicy.evidence import MetricsConfig, StrategyChoice
 from trimtab.api.optimizationpolicy.limits import KEEP, KEEP_RULE, LimitPolicy, LimitRule
 from trimtab.api.optimizationpolicy.selection import Selector
@@ -60,6 +61,11 @@ class OptimizationPolicySpec(Model):
 
     resource_bounds: ResourceBounds = ResourceBounds()
     """The least and the most that is ever recommended for a container."""
+
+    containers: Annotated[
+        tuple[ContainerRule, ...], Field(max_length=MOST_CONTAINERS), Unique(keys=("name",))
+    ] = ()
+    """What holds for some containers only: which resources are sized, and bounds of their own."""
 
     update_strategy: UpdateStrategy = UpdateStrategy()
     """How a recommendation may be put into effect in mode Auto."""
