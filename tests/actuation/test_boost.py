@@ -1,11 +1,14 @@
 """Startup boost: more CPU until a pod is ready, then its own size again."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from actuation.builders import NOW, SMALL, pod, situation, some_resources, wish, workload
 from trimtab.actuation.boost import boost, raised_cpu
 from trimtab.actuation.deeds import ResizePod, Wait
+from trimtab.actuation.marks import Applied, Marks
 from trimtab.actuation.step import next_deeds
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
@@ -54,6 +57,19 @@ def test_no_change_begins_while_a_pod_starts() -> None:
     assert deed.sizes == BOOSTED
     boosted = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
     assert next_deeds(situation(wanted, pods=[boosted])) == [Wait(NOW + 110, "pods are starting")]
+
+
+def test_a_boost_that_comes_to_the_size_of_the_template_is_not_taken_back_while_the_pod_starts() -> None:
+    """Or it would be given one and the other in turn for as long as it starts."""
+    marks = Marks(applied=Applied(id="x", at=NOW - 99, sizes=OWN, template=BOOSTED))
+    starting = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
+    case = situation(
+        wish(OWN, startup_boost=RULE), pods=[starting], on=workload(template=BOOSTED, marks=marks)
+    )
+    assert next_deeds(case) == [Wait(NOW + 110, "pods are starting")]
+    (deed,) = next_deeds(replace(case, pods=[pod(sizes=BOOSTED, created=NOW - 10)]))
+    assert isinstance(deed, ResizePod)
+    assert deed.sizes == OWN
 
 
 def test_what_admission_filled_in_is_no_boost() -> None:

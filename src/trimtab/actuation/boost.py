@@ -23,11 +23,23 @@ class Boost:
 
 def boost(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> Boost:
     """More CPU while the pod starts; its own size when it is ready, or has had its time."""
-    ends = (pod.started or pod.created) + int(rule.duration.seconds)
-    if not pod.ready and now < ends:
+    if _starts(pod, rule, now=now):
         raised = raised_cpu(own, rule.factor)
-        return Boost(raised if has_size(pod, own) and raised != own else None, ends)
+        return Boost(raised if has_size(pod, own) and raised != own else None, _ends(pod, rule))
     return Boost(own if _has_more_cpu(pod, own) else None)
+
+
+def is_boosted(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> bool:
+    """Whether it starts, and has more CPU for that: also where this is what its template says."""
+    return _starts(pod, rule, now=now) and has_size(pod, raised_cpu(own, rule.factor))
+
+
+def _starts(pod: Pod, rule: StartupBoost, *, now: int) -> bool:
+    return not pod.ready and now < _ends(pod, rule)
+
+
+def _ends(pod: Pod, rule: StartupBoost) -> int:
+    return (pod.started or pod.created) + int(rule.duration.seconds)
 
 
 def raised_cpu(own: Sizes, factor: float) -> dict[str, Resources]:

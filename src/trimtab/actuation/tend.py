@@ -6,9 +6,9 @@ else, and is left to them; and once the template's own sizes are changed, the ol
 
 from __future__ import annotations
 
-from trimtab.actuation.boost import boost
+from trimtab.actuation.boost import boost, is_boosted
 from trimtab.actuation.deeds import Deed, ResizePod, Urgency, Wait
-from trimtab.actuation.marks import Marks
+from trimtab.actuation.marks import Applied, Marks
 from trimtab.actuation.obstacles import falls
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, joined, same_fields, sizes_of
@@ -37,18 +37,26 @@ def tend(situation: Situation, marks: Marks) -> list[Deed]:
     return [Wait(min(looks), "pods are starting")]
 
 
-def _wished(situation: Situation, marks: Marks, pod: Pod) -> tuple[Sizes | None, int | None]:
-    applied = marks.applied
+def own_size(pod: Pod, applied: Applied | None, template: Sizes) -> Sizes:
+    """The size that a pod should have when it has started."""
     current = sizes_of(pod.containers)
-    if applied and applied.template == situation.template:
-        own: Sizes = joined(current, applied.sizes)
-        if not has_size(pod, own) and is_as_made(pod, situation.template):
-            return own, None
-    else:
-        # What the template leaves open, admission has filled in, and that is the pod's own too.
-        own = {name: same_fields(now, situation.template.get(name, now)) for name, now in current.items()}
-    rule = situation.strategy.startup_boost
+    if applied and applied.template == template:
+        return joined(current, applied.sizes)
+    # What the template leaves open, admission has filled in, and that is the pod's own too.
+    return {name: same_fields(now, template.get(name, now)) for name, now in current.items()}
+
+
+def is_behind(pod: Pod, own: Sizes, template: Sizes) -> bool:
+    """Whether a pod still has the size of its template, and that is not its own."""
+    return not has_size(pod, own) and is_as_made(pod, template)
+
+
+def _wished(situation: Situation, marks: Marks, pod: Pod) -> tuple[Sizes | None, int | None]:
+    own = own_size(pod, marks.applied, situation.template)
+    rule, now = situation.strategy.startup_boost, situation.now
+    if is_behind(pod, own, situation.template) and not (rule and is_boosted(pod, own, rule, now=now)):
+        return own, None
     if rule is None:
         return None, None
-    boosted = boost(pod, own, rule, now=situation.now)
+    boosted = boost(pod, own, rule, now=now)
     return boosted.sizes, boosted.look_again
