@@ -108,11 +108,6 @@ def test_a_terminal_of_eighty_columns_shows_every_name_and_number_whole(
     assert "…" not in table
 
 
-def test_an_output_that_is_closed_is_none_to_end_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    assert run(["simulate", "none", *SHORT]) == 0
-
-
 def test_simulate_tells_it_as_a_table_and_as_a_page_with_plots(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
