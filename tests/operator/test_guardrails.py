@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from harness.records import workload
+from trimtab.operator import guardrails
 from trimtab.operator.config import Guardrail
 from trimtab.operator.guardrails import PromQLGuardrails
 from trimtab.usage.errors import SourceAway
@@ -36,6 +39,18 @@ async def test_a_guardrail_holds_up_to_its_maximum_and_is_unknown_without_a_numb
     told = Told(answer)
     assert await PromQLGuardrails(told).verdicts(workload(), [ERRORS], now=7.0) == {"errors": holds}
     assert told.asked == [('sum(errors{namespace="shop",app="web"})', 7.0)]
+
+
+async def test_who_does_not_answer_is_not_waited_for_while_pods_suffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Hung:
+        async def value(self, promql: str, *, at: float) -> float | None:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    monkeypatch.setattr(guardrails, "PATIENCE", 0.01)
+    assert await PromQLGuardrails(Hung()).verdicts(workload(), [ERRORS], now=7.0) == {"errors": None}
 
 
 async def test_without_anybody_to_ask_all_are_unknown() -> None:

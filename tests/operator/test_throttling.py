@@ -1,13 +1,16 @@
 """Whether changed pods are throttled: asked where there is a limit, and unknown where nobody answers."""
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from actuation.builders import NOW, pod
 from harness.scripted import Scripted, steady
 from trimtab.actuation.verdict import Throttled
 from trimtab.kube.pods import Resources
+from trimtab.operator import throttling
 from trimtab.operator.throttling import throttled_lately
 from trimtab.usage.source import Ask, Capabilities, Progress
 from trimtab.usage.usage import PodContainer, Usage
@@ -49,6 +52,16 @@ async def test_what_cannot_be_told_is_unknown() -> None:
     assert await throttled_lately(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
     blind = Scripted(steady(1.0, 1e6))
     assert await throttled_lately(blind, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+
+
+async def test_pods_that_suffer_do_not_wait_for_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hung(Held):
+        async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    monkeypatch.setattr(throttling, "PATIENCE", 0.01)
+    assert await throttled_lately(Hung(web=0.1), [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
 
 
 async def test_a_plugin_that_fails_in_a_way_of_its_own_keeps_no_change_from_being_taken_back() -> None:

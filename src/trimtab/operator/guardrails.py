@@ -11,9 +11,11 @@ from typing import Protocol
 
 import structlog
 
+from trimtab.kube.errors import describe
 from trimtab.kube.workloads import Workload
 from trimtab.operator.config import Guardrail
 from trimtab.operator.promql import bound
+from trimtab.operator.throttling import PATIENCE
 from trimtab.usage.errors import UsageError
 
 log = structlog.get_logger(__name__)
@@ -47,7 +49,8 @@ class PromQLGuardrails:
             guardrail.query, namespace=workload.namespace, kind=workload.kind, workload=workload.name
         )
         try:
-            return guardrail.holds(await self._teller.value(query, at=now))
-        except UsageError as error:
-            log.warning("guardrail.unknown", guardrail=guardrail.name, error=str(error))
+            async with asyncio.timeout(PATIENCE):
+                return guardrail.holds(await self._teller.value(query, at=now))
+        except (UsageError, TimeoutError) as error:
+            log.warning("guardrail.unknown", guardrail=guardrail.name, error=describe(error))
             return None

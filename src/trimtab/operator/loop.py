@@ -9,6 +9,7 @@ out: reading usage and learning from it (`turn`).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -244,16 +245,15 @@ class SizingLoop:
 
     async def _evidence(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> Evidence:
         """What tells whether a change hurts, besides the pods themselves."""
-        observed = mandate.spec.update_strategy.canary.observation.seconds
-        return Evidence(
-            guardrails=await self._guardrails.verdicts(
-                workload, mandate.guardrails(self._orders.config), now=now
-            ),
-            throttled=await throttled_lately(
-                self._learning.of(mandate.sizing).source,
-                pods,
-                seconds=observed,
+        school = self._learning.of(mandate.sizing)
+        guardrails, throttled = await asyncio.gather(
+            self._guardrails.verdicts(workload, mandate.guardrails(self._orders.config), now=now),
+            throttled_lately(
+                school.source,
+                () if school.trouble else pods,  # who could not be read is not asked for each of them again
+                seconds=mandate.spec.update_strategy.canary.observation.seconds,
                 step=self._learning.step,
                 now=now,
             ),
         )
+        return Evidence(guardrails=guardrails, throttled=throttled)

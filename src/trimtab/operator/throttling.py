@@ -6,6 +6,7 @@ in the very pods that were changed, in the minutes since. What cannot be told is
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from trimtab.usage.usage import Usage
 
 log = structlog.get_logger(__name__)
 
+PATIENCE = 15.0
+"""Seconds: pods that suffer wait no longer for who does not answer. A source by itself would ask for minutes."""
+
 
 async def throttled_lately(
     source: Source[Any], pods: Sequence[Pod], *, seconds: float, step: float, now: float
@@ -31,7 +35,8 @@ async def throttled_lately(
     namespaces = sorted({pod.namespace for pod in limited})
     ask = Ask.last(seconds + step, now=now, step=step, namespaces=namespaces)
     try:
-        usage = await source.read(ask)
+        async with asyncio.timeout(PATIENCE):
+            usage = await source.read(ask)
     except Exception as error:  # noqa: BLE001 - a plugin's may be any, and pods that suffer wait for what follows
         log.warning("throttling.unknown", error=str(error) if isinstance(error, UsageError) else repr(error))
         return {}
