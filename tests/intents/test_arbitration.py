@@ -104,6 +104,25 @@ def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_the
     assert grown(rulings["shop/a"], rich) < 0
 
 
+def test_a_node_that_is_closed_to_pods_is_neither_room_for_them_nor_worth_giving_way_on() -> None:
+    nodes = {"full": Free(0.0, 8 * GIB, 10), "tainted": Free(64.0, 64 * GIB, 100)}
+    poor = claim("b", priority=0.9, p99=0.5, node="full")
+    kept_off = replace(poor, state=replace(poor.state, closed=frozenset({"tainted", "gone"})))
+    for each, slots in ((poor, True), (kept_off, False)):
+        assert bool(Room(nodes).narrowed(Limits(), each.state, "shop").more_pods) is slots
+        more = replace(each.state, replicas=2)
+        assert Room(nodes).fits(each.state, more, "shop") is slots
+
+    rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="tainted")
+    pending = (PodState(name="b-0", state="Pending"),)
+    busy = {"full": Free(0.0, 8 * GIB, 10), "tainted": Free(0.0, 8 * GIB, 10)}
+    for each, gives in ((poor, True), (kept_off, False)):
+        waits = replace(each, state=replace(each.state, pods=pending, unplaced=1))
+        rulings = arbitrate([rich, waits], room=Room(busy), make=keep, now=5.0)
+        assert rulings["shop/b"].waiting_since == 5.0
+        assert bool(give_way([rich, waits], rulings, room=Room(busy))) is gives
+
+
 def test_of_pods_that_a_quota_refuses_only_those_under_it_give_way() -> None:
     """Room on a node would be given in vain: they are not even made."""
     rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="full")

@@ -180,11 +180,12 @@ def _sharing(claims: Iterable[Claim], room: Room) -> dict[Place, list[Claim]]:
 
 
 def _places(claim: Claim, room: Room) -> set[Place]:
-    """What a claim shares with others: nodes, and a quota where there is one. Whose pods have no node could have any; those
-    that are not even made lack something else.
+    """What a claim shares with others: nodes, and a quota where there is one. Whose pods have no node could have any that is not
+    closed to them; those that are not even made lack something else.
     """
     nodes = {pod.node for pod in claim.state.pods}
-    nodes = set(room.nodes) if claim.state.unplaced and "" in nodes else nodes - {""}
+    anywhere = claim.state.unplaced and "" in nodes
+    nodes = set(room.nodes) - claim.state.closed if anywhere else nodes - {""}
     places = {Place("node", node) for node in nodes}
     if room.has_quota(claim.goal.namespace):
         places.add(Place("quota", claim.goal.namespace))

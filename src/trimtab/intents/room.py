@@ -37,6 +37,7 @@ class Room:
         self._places = {name: place for place, name in enumerate(nodes)}
         rows = [(each.cpu, each.memory, each.pods) for each in nodes.values()]
         self._nodes: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
+        self._known: dict[frozenset[str], npt.NDArray[np.intp]] = {}
         self._quotas = {name: [each.cpu, each.memory, each.pods] for name, each in (quotas or {}).items()}
 
     def narrowed(self, limits: Limits, state: State, namespace: str) -> Limits:
@@ -95,7 +96,8 @@ class Room:
         """How many more pods of this size the nodes can take."""
         if not self._places:
             return inf
-        return float(np.maximum(0.0, np.floor(_share(self._nodes, *state.requested()))).sum())
+        share = self._share(self._nodes, state, *state.requested())
+        return float(np.maximum(0.0, np.floor(share)).sum())
 
     def _booked(self, before: State, after: State, namespace: str) -> Floats | None:
         quota = self._quotas.get(namespace, (inf, inf, inf))
@@ -116,12 +118,28 @@ class Room:
             return None
         for _ in range(after.replicas - before.replicas if self._places else 0):
             # Where most is left, as the scheduler spreads by default.
-            share = _share(nodes, cpu, memory)
+            share = self._share(nodes, before, cpu, memory)
             place = int(share.argmax())
             if share[place] < 1.0 - _GRACE:
                 return None
             nodes[place] -= (cpu, memory, 1.0)
         return nodes
+
+    def _share(self, nodes: Floats, state: State, cpu: float, memory: float) -> Floats:
+        """How many pods of a size each node can take, as a fraction; none where those of this state may not go."""
+        share = np.minimum(
+            np.minimum(nodes[:, 0] / max(cpu, 1e-6), nodes[:, 1] / max(memory, 1.0)),
+            np.minimum(nodes[:, 2], 1e6),
+        )
+        share[self._rows(state.closed)] = 0.0
+        return share
+
+    def _rows(self, names: frozenset[str]) -> npt.NDArray[np.intp]:
+        """Where nodes stand; many workloads are kept off the same ones."""
+        if names not in self._known:
+            places = [place for name, place in self._places.items() if name in names]
+            self._known[names] = np.array(places, dtype=np.intp)
+        return self._known[names]
 
 
 def taken(before: State, after: State) -> tuple[float, float, float]:
@@ -132,11 +150,4 @@ def taken(before: State, after: State) -> tuple[float, float, float]:
         cpu * after.replicas - cpu_was * before.replicas,
         memory * after.replicas - memory_was * before.replicas,
         float(after.replicas - before.replicas),
-    )
-
-
-def _share(nodes: Floats, cpu: float, memory: float) -> Floats:
-    """How many pods of a size each node can take, as a fraction."""
-    return np.minimum(
-        np.minimum(nodes[:, 0] / max(cpu, 1e-6), nodes[:, 1] / max(memory, 1.0)), np.minimum(nodes[:, 2], 1e6)
     )

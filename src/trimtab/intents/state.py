@@ -64,6 +64,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the main container of the hungriest pod uses at its peak, in bytes."""
     cache_class: str | None = None
     power_profile: str | None = None
+    closed: frozenset[str] = frozenset()
+    """Nodes that its pods may not go to, as for taints that they do not tolerate."""
     annotations: Mapping[str, str] = {}
     data: Mapping[str, Any] = {}
     """What else is known, such as telemetry of the nodes; for plugins."""

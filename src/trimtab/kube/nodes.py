@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from trimtab.api.quantity import Quantity, memory_bytes, millicores
+from trimtab.kube.placing import Taint
 from trimtab.kube.records import Folding, Labels, MetadataWire, Shape, seconds, version_number
 
 
@@ -31,6 +32,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, eq=False):
     created: int
     labels: Labels
     annotations: Labels
+    taints: tuple[Taint, ...] = ()
 
     @property
     def namespace(self) -> str:
@@ -39,6 +41,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 class _SpecWire(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
 
 
 class _ConditionWire(msgspec.Struct, frozen=True, gc=False):
@@ -77,6 +80,7 @@ def nodes(folding: Folding | None = None) -> Shape[Node]:
             created=seconds(metadata.creation_timestamp),
             labels=shared.labels(metadata.labels),
             annotations=shared.our_annotations(metadata.annotations),
+            taints=shared.intern[wire.spec.taints],
         )
 
     return Shape(wire=_NodeWire, fold=fold)

@@ -12,6 +12,7 @@ import msgspec
 
 from trimtab.kube.heaps import HeapHint, heap_hints
 from trimtab.kube.intern import Memo
+from trimtab.kube.placing import Placing, Toleration
 from trimtab.kube.pods import Container, ContainerFolding, ContainersWire
 from trimtab.kube.records import (
     Folding,
@@ -93,6 +94,8 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Whether its template has CPU or memory for the pod as a whole, at `spec.resources`."""
     partition: int = 0
     """How many of a StatefulSet's pods, the first ones, its rollouts leave as they are."""
+    placing: Placing = Placing()
+    """Where its pods may go."""
 
     @property
     def kind(self) -> str:
@@ -130,6 +133,8 @@ class _Update(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 class _PodSpec(ContainersWire, rename="camel", frozen=True, gc=False):
     resources: msgspec.Raw = msgspec.Raw(b"{}")
+    tolerations: msgspec.Raw = msgspec.Raw(b"[]")
+    node_selector: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Template(msgspec.Struct, frozen=True, gc=False):
@@ -188,6 +193,8 @@ _PARTITIONS = msgspec.json.Decoder(_RollingUpdate)
 _TEMPLATES = msgspec.json.Decoder(_Template)
 _WHOLES = msgspec.json.Decoder(_Whole)
 _CONDITIONS = msgspec.json.Decoder(list[_Condition])
+_TOLERATIONS = msgspec.json.Decoder(tuple[Toleration, ...])
+_NODE_SELECTORS = msgspec.json.Decoder(dict[str, str])
 
 
 class _WorkloadWire(msgspec.Struct, frozen=True, gc=False):
@@ -201,6 +208,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
     shared = folding or Folding()
     containers = ContainerFolding(shared)
     selectors = Memo(_selector)
+    placings = Memo(_placing)
 
     def fold(wire: _WorkloadWire) -> Workload:
         found, spec = wire.metadata, wire.spec
@@ -241,6 +249,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             heaps=heap_hints(template, shared.intern),
             as_a_whole=_is_as_a_whole(pod.resources),
             partition=partition,
+            placing=shared.intern[placings[bytes(pod.tolerations), bytes(pod.node_selector)]],
         )
 
     return Shape(wire=_WorkloadWire, fold=fold)
@@ -275,6 +284,14 @@ def _is_as_a_whole(resources: msgspec.Raw) -> bool:
     """Whether CPU or memory is among what the pod has; pages and devices are not ours to size anyway."""
     whole = _read(_WHOLES, resources, otherwise=_Whole())
     return not {"cpu", "memory"}.isdisjoint([*whole.requests, *whole.limits])
+
+
+def _placing(raw: tuple[bytes, bytes]) -> Placing:
+    tolerations, selector = raw
+    return Placing(
+        _read(_TOLERATIONS, tolerations, otherwise=()),
+        tuple(sorted(_read(_NODE_SELECTORS, selector, otherwise=dict[str, str]()).items())),
+    )
 
 
 def _has_ended(conditions: msgspec.Raw) -> bool:

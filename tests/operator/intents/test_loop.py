@@ -16,7 +16,7 @@ from trimtab.intents.plugins.registry import Registry
 from trimtab.kube.client import Object, PatchType
 from trimtab.kube.errors import Conflict, Forbidden, KubeError, Status, Unreachable
 from trimtab.kube.pods import Resources
-from trimtab.kube.resources import DEPLOYMENTS, DISRUPTION_BUDGETS, HPAS, INTENTS, KPI_PROFILES, PODS
+from trimtab.kube.resources import DEPLOYMENTS, DISRUPTION_BUDGETS, HPAS, INTENTS, KPI_PROFILES, NODES, PODS
 from trimtab.operator.intents.status import met_since, performed_at
 from trimtab.store import Store
 
@@ -138,6 +138,18 @@ async def test_of_two_intents_about_one_workload_the_more_important_has_the_say(
     assert "comes first" in condition(await shop.status("other"), "Acting")["message"]
     assert "plan" not in await shop.status("other")
     assert "performedAt" in (await shop.status("web"))["plan"]
+
+
+async def test_a_node_whose_taint_the_pods_do_not_tolerate_is_no_room_for_more_of_them(shop: Shop) -> None:
+    body = {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}}
+    await shop.client.patch(NODES, f"machine-{shop.namespace}", body, type=PatchType.MERGE)
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+    assert "plan" not in status
+    assert "it waits for room on its nodes" in condition(status, "Acting")["message"]
 
 
 async def test_an_inactive_intent_only_reports(shop: Shop) -> None:

@@ -59,7 +59,12 @@ class _Pupil:
         if settled(state):
             sizes = self.recent[-1][1].sizes if self.recent else ()
             lean = replace(
-                state, pods=(), sizes=sizes if sizes == state.sizes else state.sizes, annotations={}, data={}
+                state,
+                pods=(),
+                sizes=sizes if sizes == state.sizes else state.sizes,
+                closed=frozenset(),
+                annotations={},
+                data={},
             )
             self.recent = [*self.recent, (at, lean)][-MOST_EVENTS:]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
@@ -19,6 +20,7 @@ from trimtab.intents.objective import Goal
 from trimtab.intents.state import State
 from trimtab.kube.intents import Intent
 from trimtab.kube.kpiprofiles import profile_key
+from trimtab.kube.placing import Placing
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
@@ -109,11 +111,12 @@ class Observer:
         targets = {intent.target for intent in wanted}
         self._history = {key: kept for key, kept in self._history.items() if key in targets}
         seen: set[WorkloadKey] = set()
+        closed = cache(self._closed)  # most workloads say the same of nodes
         found = []
         for intent, questions in zip(wanted, asked, strict=True):
             assert intent.target is not None
             self._look_at_pods(intent.target, seen, now)
-            found.append(self._observation(intent, questions, readings))
+            found.append(self._observation(intent, questions, readings, closed))
         return found
 
     # What is asked
@@ -183,8 +186,17 @@ class Observer:
         history = self._history.get(target) or PodHistory({})
         self._history[target] = history.look(live(self._catalog.pods_of(workload)), now=now)
 
+    def _closed(self, placing: Placing) -> frozenset[str]:
+        """The nodes that such pods may not go to."""
+        nodes = self._catalog.nodes
+        return frozenset(node.name for node in nodes if not placing.admits(node.taints, node.labels))
+
     def _observation(
-        self, intent: Intent, questions: _Questions, readings: Mapping[Asked, Reading]
+        self,
+        intent: Intent,
+        questions: _Questions,
+        readings: Mapping[Asked, Reading],
+        closed: Callable[[Placing], frozenset[str]],
     ) -> Observation:
         spec, target = intent.spec, intent.target
         assert spec is not None
@@ -209,7 +221,7 @@ class Observer:
                 found[objective.name] = as_share(found[objective.name], wanted=objective.value)
         more = {name: readings[asked].value for name, asked in questions.more.items()}
         main = main_container(workload.containers)
-        state = state_of(workload, pods, history, found, more, main=main)
+        state = state_of(workload, pods, history, found, more, main=main, closed=closed(workload.placing))
         return Observation(intent, spec, goal, found, workload, pods, state, main)
 
     def goal(self, intent: Intent, spec: IntentSpec) -> Goal:

@@ -36,8 +36,9 @@ def state_of(
     more: Mapping[str, float | None],
     *,
     main: str,
+    closed: frozenset[str] = frozenset(),
 ) -> State:
-    """The state of a workload, given how its objectives fare and what else is known of it."""
+    """The state of a workload, given how its objectives fare, what else is known of it, and which nodes are closed to it."""
     sizes = commonest(pods) if pods else sizes_of(workload.containers)
     past = history.whole
     options = options_of(pods)
@@ -62,6 +63,7 @@ def state_of(
         memory_used=more.get(MEMORY),
         cache_class=options.cache_class,
         power_profile=options.power_profile,
+        closed=closed,
         data={"history": {"up": past.up, "down": past.down}},
     )
 
