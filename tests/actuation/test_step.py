@@ -477,6 +477,21 @@ def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_o
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
+def test_windows_that_open_every_hour_do_not_have_a_pod_waited_for_for_ever() -> None:
+    hours = [
+        MaintenanceWindow(start=f"{hour:02}:00", end=f"{hour:02}:30", time_zone="UTC")
+        for hour in range(6, 22)
+    ]
+    wanted = wish(allow_recreate=True, resizes_in_place=False, windows=hours)
+    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
+    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
+    broken = one_by_one(3, ready=False)
+    next_hour = NOW // 3600 * 3600 + 3600
+    assert why(step(evicting, broken, now=next_hour + 1800, **terms))
+    late = step(evicting, broken, now=next_hour + 2 * 3600 + 1200, **terms)
+    assert turned_back(late).reason == "its pods were not replaced in time"
+
+
 @pytest.mark.parametrize("way", [Way.ROLLOUT, Way.RECREATE])
 def test_pods_that_were_all_replaced_while_nobody_looked_are_watched_and_not_taken_back(way: Way) -> None:
     wanted = wish(allow_recreate=True, resizes_in_place=False)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from actuation.builders import NOW, pod, situation, why, wish, workload
 from trimtab.actuation.deeds import Wait
 from trimtab.actuation.step import next_deeds
-from trimtab.actuation.windows import next_opening
+from trimtab.actuation.windows import next_opening, open_for
 from trimtab.api.optimizationpolicy import MaintenanceWindow, Weekday
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -48,6 +48,15 @@ def test_a_window_keeps_its_hours_when_clocks_change() -> None:
     early = MaintenanceWindow(start="06:00", end="07:00", time_zone="Europe/Berlin")
     assert next_opening([early], now=at("2026-03-28T08:00")) == at("2026-03-29T06:00")
     assert at("2026-03-29T06:00") - at("2026-03-28T06:00") == 23 * 3600
+
+
+def test_windows_are_counted_for_as_long_as_they_were_open_and_once_where_they_overlap() -> None:
+    early = MaintenanceWindow(start="06:00", end="07:00", time_zone="Europe/Berlin")
+    later = MaintenanceWindow(start="06:30", end="07:30", time_zone="Europe/Berlin")
+    since, now = at("2026-11-13T06:15"), at("2026-11-13T12:00")
+    assert open_for([early, later], since=since, now=now) == 75 * 60
+    assert open_for([early, later], since=since, now=at("2026-11-13T06:45")) == 30 * 60
+    assert open_for([], since=since, now=now) == now - since
 
 
 times = st.times().map(lambda time: time.strftime("%H:%M"))

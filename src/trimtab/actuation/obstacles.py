@@ -13,7 +13,7 @@ from trimtab.actuation.marks import Applied, Change, Phase, Way
 from trimtab.actuation.situation import TOLERATED, Situation
 from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined
 from trimtab.actuation.verdict import Verdict, health, judge
-from trimtab.actuation.windows import last_opening, next_opening
+from trimtab.actuation.windows import last_opening, next_opening, open_for
 from trimtab.kube.pods import Pod
 
 DEFERRED_FOR = 300
@@ -121,8 +121,7 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
         return ""  # also where nobody has looked for hours
     if unplaced := _unplaced(situation, change):
         return f"no node has room for {unplaced}"
-    late = situation.now - _went_on(situation, change) > IN_PROGRESS_FOR
-    if late and not _awaits_window(situation, change):
+    if _is_late(situation, change) and not _awaits_window(situation, change):
         return "its pods were not replaced in time"
     if rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
         return f"{behind[0].name} came of another size than its template's: something else sets it"
@@ -138,11 +137,14 @@ def _unplaced(situation: Situation, change: Change) -> str:
     return next((pod.name for pod in waiting if has_size(pod, change.after)), "")
 
 
-def _went_on(situation: Situation, change: Change) -> int:
-    """When a change by which pods are replaced last went on, or could."""
+def _is_late(situation: Situation, change: Change) -> bool:
+    """Whether a change by which pods are replaced has not gone on for too long, though it could."""
+    now, windows = situation.now, situation.strategy.windows
     came = [pod.created for pod in situation.live if pod.ready and has_size(pod, change.after)]
-    opened = last_opening(situation.strategy.windows, now=situation.now)
-    return max(change.since, situation.sightings.since, opened, *came)
+    went_on = max(change.since, situation.sightings.since, *came)
+    # A controller goes on also while no window is open; and of windows that open every hour none is long enough.
+    waited = now - max(went_on, last_opening(windows, now=now))
+    return max(waited, open_for(windows, since=went_on, now=now)) > IN_PROGRESS_FOR
 
 
 def _awaits_window(situation: Situation, change: Change) -> bool:

@@ -1,4 +1,4 @@
-"""Maintenance windows: whether changes may be made now, and if not, when next and when last."""
+"""Maintenance windows: whether changes may be made now, and if not, when next and when last; and for how long they could."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def last_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int:
     """When a window last opened, since yesterday; 0 when none did."""
     starts = [start for window in windows for start, _ in _spans(window, now)]
     return max((start for start in starts if start <= now), default=0)
+
+
+def open_for(windows: Sequence[MaintenanceWindow], *, since: int, now: int) -> int:
+    """For how many seconds since that time, or yesterday, a window was open."""
+    if not windows:
+        return now - since
+    total = 0
+    for opens, closes in sorted(span for window in windows for span in _spans(window, now)):
+        total += max(0, min(closes, now) - max(opens, since))
+        since = max(since, closes)
+    return total
 
 
 def _spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
