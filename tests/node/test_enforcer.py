@@ -13,6 +13,7 @@ from harness.kubepods import Kubepods
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, System
 from trimtab.kube.errors import DisruptionBlocked, InternalError, KubeError, Status, Unreachable
 from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
+from trimtab.node.arbiter.machine import MIN_FREE_KBYTES
 from trimtab.node.cgroups import UNLIMITED, QosClass, Version
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS, MEMORY_HIGH
 from trimtab.node.executor import Executor, Surface
@@ -79,7 +80,7 @@ class Floor:
         self, kubepods: Kubepods, folder: Path, *, dry_run: bool = False, **strategies: Wanting
     ) -> None:
         self.registry = CollectorRegistry()
-        self.surface = Surface(kubepods.hierarchy)
+        self.surface = Surface(kubepods.hierarchy, sysctls=folder / "sysctls")
         self.sent: list[str] = []
         self.failure: KubeError | None = None
         executor = Executor(self.surface, Journal(folder / "journal", boot="b"), dry_run=dry_run)
@@ -160,6 +161,37 @@ async def test_what_the_node_has_not_is_told_once(kubepods: Kubepods, tmp_path: 
         "wanting: cgroup v1 has no memory.high",
         "wanting: no such disk",
     ]
+
+
+async def test_a_knob_that_refuses_another_value_every_second_is_told_of_once_and_counted_as_refused_alone(
+    kubepods: Kubepods, tmp_path: Path
+) -> None:
+    """As where the node's cgroups are mounted for reading only."""
+    wanting = Wanting(Plan())
+    floor = Floor(kubepods, tmp_path, wanting=wanting)
+    knob = floor.surface.sysctls / "vm" / "min_free_kbytes"
+    knob.parent.mkdir(parents=True)
+    knob.symlink_to("/proc/sys/kernel/cap_last_cap")  # a number that nobody may write
+    with capture_logs() as logs:
+        for now in range(3):
+            wish = Wish(spot=Spot("", MIN_FREE_KBYTES), value=1000 + now, strategy="wanting", why="a test")
+            wanting.answer = Plan((wish,))
+            await floor.enforcer.round(NODE, Unknowing(), ON, now=float(now))
+    assert len(logs) == 1
+    assert floor.counted("writes_refused", knob="vm.min_free_kbytes") == 3
+    assert floor.counted("writes", knob="vm.min_free_kbytes") == 0
+
+
+async def test_a_pod_that_ended_is_not_counted_as_restored(kubepods: Kubepods, tmp_path: Path) -> None:
+    _, [path] = kubepods.pod()
+    wanting = Wanting(Plan((_quota(path, 50_000, "wanting"),)))
+    floor = Floor(kubepods, tmp_path, wanting=wanting)
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
+    kubepods.remove(path)
+    wanting.answer = Plan()
+    await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
+    assert floor.counted("writes", knob="cpu.quota") == 1
+    assert floor.counted("restored", knob="cpu.quota") == 0
 
 
 async def test_a_strategy_that_fails_keeps_what_it_held_and_stops_nobody(

@@ -133,7 +133,12 @@ def test_a_knob_of_very_many_cpus_or_devices_is_told_as_far_as_the_kind_takes() 
         {f"L3:{number}": 0xFFFF for number in range(256)},
     ]
     held = [
-        Wish(spot=Spot(str(place), CPUSET_CPUS), value=value, strategy="s", why="a test")
+        Wish(
+            spot=Spot(str(place), CPUSET_CPUS),
+            value=value,
+            strategy="s",
+            why="as another's plugin says " * 99,
+        )
         for place, value in enumerate(values)
     ]
     status = status_of(VIEW, Series(), MetricCollectPolicy(), None, held=held, now=NOW)

@@ -65,7 +65,7 @@ class Enforcer:
         self._departures = Departures(evict, tally)
         self._last: dict[str, Plan] = {}
         self._failing: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._told: set[object] = set()
         self._world = executor.world()
         self._view: NodeView | None = None
         self._looked = float("-inf")
@@ -154,18 +154,21 @@ class Enforcer:
         return plan
 
     def _account(self, found: Round) -> None:
-        """Count all; tell each trouble once, and again when it has come back."""
+        """Count all; tell each trouble once, whatever its numbers come to meanwhile, and again when it has come back."""
         for conflict in found.conflicts:
             for wish in conflict.overruled:
                 self._tally.overruled.labels(wish.strategy).inc()
         for refusal in found.refusals:
             self._tally.refused.labels(refusal.spot.knob.name).inc()
         self._count(found.done)
-        trouble = {str(each) for each in (*found.conflicts, *found.refusals)}
-        trouble |= {f"{spot}: {why}" for spot, why in found.done.refused.items()} | {*found.lacking}
-        for each in sorted(trouble - self._told):
-            log.warning("node.trouble", what=each)
-        self._told = trouble
+        trouble: dict[object, str] = {
+            (type(each), each.spot): str(each) for each in (*found.conflicts, *found.refusals)
+        }
+        trouble |= {spot: f"{spot}: {why}" for spot, why in found.done.refused.items()}
+        trouble |= {line: line for line in found.lacking}
+        for what in sorted(text for key, text in trouble.items() if key not in self._told):
+            log.warning("node.trouble", what=what)
+        self._told = {*trouble}
 
     def _count(self, done: Done) -> None:
         for spot, _ in done.written:

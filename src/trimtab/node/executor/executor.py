@@ -149,8 +149,8 @@ class Executor:
         return {spot: before for spot, before in new.items() if before != wanted[spot]}
 
     def _write(self, spot: Spot, value: Value, done: Done, now: float) -> None:
-        done.written.append((spot, value))
         if self._dry_run:
+            done.written.append((spot, value))
             log.info("executor.would_write", spot=str(spot), value=value)
             self._seen[spot] = (value, now)  # told once, and again when it is another
             return
@@ -158,6 +158,7 @@ class Executor:
         try:
             self._journal.wrote(spot, value)
             self._surface.write(spot, value)
+            done.written.append((spot, value))
         except Vanished:
             pass
         except OSError as error:
@@ -192,8 +193,8 @@ class Executor:
             for spot, before in stale.items():
                 if before is None:
                     self._remove(spot, done)
-            restored = [spot for spot in stale if spot not in done.refused]
-            done.restored += restored
-            self._journal.drop([*restored, *gone])
+            over = [spot for spot in stale if spot not in done.refused]
+            done.restored += [spot for spot in over if spot in present or stale[spot] is None]
+            self._journal.drop([*over, *gone])
         kept = wanted.keys() | self._journal.originals.keys()
         self._seen = {spot: seen for spot, seen in self._seen.items() if spot in kept and spot not in gone}

@@ -96,7 +96,7 @@ def _knobs(held: Iterable[Wish]) -> tuple[TurnedKnob, ...]:
             knob=wish.spot.knob.name,
             value=shown(wish.value)[:MOST_CHARACTERS],
             strategy=wish.strategy,
-            why=wish.why,
+            why=wish.why[:MOST_CHARACTERS],
         )
         for wish in ordered[:MOST_KNOBS]
     )
