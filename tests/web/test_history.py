@@ -50,6 +50,16 @@ async def test_behind_an_entry_that_was_forgotten_there_is_nothing(tmp_path: Pat
         assert await board_of(SimpleNamespace(name="test", store=store)).history(before=10**6) == ()
 
 
+async def test_what_was_done_is_told_of_however_much_was_recommended_since(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
+        board = board_of(SimpleNamespace(name="test", store=store))
+        board._view = _View(at=500.0, trouble="")
+        shown = await board.overview()
+    assert [each.what for each in shown.latest] == ["applied"]
+    assert shown.today["applied"] == 1
+
+
 class Away:
     """A store that does not answer, until it does."""
 

@@ -51,7 +51,9 @@ REST = 10.0
 LEAST_REST = 2.0
 LATEST = 12
 _TALK = {"recommended", "applying"}
-"""What is said before anything is changed."""
+"""What is said before anything is changed, which in a large cluster is far more than"""
+_DONE = ("applied", "reverted", "held", "released")
+"""what is done."""
 MOST_EVENTS = 200
 SAVE_EVERY = 600.0
 STANDBY = "this replica stands by: another leads, whom the Lease names, and knows what there is to see"
@@ -203,12 +205,15 @@ class OperatorBoard:
             used=_cost(prices, trend.samples[-1:], "used"),
             to_save=sum(row.saving for row in view.rows if row.saving > 0),
         )
-        trouble, today = view.trouble, Counter[str]()
+        trouble, today = view.trouble, dict[str, int]()
         latest: tuple[HistoryEntry, ...] = ()
         try:
-            told = [entry for entry in await self.history(limit=10 * LATEST) if entry.what not in _TALK]
-            latest = tuple(told[:LATEST])
-            today.update(entry.what for entry in await self._since(view.at - DAY))
+            done = {what: await self._since(view.at - DAY, what) for what in _DONE}
+            today = {what: len(entries) for what, entries in done.items()}
+            told = {entry.id: entry for entry in await self.history(limit=10 * LATEST)}
+            told |= {each.id: entry_of(each) for entries in done.values() for each in entries[:LATEST]}
+            loud = [entry for entry in told.values() if entry.what not in _TALK]
+            latest = tuple(sorted(loud, key=lambda entry: -entry.at)[:LATEST])
         except StoreError as error:  # all else is known without it, and then worth seeing most
             trouble = "; ".join(filter(None, [trouble, str(error)]))
         today["killed"] = sum(kill.at > view.at - DAY for kill in view.kills)
@@ -222,7 +227,7 @@ class OperatorBoard:
             nodes=len(view.nodes),
             nodes_needed=_needed(view.nodes, trend.samples[-1:]),
             nodes_at_first=_needed(view.nodes, trend.samples[:1]),
-            today=dict(today),
+            today=today,
             latest=latest,
             trouble=trouble,
             note=self.note,
@@ -275,9 +280,11 @@ class OperatorBoard:
         stored = await desk.store.history.get(number) if desk else None
         return entry_of(stored) if stored else None
 
-    async def _since(self, moment: float) -> list[Stored]:
+    async def _since(self, moment: float, what: str) -> list[Stored]:
         desk = self._desk()
-        return await desk.store.history.find(cluster=desk.name, since=moment, limit=10_000) if desk else []
+        if desk is None:
+            return []
+        return await desk.store.history.find(cluster=desk.name, what=what, since=moment, limit=10_000)
 
     async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
         desk = self._desk()
