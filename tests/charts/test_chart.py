@@ -45,12 +45,21 @@ def test_it_is_of_this_version() -> None:
     assert chart["appVersion"] == chart["version"] == __version__
 
 
+def test_the_alerts_are_those_of_the_plain_rule_file(helm: Helm) -> None:
+    rule = one(
+        helm.rendered("prometheusRule.enabled=true", "prometheusRule.labels.release=mine"), "PrometheusRule"
+    )
+    assert rule["spec"] == yaml.safe_load((CHART.parents[1] / "deploy/prometheus/alerts.yaml").read_text())
+    assert rule["metadata"]["labels"]["release"] == "mine"
+
+
 def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
     helm.lint()
 
 
 def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
-    found = helm.rendered("serviceMonitor.enabled=true", "grafana.dashboard=true")
+    monitoring = "serviceMonitor.enabled=true", "prometheusRule.enabled=true", "grafana.dashboard=true"
+    found = helm.rendered(*monitoring)
     assert {each["metadata"].get("namespace", helm.namespace) for each in found} == {helm.namespace}
     binding = one(found, "ClusterRoleBinding")
     assert binding["subjects"][0]["namespace"] == helm.namespace

@@ -9,14 +9,17 @@ from typing import Any
 
 import promql_parser
 import pytest
-from prometheus_client import REGISTRY
+import yaml
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from harness import UnavailableError, packages
+from trimtab.node.executor.tally import Tally
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.reference import metrics_table
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "trimtab.json"
+ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 
 # The rooms below that count for themselves.
 for room in ("events", "informer", "lease", "queue"):
@@ -85,6 +88,19 @@ def test_every_query_of_the_dashboard_is_promql_on_metrics_that_exist(query: str
     names = set(re.findall(r"trimtab_\w+", query))
     assert names
     assert names <= exposed()
+
+
+def test_every_alert_is_about_metrics_that_exist() -> None:
+    registry = CollectorRegistry()
+    Tally(registry)
+    known = exposed() | {f"{family.name}_total" for family in registry.collect()}
+    # An agent's own are in its file: to start one takes a node.
+    known |= set(re.findall(r'"(trimtab_agent_\w+)"', (ROOT / "src/trimtab/node/agent.py").read_text()))
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        named = set(re.findall(r"trimtab_\w+", rule["expr"]))
+        assert named
+        assert named <= known
 
 
 def test_every_metric_of_the_operator_is_on_the_dashboard() -> None:

@@ -96,6 +96,7 @@ class Metrics:
         self.config_reloads = self._counter(
             "config_reloads_total", "New configurations, adopted or refused", "result"
         )
+        self.config_reloads.labels("refused")  # at 0, or nobody could tell that the first one is new
         self.webhook_reviews = self._counter(
             "webhook_reviews_total", "Questions of the API server, by webhook and answer", "webhook", "answer"
         )
