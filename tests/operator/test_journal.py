@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from actuation.builders import MIB, wish
-from actuation.world import KEY, World, resources
+from actuation.world import KEY, World, lost, resources
 from harness.records import policy
 from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.situation import Wish
@@ -89,6 +89,21 @@ async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(s
     assert "killed for lack of memory" in back.why
     labels = {"policy": "trimtab-system/p", "reason": "worse"}
     assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
+
+
+@pytest.mark.parametrize("loses", [1, 5], ids=["when it begins", "when it is done"])
+async def test_a_change_is_told_though_an_answer_is_lost(store: Store, loses: int) -> None:
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    answers = iter(range(1, 100))
+
+    def lose_one(what: str) -> None:
+        if what == "after annotate" and next(answers) == loses:
+            lost()
+
+    world.meddle = lose_one
+    told = Told(world, store)
+    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
 async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_is_back(

@@ -67,10 +67,9 @@ class Report:
     reason: str = ""
     again: int | None = None
     marks: Marks | None = None
-    before: Marks = field(default_factory=Marks)
-    """What the marks said before anything was done,"""
     done: tuple[Deed, ...] = ()
-    """and what was."""
+    seen: tuple[Marks, ...] = ()
+    """What the marks said before, and what each time they were others. Of a write whose answer was lost only this tells."""
 
 
 class _Stop(Exception):
@@ -93,6 +92,12 @@ class _Memory:
     patched: str = ""
     since: int = 0
     failures: int = 0
+    seen: list[Marks] = field(default_factory=list)
+    """What the marks said when this go began, or the last one ended, and since."""
+
+    def see(self, marks: Marks | None) -> None:
+        if marks is not None and marks not in self.seen[-1:]:
+            self.seen.append(marks)
 
     def look(self, pods: Sequence[Pod], now: int) -> Sightings:
         """Note which pods are not settled, and forget what is over."""
@@ -160,7 +165,7 @@ class Actuator:
         """Bring one workload as far as it can be brought now; None when it is gone."""
         memory = self._memories.setdefault(key, _Memory())
         memory.gone.clear()
-        before: Marks | None = None
+        del memory.seen[:-1]
         done: list[Deed] = []
         report = Report(state=WorkloadState.APPLYING, again=now + 1)
         try:
@@ -169,7 +174,7 @@ class Actuator:
                 if situation is None:
                     self.forget(key)
                     return None
-                before = before or _marks(situation.workload)
+                memory.see(_marks(situation.workload))
                 if found := await self._round(situation, memory, done):
                     memory.failures = 0
                     report = found
@@ -180,7 +185,7 @@ class Actuator:
             memory.failures += 1
             delay = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(memory.failures - 1, 10))
             report = Report(state=WorkloadState.FAILED, reason=describe(error), again=now + delay)
-        return replace(report, before=before or Marks(), done=tuple(done))
+        return replace(report, done=tuple(done), seen=tuple(memory.seen))
 
     def forget(self, key: WorkloadKey) -> bool:
         """A workload that nobody asks for any more; whether it was dealt with until now."""
@@ -276,6 +281,7 @@ class Actuator:
                 memory.patched = _change_id(workload)
             case WriteMarks(marks=marks):
                 await cluster.annotate(workload, write_marks(marks, uid=workload.uid))
+                memory.see(marks)
 
     def _refuse(self, deed: Deed, situation: Situation, memory: _Memory, error: ApiError) -> None:
         """Remember that the server said no, and tell in its own words."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 
 import msgspec
 import structlog
 
 from trimtab.actuation.actuator import Report
 from trimtab.actuation.cluster import Cluster
-from trimtab.actuation.deeds import WriteMarks
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import Marks, read_marks
 from trimtab.actuation.sizes import Sizes, said, written
@@ -94,14 +94,9 @@ class LiveJournal:
 
     async def reported(self, workload: Workload, report: Report, *, mandate: Mandate, now: float) -> None:
         """Tell of changes that began, came to their end, or were taken back."""
-        before = (
-            report.before
-        )  # and not those of the workload as it was looked at, from which a cache may be behind
         entries: list[HistoryEntry] = []
-        for deed in report.done:
-            if isinstance(deed, WriteMarks):
-                entries += self._news(workload, before, deed.marks, mandate=mandate, now=now)
-                before = deed.marks
+        for before, after in pairwise(report.seen):
+            entries += self._news(workload, before, after, mandate=mandate, now=now)
         if entries:  # else a store that is away would be waited for at every deed
             await self._keep(entries)
 

@@ -236,7 +236,7 @@ class SizingLoop:
             evidence = await self._evidence(workload, pods, mandate, now)
             wish = replace(wish, evidence=evidence)
             report = await self._actuator.reconcile(workload.key, wish, now=int(now))
-        if report is not None and report.done:
+        if report is not None:
             for deed in report.done:
                 if method := METHODS.get(type(deed)):
                     self._metrics.applications.labels(mandate.name, method).inc()
