@@ -6,8 +6,10 @@ the range in which the model expects it nine times of ten, and the states behind
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +19,7 @@ from trimtab.api.intent import IntentSpec
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.effects.sample import observed
 from trimtab.intents.state import State
-from trimtab.kube.intents import Intent
+from trimtab.kube.intents import Intent, IntentKey
 from trimtab.operator.desk import Desk, IntentDesk
 from trimtab.store import PlannerEvent, StoreError
 from trimtab.web.model import Curve, EffectView, Factor, IntentView, ObjectiveView, Plot, Role, Values
@@ -30,24 +32,58 @@ NINE_OF_TEN = 1.645
 Dated = tuple[float, State]
 
 
-async def intent_views(desk: Desk) -> tuple[IntentView, ...]:
-    """All intents that are looked after."""
-    if desk.intents is None:
-        return ()
-    found = sorted(desk.intents.roll.intents, key=lambda intent: intent.key)
-    return tuple([await _view(desk, desk.intents, intent) for intent in found])
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What was seen of an intent, as curves."""
+
+    at: float
+    generation: int
+    over_time: Mapping[str, Plot]
+    """By objective."""
+    effects: tuple[EffectView, ...]
 
 
-async def _view(desk: Desk, known: IntentDesk, intent: Intent) -> IntentView:
+class IntentViews:
+    """All intents that are looked after. What was seen of each is slow to read, and is kept for a while."""
+
+    def __init__(self, *, fresh: float) -> None:
+        """`fresh` is for how many seconds a past is shown before it is read again."""
+        self._fresh = fresh
+        self._pasts: dict[IntentKey, _Past] = {}
+        self._turn = asyncio.Lock()
+
+    async def of(self, desk: Desk, *, now: float) -> tuple[IntentView, ...]:
+        known = desk.intents
+        if known is None:
+            return ()
+        found = sorted(known.roll.intents, key=lambda intent: intent.key)
+        async with self._turn:  # a page asks for its words and for its curves at the same time
+            self._pasts = {intent.key: await self._past(desk, known, intent, now) for intent in found}
+            return tuple(_view(intent, self._pasts[intent.key]) for intent in found)
+
+    async def _past(self, desk: Desk, known: IntentDesk, intent: Intent, now: float) -> _Past:
+        before = self._pasts.get(intent.key)
+        if before and before.generation == intent.generation and now - before.at < self._fresh:
+            return before
+        spec = intent.spec
+        if spec is None:
+            return _Past(now, intent.generation, {}, ())
+        try:
+            events = await desk.store.events.find(name=str(intent), limit=MOST_EVENTS)
+        except StoreError:
+            return _Past(float("-inf"), intent.generation, {}, ())
+        states = _states(events)
+        over_time = {
+            each.name: _over_time(each.name, each.value, states) for each in spec.objectives if states
+        }
+        return _Past(now, intent.generation, over_time, _effects(known, intent, spec, states))
+
+
+def _view(intent: Intent, past: _Past) -> IntentView:
     status: dict[str, Any] = msgspec.json.decode(intent.status) or {}
     spec = intent.spec
     if spec is None:
         return IntentView(namespace=intent.namespace, name=intent.name, state=intent.problem)
-    try:
-        events = await desk.store.events.find(name=str(intent), limit=MOST_EVENTS)
-    except StoreError:
-        events = []
-    states = _states(events)
     plan = status.get("plan") or {}
     return IntentView(
         namespace=intent.namespace,
@@ -55,9 +91,9 @@ async def _view(desk: Desk, known: IntentDesk, intent: Intent) -> IntentView:
         workload=str(intent.target),
         priority=spec.priority,
         state="active" if spec.active else "paused",
-        objectives=_objectives(spec, status, states),
+        objectives=_objectives(spec, status, past.over_time),
         plan=_plan(plan),
-        effects=_effects(known, intent, spec, states),
+        effects=past.effects,
         planned=_seconds(plan.get("madeAt")),
     )
 
@@ -74,7 +110,7 @@ def _states(events: Sequence[PlannerEvent]) -> list[Dated]:
 
 
 def _objectives(
-    spec: IntentSpec, status: dict[str, Any], states: Sequence[Dated]
+    spec: IntentSpec, status: dict[str, Any], over_time: Mapping[str, Plot]
 ) -> tuple[ObjectiveView, ...]:
     said = {each["name"]: each for each in status.get("objectives") or ()}
     met = {"Met": True, "Missed": False}
@@ -84,7 +120,7 @@ def _objectives(
             target=each.value,
             now=said.get(each.name, {}).get("current"),
             met=met.get(said.get(each.name, {}).get("verdict", "")),
-            plot=_over_time(each.name, each.value, states) if states else None,
+            plot=over_time.get(each.name),
         )
         for each in spec.objectives
     )

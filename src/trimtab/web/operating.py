@@ -25,7 +25,7 @@ from trimtab.survey.prices import Prices
 from trimtab.web import holding
 from trimtab.web.board import ActError
 from trimtab.web.detail import Details
-from trimtab.web.intents import intent_views
+from trimtab.web.intents import IntentViews
 from trimtab.web.model import (
     Act,
     HistoryEntry,
@@ -101,6 +101,7 @@ class OperatorBoard:
         self._known_to: str | None = None
         self._missed = False
         self._details = Details(prices=self._prices, fresh=fresh)
+        self._intents = IntentViews(fresh=fresh)
         self._view = _View()
         self._overview: tuple[tuple[int, float], Overview] | None = None
         self._news = asyncio.Condition()
@@ -242,7 +243,7 @@ class OperatorBoard:
 
     async def intents(self) -> Sequence[IntentView]:
         desk = self._desk()
-        return await intent_views(desk) if desk else ()
+        return await self._intents.of(desk, now=self._clock()) if desk else ()
 
     async def history(
         self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
