@@ -107,7 +107,8 @@ class ClusterAccess:
         except KubeError as error:
             return Refused(f"the cluster did not answer: {describe(error)}")
         return Refused(
-            f"{viewer.name} may not get optimizationpolicies in all namespaces, which is what looking needs"
+            f"{viewer.name} may not get optimizationpolicies in all namespaces, which is what looking needs: "
+            "a ClusterRoleBinding grants it"
         )
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:
