@@ -59,6 +59,13 @@ def test_several_processes_give_what_one_gives(here: list[Scores], monkeypatch: 
     assert steps == {number: TRACES[run.source].steps for number, run in enumerate(RUNS)}
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_a_ray_that_is_not_there_is_not_waited_for(address: str) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(TrimtabError, match=f"--ray-address {address}: cannot connect: Connection refused"):
+        made(OnRay(address))
+
+
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(

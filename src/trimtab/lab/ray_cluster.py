@@ -11,7 +11,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from socket import create_connection
 from typing import Any
+from urllib.parse import urlsplit
 
 from trimtab.errors import TrimtabError
 from trimtab.lab.backtest import Schedule
@@ -20,6 +22,8 @@ from trimtab.lab.scores import Scores
 from trimtab.usage.trace import Trace
 
 HERE = "local"
+REACHED_WITHIN = 10.0
+"""Seconds."""
 
 
 class OnRay:
@@ -61,6 +65,7 @@ class OnRay:
         own: dict[str, Any] = (
             {"num_cpus": self._cpus, "include_dashboard": False} if self._address == HERE else {}
         )
+        self._refuse_nobody()
         try:
             ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR, **own)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -71,6 +76,22 @@ class OnRay:
             raise self._failure(error) from None
         finally:
             ray.shutdown()
+
+    def _refuse_nobody(self) -> None:
+        """Where nobody listens Ray itself waits for minutes."""
+        there = urlsplit(self._address if "://" in self._address else f"//{self._address}")
+        try:
+            where = (there.hostname, there.port)
+        except ValueError as error:
+            raise self._failure(error) from None
+        if where[0] and where[1]:  # else it is a word that Ray knows, or tells of
+            try:
+                create_connection(where, REACHED_WITHIN).close()
+            except OSError as error:
+                why = error.strerror or "no answer"
+                raise TrimtabError(
+                    f"--ray-address {self._address}: cannot connect: {why}; see that a Ray head is up there"
+                ) from None
 
     def _failure(self, error: Exception) -> TrimtabError:
         told = str(error).strip().splitlines() or [type(error).__name__]
