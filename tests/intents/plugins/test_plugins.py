@@ -27,7 +27,7 @@ from trimtab.intents.planner import Budget, planner
 from trimtab.intents.plugins import messages
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import FORGOTTEN, MOST, SLOWEST_CHECK, Registry
-from trimtab.intents.plugins.remote import RemoteActuator, RemotePlanner
+from trimtab.intents.plugins.remote import Allowance, RemoteActuator, RemotePlanner
 from trimtab.intents.plugins.serving import ActuatorService, PlannerService, serving
 from trimtab.intents.plugins.wire import CANDIDATES, INFO, PLAN, REGISTER, VERSION, Refused, Tls, dial, listen
 from trimtab.intents.state import PodState, Size, State
@@ -325,6 +325,38 @@ def test_an_actuator_that_hangs_is_left_out_until_its_next_sign_of_life(
     free.set()
     there.check_at = 0.0
     registry.check(1.0)
+    assert not there.trouble
+
+
+def test_a_plugin_that_has_kept_all_plans_of_a_turn_waiting_for_long_enough_is_done_without(
+    registry: Registry, serve: Callable[..., str]
+) -> None:
+    asked: list[str] = []
+
+    def propose(_: Any) -> list[pb.Deed]:
+        asked.append("candidates")
+        return []
+
+    def keep(_: Any) -> pb.Planned:
+        asked.append("plan")
+        return pb.Planned(purpose="Keep")
+
+    there = known(registry, serve((CANDIDATES, propose)))
+    lever = RemoteActuator(there, patience=30, allowance=Allowance(1e-9))
+    endpoint = serve((PLAN, keep), says=info("x:1", name="slow", type_=PLANNER))
+    slow = RemotePlanner(
+        known(registry, endpoint, PLANNER, "slow"),
+        planner("astar"),
+        settings={},
+        patience=30,
+        allowance=Allowance(1e-9),
+    )
+    for _ in range(2):
+        assert not lever.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits())
+        plan = plan_with(slow, actuator("scaleOut"))
+    assert asked == ["candidates", "plan"]
+    assert "take too long" in plan.why[-1]
+    assert [deed.actuator for deed in plan.deeds] == ["scaleOut"]
     assert not there.trouble
 
 

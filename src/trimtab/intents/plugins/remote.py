@@ -6,7 +6,10 @@ that fails so leaves the plan to the planner that is built in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -43,6 +46,26 @@ PATIENCE = 1.0
 """Seconds that a plugin has for an answer while a plan is made,"""
 PERFORMING = 30.0
 """and to do something."""
+TOO_SLOW = "its answers take too long for all plans of a turn"
+
+
+class Allowance:
+    """How long a plugin may keep all plans of a turn waiting: each answer may come in time, and all of them too late."""
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._left = seconds
+
+    @property
+    def used_up(self) -> bool:
+        return self._left <= 0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._left -= time.monotonic() - began
 
 
 class RemoteActuator:
@@ -52,13 +75,18 @@ class RemoteActuator:
     diminishing = False
     disruption = 0.0
 
-    def __init__(self, known: Known, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, known: Known, *, patience: float = PATIENCE, allowance: Allowance | None = None
+    ) -> None:
         self._known = known
         self._patience = patience
+        self._allowance = allowance or Allowance()
         self.name = known.info.name
         self.group = known.info.group or known.info.name
 
     def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:  # noqa: ARG002 - a plugin has its own
+        if self._allowance.used_up:
+            return ()
         request = pb.CandidatesRequest(
             state=state_message(state), goal=goal_message(goal), limits=limits_message(limits)
         )
@@ -69,7 +97,8 @@ class RemoteActuator:
             return [msgspec.structs.replace(deed, actuator=self.name) for deed in deeds]
 
         try:
-            return self._known.asked(ask) or ()
+            with self._allowance.taken():
+                return self._known.asked(ask) or ()
         except NonsenseError as error:
             self._known.failed(str(error))
             return ()
@@ -102,11 +131,13 @@ class RemotePlanner:
         *,
         settings: Mapping[str, Mapping[str, Any]],
         patience: float = PATIENCE,
+        allowance: Allowance | None = None,
     ) -> None:
         self._known = known
         self._otherwise = otherwise
         self._settings = settings
         self._patience = patience
+        self._allowance = allowance or Allowance()
 
     def plan(
         self,
@@ -131,19 +162,25 @@ class RemotePlanner:
         for each in actuators:
             entry = request.actuators.add(name=each.name)
             entry.settings.update(dict(self._settings.get(each.name, {})))
-        try:
-            answer = self._known.asked(lambda channel: PLAN.of(channel, request, timeout=self._patience))
-            if answer is not None:
-                plan = plan_of(answer, goal=goal, before=state)
-                check(plan, state, actuators=actuators, limits=limits, now=now)
-                return plan
-        except NonsenseError as error:
-            self._known.failed(str(error))
+        trouble = TOO_SLOW
+        if not self._allowance.used_up:
+            try:
+                if (answer := self._asked(request)) is not None:
+                    plan = plan_of(answer, goal=goal, before=state)
+                    check(plan, state, actuators=actuators, limits=limits, now=now)
+                    return plan
+            except NonsenseError as error:
+                self._known.failed(str(error))
+            trouble = self._known.trouble
         plan = self._otherwise.plan(
             state, goal, actuators=actuators, effects=effects, limits=limits, now=now, budget=budget
         )
-        why = f"planner {self._known.info.name} gave no answer to go by: {self._known.trouble}"
+        why = f"planner {self._known.info.name} gave no answer to go by: {trouble}"
         return msgspec.structs.replace(plan, why=(*plan.why, why))
+
+    def _asked(self, request: pb.PlanRequest) -> pb.Planned | None:
+        with self._allowance.taken():
+            return self._known.asked(lambda channel: PLAN.of(channel, request, timeout=self._patience))
 
 
 def check(plan: Plan, state: State, *, actuators: Sequence[Actuator], limits: Limits, now: float) -> None:

@@ -19,7 +19,7 @@ from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planner import PLANNERS, Budget, Planner, planner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import Registry
-from trimtab.intents.plugins.remote import RemoteActuator, RemotePlanner
+from trimtab.intents.plugins.remote import Allowance, RemoteActuator, RemotePlanner
 from trimtab.intents.room import Room
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.operator.metrics import Metrics
@@ -46,7 +46,7 @@ class Planning:
         """The actuators that are plugins and answer; one cannot take the name of one that is built in."""
         patience = self._settings().plugins.timeout.seconds
         found = [
-            RemoteActuator(known, patience=patience)
+            RemoteActuator(known, patience=patience, allowance=self._allowance())
             for known in self._registry.present(pb.PLUGIN_TYPE_ACTUATOR)
         ]
         return {each.name: each for each in found if each.name not in self._settings().actuators}
@@ -55,13 +55,11 @@ class Planning:
         """A plan for each intent, with who has to wait; together they take no more than there is."""
         self._adopt()
         actuators = [*self._actuators, *self.plugins().values()]
-        planners = {
-            namespace: self._planner(self._settings().planner_of(namespace))
-            for namespace in {claim.goal.namespace for claim in claims}
-        }
+        wanted = {claim.goal.namespace: self._settings().planner_of(claim.goal.namespace) for claim in claims}
+        planners = {name: self._planner(name) for name in set(wanted.values())}
 
         def make(claim: Claim, limits: Limits) -> Plan:
-            planner_, name = planners[claim.goal.namespace]
+            planner_, name = planners[wanted[claim.goal.namespace]]
             with self._metrics.intent_planning.labels(name).time():
                 return self._make(planner_, claim, limits, actuators, now)
 
@@ -104,8 +102,13 @@ class Planning:
             self._built_in(BUILT_IN),
             settings=settings.actuators,
             patience=settings.plugins.timeout.seconds,
+            allowance=self._allowance(),
         )
         return remote, name
+
+    def _allowance(self) -> Allowance:
+        """As long as a turn is to be: whoever is planned for when it is used up is planned for without the plugin."""
+        return Allowance(self._settings().interval.seconds)
 
     def _built_in(self, name: str) -> Planner:
         if name not in self._planners:
