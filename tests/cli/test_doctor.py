@@ -16,7 +16,8 @@ Examine = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 @pytest.fixture
 def examine(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Examine:
     def examine(*options: str) -> tuple[int, dict[str, dict[str, str]]]:
-        code = run(["doctor", "--kubeconfig", str(cluster.kubeconfig), "--output", "json", *options])
+        whose = () if "--kubeconfig" in options else ("--kubeconfig", str(cluster.kubeconfig))
+        code = run(["doctor", *whose, "--output", "json", *options])
         findings: list[dict[str, str]] = json.loads(capsys.readouterr().out)
         return code, {finding["check"]: finding for finding in findings}
 
@@ -71,6 +72,22 @@ def test_rights_are_looked_at_where_the_user_has_them(
     assert run(["doctor", "--kubeconfig", kubeconfig, "--process", "agent"]) == 1
     findings = run(["doctor", "--kubeconfig", kubeconfig, "--namespace", namespace, "--output", "json"])
     assert findings == 1, "its Services elsewhere are still not for it to see"
+
+
+def test_rights_in_our_own_namespace_are_looked_at_where_that_is(
+    examine: Examine, cluster: Cluster, namespace: str, tmp_path: Any
+) -> None:
+    kubeconfig = altered(cluster, tmp_path / "tenant", **{"as": f"tenant-of-{namespace}"})
+    role = ("--clusterrole=cluster-admin", f"--user=tenant-of-{namespace}", "-n", namespace)
+    cluster.kubectl("create", "rolebinding", "tenant", *role)
+    here = ("--kubeconfig", kubeconfig, "--process", "operator", "-n", namespace)
+    _, findings = examine(*here)
+    assert findings["rights of operator"]["found"].endswith(
+        ": get, create, update leases.coordination.k8s.io in trimtab-system; create secrets in trimtab-system; "
+        "get, update secrets trimtab-webhook in trimtab-system"
+    )
+    _, findings = examine(*here, "--home", namespace)
+    assert findings["rights of operator"]["state"] == "ok"
 
 
 def test_missing_kinds_are_a_problem_for_the_operator_and_not_for_a_scan(

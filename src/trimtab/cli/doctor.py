@@ -19,7 +19,7 @@ from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, KubeError, describe
 from trimtab.kube.features import Version, resizes_in_place, served, server_version
 from trimtab.kube.pace import RetryRule
-from trimtab.kube.rights import RIGHTS, Process, missing_rights
+from trimtab.kube.rights import HOME, RIGHTS, Process, missing_rights
 from trimtab.usage.discovery import find_promql_servers, has_metrics_server
 
 OLDEST = Version(1, 29)
@@ -31,6 +31,7 @@ def doctor(
     kubeconfig: str | None = None,
     process: Process = "scan",
     namespace: Annotated[str | None, Parameter(name=["--namespace", "-n"])] = None,
+    home: str = HOME,
     prometheus: str | None = None,
     source_setting: tuple[str, ...] = (),
     days: float = 14.0,
@@ -55,6 +56,8 @@ def doctor(
         Whose rights to check: scan only reads, the operator resizes, its dashboard asks who may, the agent runs on each node.
     namespace
         Check this namespace instead of the whole cluster.
+    home
+        The namespace that Trimtab is, or is to be, installed in: some rights the operator needs only there.
     prometheus
         The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; found by the labels of its Service when not given.
     source_setting
@@ -66,7 +69,9 @@ def doctor(
     """
     window_of(days)  # or it is refused here
     source = pairs("--source-setting", source_setting) | ({"url": prometheus} if prometheus else {})
-    findings = asyncio.run(_examine(kubeconfig, context, process, namespace, source=source, days=days))
+    findings = asyncio.run(
+        _examine(kubeconfig, context, process, namespace, home=home, source=source, days=days)
+    )
     if output == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -80,6 +85,7 @@ async def _examine(
     process: Process,
     namespace: str | None,
     *,
+    home: str,
     source: Mapping[str, Any],
     days: float,
 ) -> list[Finding]:
@@ -92,7 +98,7 @@ async def _examine(
             client
         )  # when even this fails there is nothing to examine: the error says why
         checks: dict[str, Callable[[], Awaitable[Finding]]] = {
-            f"rights of {process}": lambda: _rights(client, process, namespace),
+            f"rights of {process}": lambda: _rights(client, process, namespace, home),
             "metrics-server": lambda: _metrics_server(client),
             **({} if source else {"history": lambda: _history(client)}),
             "resize in place": lambda: _resize(client),
@@ -123,12 +129,12 @@ async def _cluster(client: Client) -> Finding:
     return Finding("cluster", "ok", found)
 
 
-async def _rights(client: Client, process: Process, namespace: str | None) -> Finding:
-    missing = await missing_rights(client, RIGHTS[process], namespace=namespace)
+async def _rights(client: Client, process: Process, namespace: str | None, home: str) -> Finding:
+    missing = await missing_rights(client, RIGHTS[process], namespace=namespace, home=home)
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     if not missing:
         return Finding(f"rights of {process}", "ok", f"all that it needs {where}")
-    shown = "; ".join(map(str, missing[:SHOWN_AT_MOST]))
+    shown = "; ".join(f"{right} in {home}" if right.home else str(right) for right in missing[:SHOWN_AT_MOST])
     more = f"; and {len(missing) - SHOWN_AT_MOST} more" if len(missing) > SHOWN_AT_MOST else ""
     return Finding(
         f"rights of {process}",

@@ -35,9 +35,8 @@ class Right:
 
     def __str__(self) -> str:
         name = f"{self.resource}.{self.group}" if self.group else self.resource
-        where = f" in {HOME}" if self.home else ""
         which = f" {', '.join(self.names)}" if self.names else ""
-        return f"{', '.join(self.verbs)} {name}{which}{where}"
+        return f"{', '.join(self.verbs)} {name}{which}"
 
 
 _READ = ("get", "list", "watch")
@@ -123,11 +122,13 @@ RIGHTS: dict[Process, tuple[Right, ...]] = {
 
 
 async def missing_rights(
-    client: Client, rights: Iterable[Right], *, namespace: str | None = None
+    client: Client, rights: Iterable[Right], *, namespace: str | None = None, home: str = HOME
 ) -> tuple[Right, ...]:
-    """What of these the server would refuse us, in a namespace or everywhere."""
+    """What of these the server would refuse us, in a namespace or everywhere; `home` is our own."""
     asked = [replace(right, verbs=(verb,)) for right in rights for verb in right.verbs]
-    allowed = await asyncio.gather(*(_is_allowed(client, right, namespace) for right in asked))
+    allowed = await asyncio.gather(
+        *(_is_allowed(client, right, home if right.home else namespace or "") for right in asked)
+    )
     refused: dict[Right, list[str]] = {}
     for right, is_allowed in zip(asked, allowed, strict=True):
         if not is_allowed:
@@ -135,7 +136,7 @@ async def missing_rights(
     return tuple(replace(right, verbs=tuple(verbs)) for right, verbs in refused.items())
 
 
-async def _is_allowed(client: Client, right: Right, namespace: str | None) -> bool:
+async def _is_allowed(client: Client, right: Right, namespace: str) -> bool:
     resource, _, subresource = right.resource.partition("/")
     attributes = {
         "group": right.group,
@@ -143,7 +144,7 @@ async def _is_allowed(client: Client, right: Right, namespace: str | None) -> bo
         "subresource": subresource,
         "verb": right.verbs[0],
         "name": right.names[0] if right.names else "",
-        "namespace": HOME if right.home else namespace or "",
+        "namespace": namespace,
     }
     review = await client.review(ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
     return bool(review["status"]["allowed"])
