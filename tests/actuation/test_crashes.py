@@ -220,6 +220,21 @@ def test_a_template_that_somebody_else_wrote_to_first_is_written_at_the_next_try
     assert not machine.world.marks.reverted
 
 
+def test_who_is_always_told_that_another_was_first_comes_back_more_and_more_slowly() -> None:
+    """As where an admission webhook says no by that code."""
+    world = World(template=OLD, replicas=2)
+    world.meddle = FAULTS["conflict"]
+    actuator = Actuator(world, may_write=lambda: True)
+    waits = []
+    for _ in range(4):
+        report = run(actuator.reconcile(KEY, wish(NEW), now=world.now))
+        assert report
+        assert report.again
+        assert "409" in report.reason
+        waits.append(report.again - world.now)
+    assert waits == [5, 10, 20, 40]
+
+
 def test_reverting_goes_on_after_a_crash() -> None:
     machine = Machine()
     machine.start(replicas=3, poisoned=True)

@@ -56,6 +56,7 @@ REFUSAL_HOLDS = 600
 FIRST_RETRY = 5
 LONGEST_RETRY = 300
 
+_ALWAYS_LATE = "whatever is written is refused, as if somebody else had just written (409)"
 _NOT_ITS_TURN = "waiting for its turn: so many changes are under way as may be"
 
 
@@ -94,6 +95,11 @@ class _Memory:
     failures: int = 0
     seen: list[Marks] = field(default_factory=list)
     """What the marks said when this go began, or the last one ended, and since."""
+
+    def fail(self) -> int:
+        """It failed once more; the answer is after how many seconds to try again."""
+        self.failures += 1
+        return min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(self.failures - 1, 10))
 
     def see(self, marks: Marks | None) -> None:
         if marks is not None and marks not in self.seen[-1:]:
@@ -179,12 +185,15 @@ class Actuator:
                     memory.failures = 0
                     report = found
                     break
+            else:
+                if not done:
+                    report = Report(
+                        state=WorkloadState.FAILED, reason=_ALWAYS_LATE, again=now + memory.fail()
+                    )
         except _Stop as stop:
             report = stop.report
         except KubeError as error:
-            memory.failures += 1
-            delay = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(memory.failures - 1, 10))
-            report = Report(state=WorkloadState.FAILED, reason=describe(error), again=now + delay)
+            report = Report(state=WorkloadState.FAILED, reason=describe(error), again=now + memory.fail())
         return replace(report, done=tuple(done), seen=tuple(memory.seen))
 
     def forget(self, key: WorkloadKey) -> bool:
