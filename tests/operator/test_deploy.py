@@ -104,9 +104,10 @@ def test_the_image_is_of_this_version() -> None:
 
 def test_the_webhooks_are_what_the_operator_applies() -> None:
     service = OperatorConfig().webhook.service
-    for resource in (registration.VALIDATING, registration.MUTATING):
-        reached = registration.by_service(resource, service=service, namespace=HOME)
-        assert of_kind("webhooks.yaml", resource.kind) == registration.configuration(resource, client=reached)
+    for resource, path in registration.PATHS.items():
+        reached = registration.by_service(path, service=service, namespace=HOME)
+        applied = registration.configuration(resource, registration.for_policies(client=reached))
+        assert of_kind("webhooks.yaml", resource.kind) == applied
 
 
 def test_ports_and_paths_are_those_of_the_configuration() -> None:
@@ -167,14 +168,18 @@ async def test_its_rights_suffice_for_the_webhook_and_the_manifests_take_nothing
     cluster.kubectl("apply", "--server-side", "-f", webhooks)
     try:
         async with Client(load_connection(kubeconfig=as_operator(cluster, tmp_path))) as client:
-            gate = Gate(client, OperatorConfig(), now=lambda: datetime.now(UTC))
+            config = OperatorConfig.model_validate({"webhook": {"pods": True}})
+            gate = Gate(client, config, now=lambda: datetime.now(UTC))
             await gate.look()
             assert gate.trouble() == ""
         cluster.kubectl("apply", "--server-side", "-f", webhooks)
         for resource in (registration.VALIDATING, registration.MUTATING):
             kept = yaml.safe_load(cluster.kubectl("get", resource.plural, registration.NAME, "-o", "yaml"))
-            (webhook,) = kept["webhooks"]
-            assert webhook["clientConfig"]["caBundle"]
-            assert webhook["failurePolicy"] == OperatorConfig().webhook.failure_policy
+            for_policies, *for_pods = kept["webhooks"]
+            assert for_policies["failurePolicy"] == config.webhook.failure_policy
+            assert [each["failurePolicy"] for each in for_pods] == ["Ignore"] * (
+                resource == registration.MUTATING
+            )
+            assert all(each["clientConfig"]["caBundle"] for each in kept["webhooks"])
     finally:
         cluster.kubectl("delete", "-f", webhooks)

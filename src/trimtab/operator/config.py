@@ -223,7 +223,7 @@ class CertificateFiles(Model):
 
 
 class Webhook(Model):
-    """The admission webhook for OptimizationPolicies."""
+    """The admission webhook for OptimizationPolicies, and for pods."""
 
     enabled: Bool = True
     """Whether policies are checked when they are written, beyond what their CRD checks."""
@@ -233,6 +233,10 @@ class Webhook(Model):
 
     failure_policy: FailurePolicy = FailurePolicy.FAIL
     """When no webhook answers: Fail refuses every policy that is written meanwhile, Ignore lets it in unchecked."""
+
+    pods: Bool = False
+    """Whether pods of workloads that were resized are made with the size in effect, and not resized right after. None is
+    refused for it, or waits for more than 2 seconds when no webhook answers."""
 
     certificate_files: CertificateFiles | None = None
     """A certificate by files. When left out, the operator makes its own, keeps it in a Secret that its replicas

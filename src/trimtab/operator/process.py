@@ -27,6 +27,7 @@ from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.policies import Policy
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.births import Births
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import LearningSettings, OperatorConfig
 from trimtab.operator.desk import Desk
@@ -36,6 +37,7 @@ from trimtab.operator.intents.roll import Roll
 from trimtab.operator.listening import listening
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.rivals import Rivals
 from trimtab.operator.school import Pace
 from trimtab.operator.term import Means, Term
 from trimtab.operator.webhook.gate import Gate
@@ -109,7 +111,7 @@ class Operator:
                 group.create_task(task)
             # One that is switched off stands down; but who only looks switches off nobody's.
             if config.webhook.enabled or not config.dry_run:
-                await stack.enter_async_context(self._webhook(client, catalog, group))
+                await stack.enter_async_context(self._webhook(client, catalog, roll, group))
             self._health.ready["cluster"] = lambda: "" if catalog.is_ready else "its objects are being listed"
             await catalog.ready()
             group.create_task(tell_of_lacks(catalog, lambda: self._config.current))
@@ -132,11 +134,19 @@ class Operator:
 
     @asynccontextmanager
     async def _webhook(
-        self, client: Client, catalog: Catalog, group: asyncio.TaskGroup
+        self, client: Client, catalog: Catalog, roll: Roll, group: asyncio.TaskGroup
     ) -> AsyncIterator[None]:
         gate = Gate(client, self._config.current, now=_now, metrics=self._metrics)
+
+        def config() -> OperatorConfig:
+            return self._config.current
+
+        births = Births(catalog, Rivals(catalog, roll, config), config)
         admission = Admission(
-            config=lambda: self._config.current, policies=lambda: catalog.policies, metrics=self._metrics
+            config=config,
+            policies=lambda: catalog.policies,
+            births=births.of if config().webhook.pods else None,
+            metrics=self._metrics,
         )
         async with gate.listening(admission.application()) as port:
             if port:

@@ -23,7 +23,6 @@ from trimtab.kube.events import EventRecorder
 from trimtab.kube.features import resizes_in_place
 from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
-from trimtab.kube.resources import INTENTS, VPAS
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.desk import Desk
@@ -39,6 +38,7 @@ from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.nodequality import NodeQuality
 from trimtab.operator.orders import Orders
+from trimtab.operator.rivals import Rivals
 from trimtab.operator.school import Pace
 from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Weather
@@ -167,6 +167,7 @@ class Term:
 
     def _made_loop(self) -> SizingLoop:
         means = self._means
+        rivals = Rivals(self._catalog, means.roll, lambda: self._config.current)
         return SizingLoop(
             catalog=self._catalog,
             orders=self._orders,
@@ -179,8 +180,8 @@ class Term:
             neighbourhood=lambda: self._turns.neighbourhood,
             resizes_in_place=lambda: self._resizes,
             metrics=means.metrics,
-            intent=self._intent,
-            unread=self._unread,
+            intent=rivals.intent,
+            unread=rivals.unread,
         )
 
     def _made_intents(self, roll: Roll) -> IntentTerm:
@@ -275,22 +276,6 @@ class Term:
             log.warning("operator.features_unknown", error=describe(error))
             return False
         return True
-
-    def _intent(self, key: WorkloadKey) -> str:
-        """The name of the intent that has the say over a workload; empty where none has."""
-        owner = self._roll.owner(key) if self._roll else None
-        return str(owner) if owner else ""
-
-    def _unread(self) -> str:
-        """Why it is not known who else has the say over workloads: one that has may be among those."""
-        for kind in (VPAS, INTENTS) if self._roll else (VPAS,):
-            if why := self._catalog.unread(kind):
-                return f"not touched, as it is not known whether any {kind.kind} has the say over it: {why}"
-        return ""
-
-    @property
-    def _roll(self) -> Roll | None:
-        return self._means.roll if self._config.current.intents.enabled else None
 
     def _policy(self, key: PolicyKey) -> Policy | None:
         namespace, name = key

@@ -1,7 +1,8 @@
 """How the API server knows of the webhook: two configurations, of which the manifests in deploy/ are copies.
 
 All of it is applied under our own name as field manager, with what the manifests leave open: whom to trust, and what
-to do when nobody answers. So a tool that applies the manifests again takes nothing of that back.
+to do when nobody answers. So a tool that applies the manifests again takes nothing of that back. The webhook for pods
+is in no manifest: it is there while `webhook.pods` says so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from trimtab.kube.client import Client, Object
 from trimtab.kube.errors import NotFound
 from trimtab.kube.resources import Resource
 from trimtab.operator.config import FailurePolicy, Webhook
-from trimtab.operator.webhook.server import MUTATE, VALIDATE
+from trimtab.operator.webhook.server import MUTATE, PODS, VALIDATE
 
 VALIDATING = Resource(
     "admissionregistration.k8s.io",
@@ -35,41 +36,79 @@ MUTATING = Resource(
 )
 NAME: Final = "trimtab"
 SERVICE_PORT: Final = 443
-_PATHS = {VALIDATING: VALIDATE, MUTATING: MUTATE}
+PATHS: Final = {VALIDATING: VALIDATE, MUTATING: MUTATE}
 _PATIENCE_SECONDS = 10
+_PODS_WAIT_SECONDS = 2
+_HAS_A_CONTROLLER: Final = (
+    "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists("
+    "owner, has(owner.controller) && owner.controller && owner.kind != 'Node')"
+)
 
 
-def configuration(resource: Resource, *, client: Object, **more: Any) -> Object:
-    """One of the two, as it is in the manifests; `client` says how the webhook is reached."""
+def configuration(resource: Resource, *webhooks: Object) -> Object:
+    """One of the two, as it is in the manifests."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": {"name": NAME},
-        "webhooks": [
-            {
-                "name": f"{OptimizationPolicy.names.plural}.{GROUP}",
-                "clientConfig": client,
-                "rules": [
-                    {
-                        "apiGroups": [GROUP],
-                        "apiVersions": [VERSION],
-                        "resources": [OptimizationPolicy.names.plural],
-                        "operations": ["CREATE", "UPDATE"],
-                        "scope": "Namespaced",
-                    }
-                ],
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "timeoutSeconds": _PATIENCE_SECONDS,
-                **more,
-            }
-        ],
+        "webhooks": list(webhooks),
     }
 
 
-def by_service(resource: Resource, *, service: str, namespace: str) -> Object:
+def for_policies(*, client: Object, **more: Any) -> Object:
+    """The webhook that is asked about policies; `client` says how it is reached."""
+    return {
+        "name": f"{OptimizationPolicy.names.plural}.{GROUP}",
+        "clientConfig": client,
+        "rules": [
+            {
+                "apiGroups": [GROUP],
+                "apiVersions": [VERSION],
+                "resources": [OptimizationPolicy.names.plural],
+                "operations": ["CREATE", "UPDATE"],
+                "scope": "Namespaced",
+            }
+        ],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": _PATIENCE_SECONDS,
+        **more,
+    }
+
+
+def for_pods(*, client: Object, home: str) -> Object:
+    """The webhook that is asked about pods that are made: never about our own, nor those that a cluster lives by, nor any
+    that no controller makes. A pod does without it whatever is the matter.
+    """
+    name = "kubernetes.io/metadata.name"
+    return {
+        "name": f"pods.{GROUP}",
+        "clientConfig": client,
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "resources": ["pods"],
+                "operations": ["CREATE"],
+                "scope": "Namespaced",
+            }
+        ],
+        "namespaceSelector": {
+            "matchExpressions": [{"key": name, "operator": "NotIn", "values": ["kube-system", home]}]
+        },
+        "matchConditions": [{"name": "has-a-controller", "expression": _HAS_A_CONTROLLER}],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": _PODS_WAIT_SECONDS,
+        "failurePolicy": str(FailurePolicy.IGNORE),
+        # A container that another injects after us may have a size in effect, too.
+        "reinvocationPolicy": "IfNeeded",
+    }
+
+
+def by_service(path: str, *, service: str, namespace: str) -> Object:
     """How the API server reaches the webhook in the cluster."""
-    found = {"name": service, "namespace": namespace, "path": _PATHS[resource], "port": SERVICE_PORT}
+    found = {"name": service, "namespace": namespace, "path": path, "port": SERVICE_PORT}
     return {"service": found}
 
 
@@ -90,32 +129,36 @@ class Registration:
 
     async def publish(self, authority: bytes) -> bool:
         """Have the API server trust this authority; whether it did so already."""
-        bundle = {"caBundle": base64.b64encode(authority).decode()}
+        trust = {"caBundle": base64.b64encode(authority).decode()}
         was_so = [
-            await self._keep(resource, await self._found(resource), self.settings.failure_policy, bundle)
-            for resource in _PATHS
+            await self._keep(resource, await self._found(resource), self.settings.failure_policy, trust)
+            for resource in PATHS
         ]
         return all(was_so)
 
     async def stand_down(self) -> None:
         """Let everything in, where the API server was told of a webhook that is switched off."""
-        for resource in _PATHS:
+        for resource in PATHS:
             if found := await self._found(resource):
                 await self._keep(resource, found, FailurePolicy.IGNORE, {})
 
     async def _keep(
         self, resource: Resource, found: Object, failure_policy: FailurePolicy, trust: Object
     ) -> bool:
-        reached = (
-            {"url": self.settings.url + _PATHS[resource]}
-            if self.settings.url
-            else by_service(resource, service=self.settings.service, namespace=self.namespace)
-        )
-        wanted = configuration(resource, client=reached | trust, failurePolicy=str(failure_policy))
+        reached = self._reached(PATHS[resource]) | trust
+        webhooks = [for_policies(client=reached, failurePolicy=str(failure_policy))]
+        if resource == MUTATING and self.settings.enabled and self.settings.pods:
+            webhooks.append(for_pods(client=self._reached(PODS) | trust, home=self.namespace))
+        wanted = configuration(resource, *webhooks)
         if _holds(found, wanted):
             return True
         await self.client.apply(resource, wanted, force=True)
         return False
+
+    def _reached(self, path: str) -> Object:
+        if self.settings.url:
+            return {"url": self.settings.url + path}
+        return by_service(path, service=self.settings.service, namespace=self.namespace)
 
     async def _found(self, resource: Resource) -> Object:
         try:

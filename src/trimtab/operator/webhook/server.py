@@ -1,4 +1,5 @@
-"""The two questions that the API server puts to us over HTTP: may this policy come in, and what shall be filled in.
+"""The questions that the API server puts to us over HTTP: may this policy come in, what shall be filled in, and with what
+sizes is this pod born.
 
 An answer that cannot be given is a 500, on which the API server does what failurePolicy says: a bug of ours then
 refuses or lets in as its owner chose, and not as it happens.
@@ -18,6 +19,7 @@ from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.kube.policies import Policy
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.webhook.newborn import Births, birth_patch
 from trimtab.operator.webhook.review import Answer, Request, reply, request_of
 from trimtab.operator.webhook.rules import judge
 
@@ -25,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 VALIDATE: Final = "/validate"
 MUTATE: Final = "/mutate"
+PODS: Final = "/pods"
 
 # An object has at most 3 MB in etcd, and a question holds two of them.
 _LARGEST = 16 << 20
@@ -37,16 +40,30 @@ class Admission:
     """The answers, by the configuration and the policies of the moment."""
 
     def __init__(
-        self, *, config: Callable[[], OperatorConfig], policies: Policies, metrics: Metrics | None = None
+        self,
+        *,
+        config: Callable[[], OperatorConfig],
+        policies: Policies,
+        births: Births | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._config = config
         self._policies = policies
+        self._births = births
         self._metrics = metrics or Metrics()
 
     def application(self) -> web.Application:
         application = web.Application(client_max_size=_LARGEST)
-        application.router.add_post(VALIDATE, self._asked("validate", self.validate))
-        application.router.add_post(MUTATE, self._asked("mutate", lambda asked, _: self.mutate(asked)))
+        # In a thread: a strategy's first use imports and compiles, and the lease must be renewed meanwhile. But the
+        # policies of now are counted up here, since the cache goes on changing.
+        validating = self._asked(
+            "validate", lambda asked: asyncio.to_thread(self.validate, asked, tuple(self._policies()))
+        )
+        application.router.add_post(VALIDATE, validating)
+        mutating = self._asked("mutate", lambda asked: asyncio.to_thread(self.mutate, asked))
+        application.router.add_post(MUTATE, mutating)
+        if births := self._births:
+            application.router.add_post(PODS, self._asked("pods", lambda asked: _born(asked, births)))
         return application
 
     def validate(self, request: Request, others: Sequence[Policy]) -> Answer:
@@ -74,8 +91,10 @@ class Admission:
         )
 
     def _asked(
-        self, webhook: str, answering: Callable[[Request, Sequence[Policy]], Answer]
+        self, webhook: str, answering: Callable[[Request], Awaitable[Answer]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        self._metrics.webhook_reviews.labels(webhook, "failed")  # at 0, so that the first one can be seen
+
         async def handle(asked: web.Request) -> web.Response:
             try:
                 request = request_of(await asked.read())
@@ -83,9 +102,7 @@ class Admission:
                 self._count(webhook, "failed")
                 return web.Response(status=400, text=f"this is no AdmissionReview: {error}\n")
             try:
-                # In a thread: a strategy's first use imports and compiles, and the lease must be renewed meanwhile. But
-                # the policies of now are counted up here, since the cache goes on changing.
-                answer = await asyncio.to_thread(answering, request, tuple(self._policies()))
+                answer = await answering(request)
             except Exception:
                 self._count(webhook, "failed")
                 log.exception("webhook.failed", webhook=webhook)
@@ -99,6 +116,11 @@ class Admission:
 
     def _count(self, webhook: str, answer: str) -> None:
         self._metrics.webhook_reviews.labels(webhook, answer).inc()
+
+
+async def _born(request: Request, births: Births) -> Answer:
+    """From memory, and in no thread: a pod waits for it."""
+    return Answer(patch=birth_patch(request.object or {}, births))
 
 
 def _name(request: Request) -> str:

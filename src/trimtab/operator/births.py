@@ -1,0 +1,63 @@
+"""What pods are born with, as policies and the configuration stand at this moment.
+
+Every replica keeps the live picture and can tell, whoever leads, from memory alone: an owner that has not been heard of
+yet is not waited for, and the pod is brought to its size later, as all were before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trimtab.actuation.birth import birth_size
+from trimtab.actuation.hold import read_hold
+from trimtab.actuation.sizes import Sizes
+from trimtab.api.optimizationpolicy import Mode
+from trimtab.kube.pods import Pod
+from trimtab.kube.workloads import Workload
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.orders import Orders
+from trimtab.operator.rivals import Rivals
+
+
+class Births:
+    """Ask it `of` a pod that is about to be made."""
+
+    def __init__(self, catalog: Catalog, rivals: Rivals, config: Callable[[], OperatorConfig]) -> None:
+        self._catalog = catalog
+        self._rivals = rivals
+        self._config = config
+        self._orders = Orders(catalog, config)
+        self._selection = catalog.selection
+
+    def of(self, pod: Pod) -> Sizes:
+        """The containers that are to have other sizes than they were made with; none where nothing is to be done."""
+        catalog = self._catalog
+        workload = catalog.workload_of(pod) if catalog.is_ready else None
+        if workload is None or not self._may_size(workload):
+            return {}
+        return birth_size(
+            pod,
+            workload,
+            limit_ranges=catalog.limit_ranges.in_namespace(pod.namespace),
+            quotas=catalog.quotas.in_namespace(pod.namespace),
+        )
+
+    def _may_size(self, workload: Workload) -> bool:
+        """Whether pods of this workload are resized in place, too."""
+        catalog, config, key = self._catalog, self._config(), workload.key
+        if (
+            catalog.selection is not self._selection
+        ):  # nobody else lets go of policies where another replica leads
+            self._orders, self._selection = Orders(catalog, self._config), catalog.selection
+        mandate = self._orders.of(workload)
+        if mandate is None or mandate.problem or mandate.spec.mode is Mode.DISABLED:
+            return False
+        withheld = mandate.withheld(
+            workload,
+            config,
+            vpa=catalog.applied_by(key),
+            intent=self._rivals.intent(key),
+            hold=read_hold(workload.annotations),
+        )
+        return mandate.spec.update_strategy.allow_in_place_resize and not (withheld or self._rivals.unread())
