@@ -161,9 +161,8 @@ class Enforcer:
         for refusal in found.refusals:
             self._tally.refused.labels(refusal.spot.knob.name).inc()
         self._count(found.done)
-        trouble: dict[object, str] = {
-            (type(each), each.spot): str(each) for each in (*found.conflicts, *found.refusals)
-        }
+        trouble: dict[object, str] = {("settled", each.spot): str(each) for each in found.conflicts}
+        trouble |= {("no good", each.spot): str(each) for each in found.refusals}
         trouble |= {spot: f"{spot}: {why}" for spot, why in found.done.refused.items()}
         trouble |= {line: line for line in found.lacking}
         for what in sorted(text for key, text in trouble.items() if key not in self._told):
