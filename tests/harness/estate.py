@@ -85,8 +85,7 @@ class Estate:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ending.close()
-        for name in (self.namespace, HOME):
-            self.cluster.call("DELETE", f"/api/v1/namespaces/{name}")
+        uninstall(self.cluster, self.namespace)
 
     # What is wanted
 
@@ -181,6 +180,14 @@ def install(cluster: Cluster, namespace: str) -> None:
     with suppress(HTTPError):  # its controller may have been first
         account = {"metadata": {"name": "default"}}
         cluster.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+
+
+def uninstall(cluster: Cluster, namespace: str) -> None:
+    """The account too, though not the kinds: Helm, of which another test may have need, takes over nobody's."""
+    account = str(DEPLOY / "operator" / "account.yaml")
+    cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", account)
+    for name in (namespace, HOME):
+        cluster.call("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def millicores(container: Manifest) -> int:

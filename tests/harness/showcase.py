@@ -15,11 +15,10 @@ from typing import Any, Self
 
 from harness import build, images
 from harness.cluster import Cluster
-from harness.estate import install, millicores, operator_kubeconfig
+from harness.estate import install, millicores, operator_kubeconfig, uninstall
 from harness.operator import OperatorProcess
 from harness.process import Process, free_port
 from harness.prometheus import Server, scrape_kubelet
-from trimtab.kube.rights import HOME
 
 Manifest = dict[str, Any]
 
@@ -135,8 +134,7 @@ class Showcase:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ending.close()
-        for name in (self.namespace, HOME):
-            self.cluster.call("DELETE", f"/api/v1/namespaces/{name}")
+        uninstall(self.cluster, self.namespace)
 
     def apply(self, *manifests: Manifest) -> None:
         lines = "\n---\n".join(map(json.dumps, manifests))
