@@ -9,6 +9,7 @@ from intents.services import GIB, availability, done, goal, latency, planned, po
 from trimtab.api.intent import Verdict
 from trimtab.intents.actuators.scaling import ScaleOut
 from trimtab.intents.astar import AStar, AStarSettings
+from trimtab.intents.deed import Deed
 from trimtab.intents.effects.given import given
 from trimtab.intents.effects.learning import complete, learn
 from trimtab.intents.effects.model import Effects
@@ -307,6 +308,15 @@ def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
     assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
     larger = planned(state, goal(latency(0.1)), by=("scaleOut", "resizeCPU"))
     assert [deed.actuator for deed in larger.deeds] == ["resizeCPU"]
+
+
+def test_a_deed_tells_people_what_it_does_and_nothing_of_what_is_not_there() -> None:
+    deed = Deed(
+        actuator="resizeMemory",
+        parameters={"container": "web", "request": 2.0**27, "limit": None, "from": 2.0**26},
+        after=service(),
+    )
+    assert deed.told() == "resizeMemory container web, request 134,217,728, from 67,108,864"
 
 
 def test_nothing_is_said_to_be_given_back_of_what_asks_for_nothing() -> None:

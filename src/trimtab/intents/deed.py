@@ -24,8 +24,12 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def told(self) -> str:
         """For people: what it does, in a few words."""
-        return f"{self.actuator} {', '.join(f'{name} {_short(value)}' for name, value in self.parameters.items())}"
+        said = [f"{name} {_short(value)}" for name, value in self.parameters.items() if value is not None]
+        return f"{self.actuator} {', '.join(said)}"
 
 
 def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    """Of bytes, people count the digits."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.6g}" if abs(value) < 1e6 else f"{value:,.0f}"

@@ -142,7 +142,14 @@ def _plan(plan: dict[str, Any]) -> tuple[Factor, ...]:
     deeds = plan.get("deeds") or ()
     if not deeds:
         return (Factor(name=plan["purpose"], detail="nothing is to be done", source=why),) if plan else ()
-    return tuple(Factor(name=each["actuator"], detail=each.get("what") or "", source=why) for each in deeds)
+    return tuple(
+        Factor(
+            name=each["actuator"],
+            detail=(each.get("what") or "").removeprefix(each["actuator"]).strip(),
+            source=why,
+        )
+        for each in deeds
+    )
 
 
 def _effects(
