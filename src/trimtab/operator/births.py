@@ -1,23 +1,26 @@
 """What pods are born with, as policies and the configuration stand at this moment.
 
-Every replica keeps the live picture and can tell, whoever leads, from memory alone: an owner that has not been heard of
-yet is not waited for, and the pod is brought to its size later, as all were before.
+Every replica keeps the live picture and can tell, whoever leads, from memory alone: an owner that is not known is not
+waited for, and the pod is brought to its size later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from trimtab.actuation.birth import birth_size
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.optimizationpolicy import Mode
 from trimtab.kube.pods import Pod
-from trimtab.kube.workloads import Workload
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.orders import Orders
 from trimtab.operator.rivals import Rivals
+
+_REVISION: Final = "pod-template-hash"
 
 
 class Births:
@@ -33,7 +36,7 @@ class Births:
     def of(self, pod: Pod) -> Sizes:
         """The containers that are to have other sizes than they were made with; none where nothing is to be done."""
         catalog = self._catalog
-        workload = catalog.workload_of(pod) if catalog.is_ready else None
+        workload = self._workload_of(pod) if catalog.is_ready else None
         if workload is None or not self._may_size(workload):
             return {}
         return birth_size(
@@ -42,6 +45,15 @@ class Births:
             limit_ranges=catalog.limit_ranges.in_namespace(pod.namespace),
             quotas=catalog.quotas.in_namespace(pod.namespace),
         )
+
+    def _workload_of(self, pod: Pod) -> Workload | None:
+        found, owner = self._catalog.workload_of(pod), pod.owner
+        revision = dict(pod.labels).get(_REVISION)
+        if found or owner is None or owner.kind != "ReplicaSet" or revision is None:
+            return found
+        # At a deploy, a ReplicaSet makes its first pods before we have heard of it; it is named after its Deployment.
+        name = owner.name.removesuffix(f"-{revision}")
+        return self._catalog.get(self._catalog.top(WorkloadKey("Deployment", pod.namespace, name)))
 
     def _may_size(self, workload: Workload) -> bool:
         """Whether pods of this workload are resized in place, too."""

@@ -10,14 +10,17 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+import yaml
 
 from harness import process
 from harness.certificates import LOOPBACK, Authority
+from harness.cluster import Cluster
 from harness.office import BRISK, deployment
 from harness.watching import eventually
 from trimtab.actuation.live import MARKS_MANAGER
 from trimtab.actuation.marks import Applied, Marks, write_marks
 from trimtab.actuation.sizes import sizes_of
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object
 from trimtab.kube.following import Following
 from trimtab.kube.pods import Pod, Resources
@@ -28,7 +31,9 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.listening import listening
+from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.process import Operator
 from trimtab.operator.rivals import Rivals
 from trimtab.operator.webhook.gate import Gate
 from trimtab.operator.webhook.registration import MUTATING, NAME, VALIDATING
@@ -102,12 +107,12 @@ class Ward:
         body = {"metadata": {"name": "p", "namespace": self._namespace}, "spec": {"mode": mode}}
         await self._client.apply(OPTIMIZATION_POLICIES, body, manager="test", force=True)
 
-    async def tried(self, *, owned: bool = True) -> str:
-        """The CPU that a pod would be made with, were it made now."""
-        owner = self.pods[0].owner
-        assert owner
-        reference = {"apiVersion": "apps/v1", "controller": True} | msgspec.to_builtins(owner)
-        metadata: Object = {"generateName": "web-", "ownerReferences": [reference] if owned else []}
+    async def tried(self, *, owned: bool = True, **owner: str) -> str:
+        """The CPU that a pod would be made with, were it made now; by another owner where that is said."""
+        first = self.pods[0]
+        reference = {"apiVersion": "apps/v1", "controller": True} | msgspec.to_builtins(first.owner) | owner
+        metadata: Object = {"generateName": "web-", "labels": {"pod-template-hash": "7b9c"}}
+        metadata["ownerReferences"] = [reference] if owned else []
         body = {"metadata": metadata, "spec": deployment()["spec"]["template"]["spec"]}
         made = await self._client.create(PODS, body, namespace=self._namespace, dry_run=True)
         return str(made["spec"]["containers"][0]["resources"]["requests"]["cpu"])
@@ -156,6 +161,12 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         assert await ward.tried(owned=False) == "1", "what no controller makes is not ours"
         assert ward.asked == asked, "and nobody is asked about it"
 
+        assert await ward.tried(name="web-7b9c", uid="new") == "100m", (
+            "of a ReplicaSet that we have not heard of"
+        )
+        assert await ward.tried(name="other-7b9c", uid="new") == "1"
+        assert await ward.tried(kind="Job", name="web-7b9c", uid="new") == "1"
+
         floor = {
             "metadata": {"name": "floor"},
             "spec": {"limits": [{"type": "Container", "min": {"cpu": "1"}}]},
@@ -173,6 +184,26 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         ward.config = ward.config.model_copy(update={"dry_run": True})
         assert await ward.tried() == "1"
     assert await ward.tried() == "1", "and without us pods are made all the same"
+
+
+async def test_an_operator_answers_for_pods_also_while_it_does_not_lead(
+    ward: Ward, cluster: Cluster, tmp_path: Path
+) -> None:
+    """In a namespace that is not there, there is no Lease to lead by."""
+    settings = ward.config.model_dump(mode="json", by_alias=True, exclude_unset=True) | {
+        "namespace": "nowhere",
+        "metricsSource": {"provider": "metrics-server"},
+        "store": {"url": str(tmp_path / "trimtab.db")},
+        "address": "127.0.0.1:0",
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    config = LiveConfig(tmp_path / "config.yaml", environment={})
+    running = asyncio.create_task(Operator(load_connection(kubeconfig=cluster.kubeconfig), config).run())
+    try:
+        await ward.until_tried("100m")
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 @pytest.mark.parametrize("off", [{"pods": False}, {"pods": True, "enabled": False}])
