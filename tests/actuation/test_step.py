@@ -568,6 +568,31 @@ def test_pods_for_which_their_node_has_no_room_are_replaced_where_they_may_be(ph
     turned_back(step(change(phase), full, **terms | {"wanted": wish()}))
 
 
+def test_only_the_pods_without_room_are_replaced_where_their_template_asks_for_enough() -> None:
+    """One after the other, and others keep what they have: a rollout would replace them all."""
+    full = sized(AFTER, 3, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Deferred", "no room"))
+    under_way = change(Phase.PROMOTING, template={"web": LARGE})
+    terms: dict[str, Any] = {
+        "wanted": wish(allow_recreate=True),
+        "template": {"web": LARGE},
+        "now": NOW + DEFERRED_FOR + 1,
+        "sightings": Sightings(unsettled={"uid-web-3": NOW, "uid-web-4": NOW}),
+    }
+    first, told = step(under_way, full, **terms)
+    assert first == EvictPod(full[4], Urgency.UP)
+    assert isinstance(told, Emit)
+    assert told.message == "web-4 is evicted: the node of web-4 has no room for it: no room"
+    starting = [*full[:4], pod("new", sizes={"web": LARGE}, created=NOW + 400, ready=False)]
+    assert "1 of its pods are missing or not ready" in why(step(under_way, starting, **terms))
+    ready = [*full[:4], pod("new", sizes=AFTER, created=NOW + 400)]
+    (second, _) = step(under_way, ready, **terms)
+    assert second == EvictPod(full[3], Urgency.UP)
+    again = [*sized(AFTER, *range(4)), msgspec.structs.replace(full[4], created=NOW + 400)]
+    rolled = marks_of(step(under_way, again, **terms)).change
+    assert rolled
+    assert rolled.way is Way.ROLLOUT
+
+
 def test_a_daemonsets_pod_would_come_to_the_same_node_and_so_is_not_replaced() -> None:
     never = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Infeasible", "capacity: 2"))
     turned_back(step(change(), never, wanted=wish(allow_recreate=True), resource=DAEMON_SETS))

@@ -76,14 +76,15 @@ def refused_template(situation: Situation, change: Change) -> str:
     return situation.refusal(situation.workload.uid, joined(situation.template, change.after))
 
 
-def lacks_room(situation: Situation, change: Change) -> str:
-    """Whether the node of a pod has no room for its new size: never, or not soon."""
+def without_room(situation: Situation, change: Change) -> dict[str, Pod]:
+    """The pods whose node has no room for their new size, never or not soon, by what is to be said of that."""
+    found: dict[str, Pod] = {}
     for pod in _awaited(situation, change):
         if pod.resize and pod.resize.reason == "Infeasible":
-            return f"{pod.name} cannot have it: {pod.resize.message}"
+            found[f"{pod.name} cannot have it: {pod.resize.message}"] = pod
         if pod.resize and pod.resize.reason == "Deferred" and _waited(situation, pod) > DEFERRED_FOR:
-            return f"the node of {pod.name} has no room for it: {pod.resize.message}"
-    return ""
+            found[f"the node of {pod.name} has no room for it: {pod.resize.message}"] = pod
+    return found
 
 
 def stuck(situation: Situation, change: Change) -> str:
@@ -93,7 +94,7 @@ def stuck(situation: Situation, change: Change) -> str:
             return f"{pod.name} is refused it by its runtime: {pod.resize.message}"
         if _waited(situation, pod) > IN_PROGRESS_FOR:
             return f"{pod.name} has not got it in an hour"
-    return lacks_room(situation, change) or _stuck_by_controller(situation, change)
+    return next(iter(without_room(situation, change)), "") or _stuck_by_controller(situation, change)
 
 
 def _awaited(situation: Situation, change: Change) -> list[Pod]:

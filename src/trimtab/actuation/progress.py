@@ -5,7 +5,7 @@ Worse is acted on at once. Good is believed only after the observation time, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -16,7 +16,6 @@ from trimtab.actuation.obstacles import (
     REPLACES,
     falls,
     is_open,
-    lacks_room,
     overtaken,
     passed_over,
     refused,
@@ -26,9 +25,10 @@ from trimtab.actuation.obstacles import (
     size_of,
     stuck,
     verdict,
+    without_room,
 )
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import grows, has_size, is_settled, joined, said
+from trimtab.actuation.sizes import grows, has_size, is_settled, joined, needs_room, said
 from trimtab.actuation.ways import Plan, by_replacing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
@@ -69,11 +69,8 @@ def _turn(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
         return [_note(marks, change, patches_template=False)]
     if why := refused(situation, change) or verdict(situation, change).worse:
         return _turn_back(situation, marks, change, why=why)
-    if (why := _calls_for_others(situation, change)) and (plan := _replacing(situation, why)):
-        noted = _note(
-            marks, change, way=plan.way, patches_template=True, phase=Phase.PROMOTING, since=situation.now
-        )
-        return [noted, Emit("Normal", "Replacing", f"its pods are replaced: {why}")]
+    if others := _by_others(situation, marks, change):
+        return others
     if why := stuck(situation, change):
         return _turn_back(situation, marks, change, why=why)
     return []
@@ -148,21 +145,45 @@ def _until_caught(
     return [] if len(falling) < len(pods) else _turn_back(situation, marks, change, why=yet, blameless=True)
 
 
-def _calls_for_others(situation: Situation, change: Change) -> str:
-    """Why those pods that run will not get the size, and new ones may: on another node, or from their very start."""
-    if situation.workload.kind != "DaemonSet" and (why := lacks_room(situation, change)):
-        return why  # a DaemonSet's would come to the same node
+def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
+    """Where those pods that run will not get the size, and new ones may: on another node, or from their very start."""
+    # A DaemonSet's would come to the same node.
+    full = {} if situation.workload.kind == "DaemonSet" else without_room(situation, change)
+    if full and (moved := _moved(situation, change, full)):
+        return moved
+    why = next(iter(full), "") or _falling(situation, change)
+    found = by_replacing(situation, why) if why else None
+    if not isinstance(found, Plan):
+        return []
+    noted = _note(
+        marks, change, way=found.way, patches_template=True, phase=Phase.PROMOTING, since=situation.now
+    )
+    return [noted, Emit("Normal", "Replacing", f"its pods are replaced: {why}")]
+
+
+def _moved(situation: Situation, change: Change, full: Mapping[str, Pod]) -> list[Deed]:
+    """Have a pod made anew where there is room, and leave the others in peace.
+
+    It comes of its template's size, so that must be enough; and once only, for then it is resized there.
+    """
+    why, pod = next(((why, pod) for why, pod in full.items() if pod.created <= change.since), ("", None))
+    enough = not needs_room(situation.template, change.after)
+    if pod is None or not enough or change.way is not Way.IN_PLACE or not situation.strategy.allow_recreate:
+        return []
+    if closed := _closed(situation):
+        return [closed]
+    if situation.unwell:
+        return [Wait(situation.now + POLL, f"{situation.unwell} of its pods are missing or not ready")]
+    return [EvictPod(pod, Urgency.UP), Emit("Normal", "Replacing", f"{pod.name} is evicted: {why}")]
+
+
+def _falling(situation: Situation, change: Change) -> str:
+    """Whether a pod has not run for long enough to be resized, for too long."""
     is_promoted = change.way is Way.IN_PLACE and change.phase is Phase.PROMOTING
     if not is_promoted or situation.now - change.since < FALLING_FOR:
         return ""
     behind = [pod for pod in situation.live if not has_size(pod, change.after)]
     return next((f"{pod.name} falls before it can be resized" for pod in behind if falls(pod)), "")
-
-
-def _replacing(situation: Situation, why: str) -> Plan | None:
-    """How new pods come, where the policy lets them."""
-    found = by_replacing(situation, why)
-    return found if isinstance(found, Plan) else None
 
 
 def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str:

@@ -70,6 +70,19 @@ def grows(before: Sizes, after: Sizes) -> bool:
     )
 
 
+def needs_room(before: Sizes, after: Sizes) -> bool:
+    """Whether any container requests more, so that a node must have room for it."""
+    return any(
+        (new or 0) > (old or 0)
+        for name in before
+        if name in after
+        for old, new in (
+            (before[name].cpu_request, after[name].cpu_request),
+            (before[name].memory_request, after[name].memory_request),
+        )
+    )
+
+
 def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
     """What is wanted, with memory lowered only down to real need and headroom; not at all where need is unknown.
 
