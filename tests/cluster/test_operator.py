@@ -174,7 +174,7 @@ def test_memory_that_grows_is_raised_in_time(sized: Estate) -> None:
             len(pods) == 1
             and sized.mark("Deployment", "cache", "applied")
             and kernel(pods[0], "memory.limit_in_bytes", "memory.max") == memory_limit(pods[0]) > 80 * MIB
-            and kernel(pods[0], "memory.usage_in_bytes", "memory.current") > 70 * MIB
+            and kernel(pods[0], "memory.usage_in_bytes", "memory.current") > 65 * MIB
         )
 
     eventually(holds_more, what="more memory, and its use")
@@ -218,4 +218,4 @@ def test_on_nonsense_nothing_is_changed(estate: Estate) -> None:
 
 
 def test_an_api_server_that_was_away_finds_everything_going_on(rollouts: Rollouts) -> None:
-    rollouts.wait_for_the_api_server(seconds=OUTAGE)
+    rollouts.wait_for_the_api_server(seconds=OUTAGE / 2)  # and then it takes its time to start: the lease has ended

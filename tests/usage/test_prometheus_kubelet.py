@@ -30,5 +30,5 @@ async def test_the_series_of_a_real_kubelet_are_read(
 async def _read(source: Prometheus, namespace: str) -> Usage | None:
     """The last two minutes; None while Prometheus has nothing of them yet."""
     with suppress(SourceRefused):
-        return await source.read(Ask.last(120, now=time.time(), step=10, namespaces=[namespace]))
+        return await source.read(Ask.last(120, now=time.time(), step=4, namespaces=[namespace]))
     return None

@@ -1,6 +1,7 @@
 """The emulator on the real node: pods follow their workload, and are made smaller in place by whoever is under test.
 
-All that a run does is wait for its periods, so all are begun together, and each test then asks what came of its own.
+All that a run does is wait for its periods, so all are begun together, before other tests of the node that wait too, and
+each test then asks what came of its own.
 
 The same workload on the real kernel and in the simulator's physics: what was used, held back and killed agrees. Each
 level of demand is held for three periods and compared over the last two, when the kubelet, which looks once a second or
@@ -71,10 +72,10 @@ SETTINGS = [word for name, value in DIRECT.items() for word in ("--source-settin
 # The runs, each in a namespace that it leaves empty
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def together(request: pytest.FixtureRequest) -> None:
     """Begin all that the selected tests ask for before the first of them waits for its own."""
-    asked = {name for item in request.session.items if item.path == request.path for name in _fixtures(item)}
+    asked = {name for item in request.session.items for name in _fixtures(item)}
     for run in asked & {"kernel", "resizing", "episode", "example"}:
         request.getfixturevalue(run)
 
@@ -97,7 +98,7 @@ def said(cluster: Cluster, *command: str) -> str:
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[Entry]]]:
     """Three pods led through their levels. Pods go before whatever else this machine does, of which physics is not told."""
     hierarchy = Hierarchy.detect(ROOT)
@@ -122,7 +123,7 @@ def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[Entry]]]:
         yield begun
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def resizing(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Early[Any]]:
     """`trimtab stress` with a peak that comes long after the run is over, so that the pod begins far too large."""
     folder = tmp_path_factory.mktemp("workloads")
@@ -155,7 +156,7 @@ def resizing(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
         yield begun
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def episode(node_cluster: Cluster) -> Iterator[Early[list[Step]]]:
     """An agent's episode with a real pod: the state that it began in, and what two steps gave."""
     cpu, memory = np.full((1, 6), 0.05), np.full((1, 6), 24.0 * MIB)
@@ -189,7 +190,7 @@ def episode(node_cluster: Cluster) -> Iterator[Early[list[Step]]]:
         yield begun
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def example(node_cluster: Cluster) -> Iterator[Early[list[str]]]:
     """The example of a stress test: the first hours of its day, in seconds; the lines that it prints."""
     brief = ("--hours", "3", "--minutes", "0.1")
@@ -260,6 +261,13 @@ def mean(values: Sequence[float]) -> float:
 
 
 # What came of them
+
+
+@pytest.mark.first
+@pytest.mark.usefixtures("node_cluster")
+def test_by_the_physics_memory_kills_only_what_grows_beyond_its_limit() -> None:
+    """It begins the runs, and waits for none of them."""
+    assert {entry.pod for entry in simulated() if entry.killed} == {"grows"}
 
 
 def test_the_kernel_and_the_physics_agree(kernel: Early[Sequence[Entry]]) -> None:
