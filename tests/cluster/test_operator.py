@@ -218,4 +218,5 @@ def test_on_nonsense_nothing_is_changed(estate: Estate) -> None:
 
 
 def test_an_api_server_that_was_away_finds_everything_going_on(rollouts: Rollouts) -> None:
-    rollouts.wait_for_the_api_server(seconds=OUTAGE / 2)  # and then it takes its time to start: the lease has ended
+    # Its start takes as long again, so that the lease has ended by then.
+    rollouts.wait_for_the_api_server(seconds=OUTAGE / 2)
