@@ -88,7 +88,9 @@ def test_the_one_file_of_a_folder_is_found(tmp_path: Path) -> None:
         ("", "is empty"),
         ("series,t_seconds,cpu_cores\na,0,-1\na,60,NaN\na,120,1e300\n", "has no usage: all of its CPU and"),
         ("series,t_seconds,cpu_cores\na,1700000000000,1\n", "a time of 1700000000000 is not in seconds"),
+        ("series,t_seconds,cpu_cores\na,-1e300,1\n", "a time of -1e+300 is not in seconds"),
         ("series,t_seconds,cpu_cores\n", "has no rows"),
+        ("series;t_seconds;cpu_cores\na;0;0,5\n", "; put commas between columns, and points into numbers"),
     ],
 )
 def test_a_file_that_is_not_usage_is_refused_in_one_line(tmp_path: Path, text: str, line: str) -> None:
@@ -96,6 +98,41 @@ def test_a_file_that_is_not_usage_is_refused_in_one_line(tmp_path: Path, text: s
         read(csv(tmp_path, text))
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_blanks_behind_commas_change_nothing(tmp_path: Path) -> None:
+    trace = read(csv(tmp_path, "series, t_seconds, cpu_cores\na, 0, 1\na, 60, 2\n"))
+    np.testing.assert_array_equal(trace.cpu[:, 0], [1, 2])
+
+
+def test_a_text_that_is_not_in_utf_8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "usage.csv").write_text("series,t_seconds,cpu_cores\na,0,1\n", "utf-16")
+    with pytest.raises(TrimtabError, match="is no text in UTF-8; save it as such"):
+        read(tmp_path / "usage.csv")
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_the_calendar_are_read_in_parquet(tmp_path: Path, unit: str) -> None:
+    times = pa.array([0, 60], pa.timestamp("s", "UTC")).cast(pa.timestamp(unit, "UTC"))
+    table = pa.table({"series": ["a", "a"], "t_seconds": times, "cpu_cores": [1.0, 2.0]})
+    pq.write_table(table, tmp_path / "usage.parquet", version="2.6")
+    trace = read(tmp_path / "usage.parquet")
+    assert (trace.start, trace.step) == (0.0, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "kind"),
+    [([[0.1]], "list<element: double>"), (["lots"], "string"), ([{"a": 1}], "struct<a: int64>")],
+)
+def test_a_column_of_something_else_than_numbers_is_refused(
+    tmp_path: Path, cpu: list[object], kind: str
+) -> None:
+    pq.write_table(
+        pa.table({"series": ["a"], "t_seconds": [0], "cpu_cores": cpu}), tmp_path / "usage.parquet"
+    )
+    with pytest.raises(TrimtabError) as refused:
+        read(tmp_path / "usage.parquet")
+    assert f"the column cpu_cores has to hold numbers; it is of {kind}" in str(refused.value)
 
 
 def test_a_path_that_is_not_a_usage_file_is_refused(tmp_path: Path) -> None:

@@ -110,9 +110,10 @@ def _blocks(form: Format, chosen: Sequence[Part], progress: Progress | None) -> 
             for rows in form.rows(part, stream):
                 if not np.isfinite(rows.seconds).all():
                     raise TrimtabError(f"{part}: a row has no time")
-                if rows.seconds.max(initial=0.0) > LATEST:
+                latest = rows.seconds[np.abs(rows.seconds).argmax()] if len(rows.seconds) else 0.0
+                if abs(latest) > LATEST:
                     raise TrimtabError(
-                        f"{part}: a time of {rows.seconds.max():.0f} is not in seconds since 1970; "
+                        f"{part}: a time of {latest:.15g} is not in seconds since 1970; "
                         "divide milliseconds by 1,000, microseconds by 1,000,000"
                     )
                 yield rows
@@ -126,10 +127,13 @@ def _blocks(form: Format, chosen: Sequence[Part], progress: Progress | None) -> 
 def _readable(place: Part | Path) -> Iterator[None]:
     try:
         yield
+    except UnicodeError:
+        raise TrimtabError(
+            f"{place}: is no text in UTF-8; save it as such, or name it as what it is"
+        ) from None
     except (
         EOFError,
         OSError,
-        UnicodeError,
         csv.Error,
         tarfile.TarError,
         zipfile.BadZipFile,

@@ -39,9 +39,17 @@ def words(part: Part, column: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
     return list(map(str, encoded.dictionary.to_pylist())), encoded.indices.to_numpy().astype(np.int64)
 
 
-def numbers(column: Any) -> Floats:
-    """Null is NaN."""
-    return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+def numbers(part: Part, name: str, column: Any) -> Floats:
+    """Null is NaN, and a time of the calendar its seconds since 1970."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        of_a_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
+        return numbers(part, name, column.cast(pa.int64())) / of_a_second
+    try:
+        return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+    except (TypeError, ValueError):
+        raise TrimtabError(f"{part}: the column {name} has to hold numbers; it is of {column.type}") from None
 
 
 @contextmanager

@@ -25,6 +25,8 @@ from trimtab.usage.trace import Floats
 BLOCK = 16_384
 GIB = 2.0**30
 MISSING = "nan"
+_OTHER_SIGNS = ";\t|"
+"""That some put between columns."""
 
 Row = Sequence[str]
 
@@ -72,7 +74,7 @@ def numbered(names: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 def text(stream: IO[bytes], *, delimiter: str = ",") -> Iterator[list[str]]:
     with io.TextIOWrapper(stream, "utf-8-sig", newline="") as lines:
-        yield from csv.reader(lines, delimiter=delimiter)
+        yield from csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
 
 
 def places(part: Part, present: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
@@ -81,10 +83,10 @@ def places(part: Part, present: Sequence[str], wanted: Sequence[str]) -> dict[st
     if not present:
         raise TrimtabError(f"{part}: is empty")
     if missing is not None:
-        raise TrimtabError(
-            f"{part}: has no column {missing} of {', '.join(wanted)}; it has: {', '.join(present)[:200]}; "
-            "see `trimtab backtest --help`"
-        )
+        has = f"{part}: has no column {missing} of {', '.join(wanted)}; it has: {', '.join(present)[:200]}"
+        if len(present) == 1 and any(sign in present[0] for sign in _OTHER_SIGNS):
+            raise TrimtabError(f"{has}; put commas between columns, and points into numbers")
+        raise TrimtabError(f"{has}; see `trimtab backtest --help`")
     return {name: present.index(name) for name in wanted}
 
 

@@ -82,10 +82,10 @@ def _parquet(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
         ids = zip(batch[COLLECTION].to_pylist(), batch[INSTANCE].to_pylist(), strict=True)
         yield _rows(
             [f"{collection}/{instance}" for collection, instance in ids],
-            time=numbers(batch[TIME]),
-            cpu=numbers(_field(mean, "cpus")),
-            mean_memory=numbers(_field(mean, "memory")),
-            most_memory=numbers(_field(most, "memory")),
+            time=numbers(part, TIME, batch[TIME]),
+            cpu=numbers(part, "cpus", _field(mean, "cpus")),
+            mean_memory=numbers(part, "memory", _field(mean, "memory")),
+            most_memory=numbers(part, "memory", _field(most, "memory")),
         )
 
 

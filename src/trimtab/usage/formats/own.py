@@ -42,7 +42,7 @@ def _csv(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
 def _parquet(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
     for batch in batches(part, stream, wanted=lambda present: _wanted(part, present)):
         names, codes = words(part, batch["series"])
-        block = {name: numbers(batch[name]) for name in batch.schema.names if name != "series"}
+        block = {name: numbers(part, name, batch[name]) for name in batch.schema.names if name != "series"}
         yield Rows(names, codes, block["t_seconds"], _usage(block, CPU), _usage(block, MEMORY))
 
 
