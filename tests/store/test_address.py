@@ -140,6 +140,40 @@ async def test_a_server_that_is_away_is_said() -> None:
     assert "secret" not in str(error)
 
 
+@pytest.mark.postgres
+async def test_who_is_patient_begins_without_a_server_and_has_it_once_it_is_there(postgres: str) -> None:
+    real, port = make_url(postgres), free_port()
+    passing: list[asyncio.Task[None]] = []
+
+    async def copy(source: asyncio.StreamReader, into: asyncio.StreamWriter) -> None:
+        while some := await source.read(1 << 16):
+            into.write(some)
+        into.close()
+        await into.wait_closed()
+
+    async def pass_on(here: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        answers, there = await asyncio.open_connection(real.host, real.port)
+        passing.extend(asyncio.create_task(each) for each in (copy(here, there), copy(answers, back)))
+
+    away = real.set(port=port).render_as_string(hide_password=False)
+    assert isinstance(await refusal(away), UnavailableError)
+    async with Store.open(away, patient=True) as store:
+        for number in range(2):
+            with pytest.raises(UnavailableError):
+                await store.history.append([entry(number)])
+        async with await asyncio.start_server(pass_on, "127.0.0.1", port):
+            await store.history.append([entry(2)])
+            assert len(await store.history.find()) == 1
+            await store._database.close()
+            await asyncio.gather(*passing)
+
+
+async def test_who_is_patient_is_told_all_the_same_what_to_mend() -> None:
+    with pytest.raises(AddressError):
+        async with Store.open("/nowhere/at/all/trimtab.db", patient=True):
+            pass
+
+
 async def test_a_server_that_never_answers_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]

@@ -90,7 +90,7 @@ class Operator:
             log.info("operator.listening", port=await stack.enter_async_context(health))
             limit = RateLimit(per_second=200.0, burst=400)
             client = await stack.enter_async_context(Client(self._connection, rate=limit))
-            store = await stack.enter_async_context(Store.open(config.store.url))
+            store = await stack.enter_async_context(Store.open(config.store.url, patient=True))
             sources = {
                 name: await stack.enter_async_context(
                     source(each.provider, client=client, store=store, **each.settings)

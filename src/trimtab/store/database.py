@@ -11,14 +11,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
+import structlog
 from sqlalchemy import ColumnElement, Executable, Row, Table
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from trimtab.store.errors import SETTING, BusyError, DamagedError, RecordError, StoreError
+from trimtab.store.errors import SETTING, BusyError, DamagedError, RecordError, StoreError, UnavailableError
 from trimtab.store.rows import Record, batches, record_of, row_of, select_records
 from trimtab.store.schema import upgrade
+
+log = structlog.get_logger(__name__)
 
 WRITING = "trimtab_writing"
 """The execution option by which a backend tells a writer's transaction from a reader's."""
@@ -60,14 +63,20 @@ class Database:
         self._writer = self._engine.execution_options(**{WRITING: True})
         self._writers = asyncio.Semaphore(backend.writers)
         self._opening = asyncio.Lock()
-        self._damaged = False
+        self._to_open = True
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, backend: Backend) -> AsyncIterator[Self]:
+    async def open(cls, backend: Backend, *, patient: bool = False) -> AsyncIterator[Self]:
+        """With `patient`, what is away or busy at present is opened at the first use that finds it there."""
         database = cls(backend)
         try:
-            await database._open()
+            try:
+                await database._open()
+            except (UnavailableError, BusyError) as error:
+                if not patient:
+                    raise
+                log.warning("store.away", error=str(error))
             yield database
         finally:
             await database.close()
@@ -78,15 +87,15 @@ class Database:
     async def _open(self) -> None:
         async with self._backend.opening():
             await self._engine.dispose()  # whatever is not in use: of a file that lies there no more
-            self._damaged = False
             with self._translated():
                 async with self._writer.begin() as connection:
                     await upgrade(connection, lock=self._backend.migration_lock)
+            self._to_open = False
 
     async def _open_anew_if_lost(self) -> None:
-        if self._damaged or self._backend.replaced():
+        if self._to_open or self._backend.replaced():
             async with self._opening:
-                if self._damaged or self._backend.replaced():
+                if self._to_open or self._backend.replaced():
                     await self._open()
 
     @asynccontextmanager
@@ -129,7 +138,7 @@ class Database:
             yield
         except DBAPIError as error:
             fault = self._backend.fault(error.orig or error)
-            self._damaged |= isinstance(fault, DamagedError)
+            self._to_open |= isinstance(fault, DamagedError)
             raise fault from error
         except StatementError as error:  # raised by a column's type, before the database was asked
             if isinstance(error.orig, StoreError):

@@ -30,9 +30,12 @@ class Store:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, address: str | os.PathLike[str]) -> AsyncIterator[Self]:
-        """Open the store at a path or URL, creating or migrating it as need be; any failure is a `StoreError`."""
-        async with Database.open(backend(address)) as database:
+    async def open(cls, address: str | os.PathLike[str], *, patient: bool = False) -> AsyncIterator[Self]:
+        """Open the store at a path or URL, creating or migrating it as need be; any failure is a `StoreError`.
+
+        With `patient`, a server that is away is none: each use fails until it is there.
+        """
+        async with Database.open(backend(address), patient=patient) as database:
             yield cls(database)
 
     async def prune(self, retention: Retention, *, now: float) -> Pruned:
