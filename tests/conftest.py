@@ -82,10 +82,7 @@ def _fixtures_of(item: pytest.Item) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by what it asks for, and begin with those of the node, which take longest.
-
-    Of these last come the tests of the cluster itself, which take its API server away from whoever still works with it.
-    """
+    """Mark each test by what it asks for, and begin with those of the node, which take longest."""
     for item in items:
         for fixture, marks in MARKS.items():
             if fixture in _fixtures_of(item):
@@ -93,12 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(mark)
         if os.environ.get("TRIMTAB_SKIP_CLUSTER") and item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.skip(reason="TRIMTAB_SKIP_CLUSTER is set"))
-    items.sort(key=_turn)
-
-
-def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
-    of_node, is_first = (item.get_closest_marker(mark) is not None for mark in ("node", "first"))
-    return not of_node, not is_first, of_node and item.path.parent.name == "cluster"
+    items.sort(key=lambda item: item.get_closest_marker("node") is None)
 
 
 class _Together(LoadScopeScheduling):  # type: ignore[misc]

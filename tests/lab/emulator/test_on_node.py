@@ -1,7 +1,6 @@
 """The emulator on the real node: pods follow their workload, and are made smaller in place by whoever is under test.
 
-All that a run does is wait for its periods, so all are begun together, before other tests of the node that wait too, and
-each test then asks what came of its own.
+All that a run does is wait for its periods, so all are begun together, and each test then asks what came of its own.
 
 The same workload on the real kernel and in the simulator's physics: what was used, held back and killed agrees. Each
 level of demand is held for three periods and compared over the last two, when the kubelet, which looks once a second or
@@ -72,10 +71,10 @@ SETTINGS = [word for name, value in DIRECT.items() for word in ("--source-settin
 # The runs, each in a namespace that it leaves empty
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def together(request: pytest.FixtureRequest) -> None:
     """Begin all that the selected tests ask for before the first of them waits for its own."""
-    asked = {name for item in request.session.items for name in _fixtures(item)}
+    asked = {name for item in request.session.items if item.path == request.path for name in _fixtures(item)}
     for run in asked & {"kernel", "resizing", "episode", "example"}:
         request.getfixturevalue(run)
 
@@ -98,7 +97,7 @@ def said(cluster: Cluster, *command: str) -> str:
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[Entry]]]:
     """Three pods led through their levels. Pods go before whatever else this machine does, of which physics is not told."""
     hierarchy = Hierarchy.detect(ROOT)
@@ -123,12 +122,12 @@ def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[Entry]]]:
         yield begun
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def resizing(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Early[Any]]:
     """`trimtab stress` with a peak that comes long after the run is over, so that the pod begins far too large."""
     folder = tmp_path_factory.mktemp("workloads")
     cpu, memory = np.full((1, 100), 0.05), np.full((1, 100), 24.0 * MIB)
-    cpu[0, -1], memory[0, -1] = 0.4, 120.0 * MIB
+    cpu[0, -1], memory[0, -1] = 0.3, 120.0 * MIB
     Folder(folder).save(Workload(type="step", step=300.0, cpu=cpu, memory=memory), id="late")
     options = (
         *(
@@ -156,7 +155,7 @@ def resizing(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
         yield begun
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def episode(node_cluster: Cluster) -> Iterator[Early[list[Step]]]:
     """An agent's episode with a real pod: the state that it began in, and what two steps gave."""
     cpu, memory = np.full((1, 6), 0.05), np.full((1, 6), 24.0 * MIB)
@@ -190,7 +189,7 @@ def episode(node_cluster: Cluster) -> Iterator[Early[list[Step]]]:
         yield begun
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def example(node_cluster: Cluster) -> Iterator[Early[list[str]]]:
     """The example of a stress test: the first hours of its day, in seconds; the lines that it prints."""
     brief = ("--hours", "3", "--minutes", "0.1")
@@ -263,13 +262,6 @@ def mean(values: Sequence[float]) -> float:
 # What came of them
 
 
-@pytest.mark.first
-@pytest.mark.usefixtures("node_cluster")
-def test_by_the_physics_memory_kills_only_what_grows_beyond_its_limit() -> None:
-    """It begins the runs, and waits for none of them."""
-    assert {entry.pod for entry in simulated() if entry.killed} == {"grows"}
-
-
 def test_the_kernel_and_the_physics_agree(kernel: Early[Sequence[Entry]]) -> None:
     real, physics = kernel.outcome(), simulated()
     for entry in real:
@@ -293,7 +285,7 @@ def test_a_pod_that_asks_for_too_much_is_made_smaller_without_a_restart(resizing
     told = resizing.outcome()
     requests = [entry["cpu_request"] for entry in told["periods"]]
     assert len(requests) == 7
-    assert requests[0] == 0.4
+    assert requests[0] == 0.3
     assert requests[-1] < 0.2
     assert told["periods"][-1]["memory_request"] < told["periods"][0]["memory_request"]
     assert told["summary"]["resizes"] >= 1
