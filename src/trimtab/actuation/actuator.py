@@ -99,7 +99,7 @@ class _Memory:
     def fail(self) -> int:
         """It failed once more; the answer is after how many seconds to try again."""
         self.failures += 1
-        return min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(self.failures - 1, 10))
+        return min(LONGEST_RETRY, FIRST_RETRY << min(self.failures - 1, 10))
 
     def see(self, marks: Marks | None) -> None:
         if marks is not None and marks not in self.seen[-1:]:
