@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from harness.browser import Watched, watched
 from trimtab.web.access import OwnMachine
@@ -208,6 +208,23 @@ async def test_a_proxy_that_answered_for_a_dashboard_that_was_away_does_not_end_
         await page.unroute("**/changes")
         async with page.expect_request("**/parts/nodes"):  # what was missed meanwhile
             await expect(live).to_have_text("live")
+
+
+async def test_what_came_between_a_page_and_its_stream_is_shown(browser: Browser) -> None:
+    board = SnapshotBoard(SCENE)
+    async with (
+        serving(application(board, OwnMachine()), "127.0.0.1:0") as url,
+        watched(browser, url) as found,
+    ):
+
+        async def late(route: Route) -> None:
+            board.version += 1
+            await route.continue_()
+
+        await found.page.route("**/changes", late, times=1)
+        async with found.page.expect_request("**/parts/nodes"):
+            await found.visit("/nodes")
+        assert found.errors == []
 
 
 async def test_a_tab_that_nobody_sees_gives_its_connection_back(fresh: Watched) -> None:

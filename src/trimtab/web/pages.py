@@ -158,7 +158,7 @@ class Pages:
 
     async def _news(self) -> AsyncIterator[bytes]:
         version = self._board.version
-        yield b"retry: 2000\n\n"
+        yield f"retry: 2000\nevent: now\ndata: {version}\n\n".encode()
         while True:
             waiting = asyncio.create_task(self._board.changed(version))
             try:

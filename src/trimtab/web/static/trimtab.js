@@ -21,8 +21,13 @@ const page = (() => {
       // for anew then leads to the login where the session is over.
       if (event.target.readyState === EventSource.CLOSED) setTimeout(() => { if (event.target === news) { renew(); listen(); } }, 5000);
     };
+    // What came between a page and its stream would wait for what comes next.
+    news.addEventListener("now", event => {
+      if (event.data !== document.body.dataset.version) renew();
+      document.body.dataset.version = event.data;
+    });
     // Gathered, so that a busy board costs no more than a look a second; the last of them is never lost.
-    news.addEventListener("news", () => { due ||= setTimeout(() => { due = 0; renew(); }, 1000); });
+    news.addEventListener("news", event => { document.body.dataset.version = event.data; due ||= setTimeout(() => { due = 0; renew(); }, 1000); });
   }
   // A browser has six connections to a host, for all of its tabs: one that nobody sees gives its own back.
   function hush() { news?.close(); news = null; missed = true; }
