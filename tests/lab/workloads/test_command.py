@@ -1,6 +1,7 @@
 """`trimtab workload`, as people use it."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,17 @@ def test_one_is_drawn_in_80_columns_as_a_page_and_as_a_picture(
     for name, begin in (("rush.html", b"<!doctype html>"), ("rush.png", b"\x89PNG")):
         assert run(["workload", "plot", "rush", folder, "--output-file", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+def test_without_pyarrow_it_is_said_what_to_install(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["workload", "generate", *MAKE, "--id", "rush", folder])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    capsys.readouterr()
+    assert run(["workload", "export", "rush", folder, "--output-file", str(tmp_path / "rush.parquet")]) == 2
+    told = "trimtab: --output-file: parquet needs pyarrow: pip install 'trimtab[parquet]'; or write .csv\n"
+    assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

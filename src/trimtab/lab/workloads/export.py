@@ -43,7 +43,7 @@ def _parquet(workload: Workload, path: Path) -> None:
         from pyarrow import parquet
     except ImportError:
         raise TrimtabError(
-            f"--output-file {path}: parquet needs pyarrow; install trimtab[parquet], or write .csv"
+            "--output-file: parquet needs pyarrow: pip install 'trimtab[parquet]'; or write .csv"
         ) from None
     codes = np.repeat(np.arange(workload.series, dtype=np.int32), workload.steps)
     table = pa.table(

@@ -52,7 +52,7 @@ def png(workload: Workload, title: str, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise TrimtabError(
-            f"--output-file {path}: PNG needs matplotlib; install trimtab[pictures], or write .html"
+            f"--output-file {path}: PNG needs matplotlib: pip install 'trimtab[pictures]'; or write .html"
         ) from None
     drawn = panels(workload)
     figure = Figure(figsize=(10, 2.4 * len(drawn)), layout="constrained")
