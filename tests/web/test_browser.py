@@ -133,7 +133,7 @@ async def test_keys_lead_everywhere(opened: Watched) -> None:
     page = opened.page
     await page.keyboard.press("Tab")
     await expect(page.locator(":focus")).to_have_text("Skip to the content")
-    await page.keyboard.type("gw")  # in one go: who takes more than a second and a half has thought of something else
+    await page.keyboard.type("gw")  # in one go: they have a second and a half
     await expect(page.get_by_role("heading", level=1)).to_have_text("Workloads")
     await page.wait_for_load_state("load")  # before, nobody hears the keys
     await page.keyboard.press("j")
