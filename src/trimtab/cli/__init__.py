@@ -31,6 +31,7 @@ COMMANDS = {
     "diff": "Show current against recommended resources as a unified diff.",
     "doctor": "Check a cluster: version, rights, usage, resize in place, CRDs; and say what to do about each.",
     "explain": "Explain the size of one workload: each factor with its source, a chart, a back-test on its history.",
+    "history": "Show what the operator changed, took back and was told to hold: when, from what to what, and why.",
     "import": "Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.",
     "operator": "Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.",
     "patch": "Write recommended resources as commands, patches or edits of your own files, or apply them.",

@@ -40,7 +40,7 @@ class Choosing:
 
     async def changes(self, looking: Looking, workloads: Sequence[str]) -> list[Change]:
         """What is to change in these workloads, or in all that are meant; who is left out is told on stderr."""
-        wanted = [_parsed(text) for text in workloads]
+        wanted = [parsed(text) for text in workloads]
         if wanted and (self.namespace or self.kind):
             raise TrimtabError(
                 "WORKLOAD: names a namespace and a kind already; leave --namespace and --kind out"
@@ -52,11 +52,11 @@ class Choosing:
             kinds=sorted({each.kind for each in wanted}) or self.kind,
             names=sorted({each.name for each in wanted}),
         )
-        surveyed = [each for each in found.workloads if not wanted or _is_among(each.key, wanted)]
-        skipped = [each for each in found.skipped if not wanted or _is_among(each.key, wanted)]
+        surveyed = [each for each in found.workloads if not wanted or is_among(each.key, wanted)]
+        skipped = [each for each in found.skipped if not wanted or is_among(each.key, wanted)]
         seen = [*(each.key for each in surveyed), *(each.key for each in skipped)]
         for each in wanted:
-            if not any(_is_among(key, [each]) for key in seen):
+            if not any(is_among(key, [each]) for key in seen):
                 raise TrimtabError(
                     f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: there is no such workload"
                 )
@@ -78,7 +78,8 @@ def show_diff(changes: Sequence[Change]) -> None:
             console.print(Text(line, style=style))
 
 
-def _parsed(text: str) -> WorkloadKey:
+def parsed(text: str) -> WorkloadKey:
+    """A workload as users write it."""
     parts = text.split("/")
     if len(parts) != 3 or not all(parts):
         raise TrimtabError(f"WORKLOAD {text}: write it as NAMESPACE/KIND/NAME, like shop/deployment/web")
@@ -86,7 +87,7 @@ def _parsed(text: str) -> WorkloadKey:
     return WorkloadKey(kind, namespace, name)
 
 
-def _is_among(key: WorkloadKey, wanted: Sequence[WorkloadKey]) -> bool:
+def is_among(key: WorkloadKey, wanted: Sequence[WorkloadKey]) -> bool:
     """Kinds as users write them: in any case, without their group, or short."""
     full = key.kind.lower()
     spellings = {full, full.partition(".")[0], SHORT_KINDS.get(key.kind)}

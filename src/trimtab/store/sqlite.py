@@ -68,14 +68,14 @@ class SQLite:
 
     def __init__(self, path: Path) -> None:
         # A link stays a link when the file behind it is set aside.
-        self._path = Path(os.path.realpath(path))
-        if os.path.isdir(self._path):  # noqa: PTH112, Path's own raises where it may not look
+        self.path = Path(os.path.realpath(path))
+        if os.path.isdir(self.path):  # noqa: PTH112, Path's own raises where it may not look
             raise AddressError(f"{SETTING}: {path} is a folder; name a file in it")
         self._opened: tuple[int, int] | None = None
 
     def engine(self) -> AsyncEngine:
         engine = create_async_engine(
-            URL.create("sqlite+aiosqlite", database=str(self._path)),
+            URL.create("sqlite+aiosqlite", database=str(self.path)),
             connect_args={"timeout": _PATIENCE, "isolation_level": None},
             pool_size=5,
             max_overflow=0,
@@ -93,7 +93,7 @@ class SQLite:
             await self._lock(folder)
             if self._opened and self.replaced():
                 _log.warning(
-                    "the store was moved or replaced: what lies there now is opened", path=str(self._path)
+                    "the store was moved or replaced: what lies there now is opened", path=str(self.path)
                 )
             await asyncio.to_thread(self._prepare)
             self._opened = self._file()
@@ -107,7 +107,7 @@ class SQLite:
     def _file(self) -> tuple[int, int] | None:
         """What tells the file that lies there from another; None where none does."""
         try:
-            found = self._path.stat()
+            found = self.path.stat()
         except OSError:
             return None
         return found.st_dev, found.st_ino
@@ -122,16 +122,16 @@ class SQLite:
         outcome, advice = _FAULTS.get(code, (StoreError, "see what SQLite says of it"))
         if str(error).startswith("no such table"):  # which has no code of its own
             outcome, advice = DamagedError, "it is made anew at the next use"
-        return outcome(f"{SETTING}: {self._path}: {error}; {advice}")
+        return outcome(f"{SETTING}: {self.path}: {error}; {advice}")
 
     def _disk_is_full(self) -> bool:
         try:
-            return os.statvfs(self._path.parent).f_bavail == 0
+            return os.statvfs(self.path.parent).f_bavail == 0
         except OSError:  # the folder went away with its disk
             return False
 
     def _open_folder(self) -> int:
-        folder = self._path.parent
+        folder = self.path.parent
         try:
             return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -151,9 +151,9 @@ class SQLite:
                 await asyncio.sleep(_PAUSE)
             except OSError as error:
                 raise AccessError(
-                    f"{SETTING}: {self._path.parent} cannot be locked: {error.strerror}; name a file on a local disk"
+                    f"{SETTING}: {self.path.parent} cannot be locked: {error.strerror}; name a file on a local disk"
                 ) from error
-        raise BusyError(f"{SETTING}: {self._path}: another process has been opening it for long; try again")
+        raise BusyError(f"{SETTING}: {self.path}: another process has been opening it for long; try again")
 
     def _prepare(self) -> None:
         try:
@@ -165,7 +165,7 @@ class SQLite:
     def _check(self) -> None:
         """Read every page once, so that damage shows now and not at every start in the same query."""
         try:
-            with closing(sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)) as connection:
+            with closing(sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)) as connection:
                 (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 if verdict != "ok":
                     raise DamagedError(verdict)
@@ -175,22 +175,22 @@ class SQLite:
 
     def _set_aside(self, *, reason: str) -> None:
         number = 1
-        while (kept := self._path.with_name(f"{self._path.name}.damaged-{number}")).exists():
+        while (kept := self.path.with_name(f"{self.path.name}.damaged-{number}")).exists():
             number += 1
         # The log first: were it left, SQLite would play it into the new file.
         try:
             for suffix in ("-wal", "-shm", ""):
-                part = Path(f"{self._path}{suffix}")
+                part = Path(f"{self.path}{suffix}")
                 if part.exists():
                     part.rename(f"{kept}{suffix}")
         except OSError as error:
             raise AccessError(
-                f"{SETTING}: {self._path} is damaged ({reason}) and cannot be set aside: {error.strerror};"
+                f"{SETTING}: {self.path} is damaged ({reason}) and cannot be set aside: {error.strerror};"
                 " make its folder writable for this user, or name another file"
             ) from error
         _log.error(
             "the store was damaged: it is set aside and learning begins anew",
-            path=str(self._path),
+            path=str(self.path),
             kept_as=str(kept),
             reason=reason,
         )

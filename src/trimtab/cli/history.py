@@ -1,0 +1,156 @@
+"""`trimtab history`: what the operator did, to what, when and why, as its store remembers it."""
+
+import asyncio
+import csv
+import io
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import RenderableType
+from rich.text import Text
+
+from trimtab.api import Duration, DurationError
+from trimtab.api.fields import time_text
+from trimtab.cli.changing import is_among, parsed
+from trimtab.cli.looking import drawn, write
+from trimtab.counting import counted
+from trimtab.errors import TrimtabError
+from trimtab.kube.workloads import WorkloadKey
+from trimtab.operator.live import LiveConfig
+from trimtab.store import HistoryEntry, Store
+from trimtab.store.address import backend
+from trimtab.store.sqlite import SQLite
+from trimtab.web.told import entry_of
+
+What = Literal["applied", "reverted", "held", "released", "applying", "recommended"]
+DONE: tuple[What, ...] = ("applied", "reverted", "held", "released")
+PAGE = 1000
+_COLOURS = {"applied": "green", "reverted": "red", "held": "yellow"}
+
+
+def history(
+    workload: str | None = None,
+    /,
+    *,
+    since: str = "24h",
+    what: tuple[What, ...] = DONE,
+    top: int = 50,
+    store: str | None = None,
+    config: Path | None = None,
+    output: Annotated[Literal["table", "json", "csv"], Parameter(name=["--output", "-o"])] = "table",
+    output_file: Path | None = None,
+) -> None:
+    """Show what the operator changed, took back and was told to hold: when, from what to what, and why.
+
+    What happened last night, in a cluster whose operator has its store in its pod, or in a PostgreSQL:
+
+        kubectl -n trimtab-system exec deploy/trimtab-operator -- trimtab history --config /etc/trimtab/config.yaml
+        trimtab history shop/Deployment/web --since 168h --store postgresql://trimtab@db.example/trimtab
+
+    Parameters
+    ----------
+    workload
+        Only this one, as NAMESPACE/KIND/NAME; kinds may be short: deploy, sts, ds, cron.
+    since
+        How far to look back, such as 24h; days are written as hours.
+    what
+        Which entries; may be given again. All that was done when left out, without what was only begun or recommended.
+    top
+        So many entries at most, the newest; 0 for all.
+    store
+        The store, a file or a URL as the operator's configuration has it.
+    config
+        The operator's configuration file, whose store is read where none is named; without either, what its environment says.
+    output
+        Text for people, json or csv for programs.
+    output_file
+        Write to this file instead; it is written whole or not at all.
+    """
+    if top < 0:
+        raise TrimtabError(f"--top {top}: must be 0 or more")
+    begin = time.time() - _seconds(since)
+    key = parsed(workload) if workload else None
+    address = store or LiveConfig(config, environment=os.environ).current.store.url
+    found = asyncio.run(_read(address, begin, what, key))
+    shown = found[:top] if top else found
+    if output == "json":
+        text = json.dumps([msgspec.to_builtins(each) for each in shown], indent=2) + "\n"
+    elif output == "csv":
+        text = _table(shown)
+    else:
+        text = drawn(
+            lambda _: _lines(shown, more=len(found) - len(shown), since=since),
+            to_file=output_file is not None,
+        )
+    write(text, output_file)
+
+
+def _seconds(since: str) -> float:
+    try:
+        return Duration.parse(since).seconds
+    except DurationError as error:
+        raise TrimtabError(f"--since: {error}") from None
+
+
+async def _read(
+    address: str, begin: float, what: Sequence[str], key: WorkloadKey | None
+) -> list[HistoryEntry]:
+    """The newest first."""
+    there = backend(address)
+    if isinstance(there, SQLite) and not there.path.exists():  # to open it would make it
+        raise TrimtabError(f"{there.path}: there is no store; name the operator's with --store or --config")
+    found: list[HistoryEntry] = []
+    async with Store.open(address) as store:
+        for word in dict.fromkeys(what):
+            page: list[HistoryEntry] | None = None
+            while page is None or page:
+                page = await store.history.find(
+                    what=word,
+                    since=begin,
+                    namespace=key.namespace if key else None,
+                    name=key.name if key else None,
+                    older_than=page[-1] if page else None,
+                    limit=PAGE,
+                )
+                found += page
+    among = [
+        each
+        for each in found
+        if key is None or is_among(WorkloadKey(each.kind, each.namespace, each.name), [key])
+    ]
+    return sorted(among, key=lambda each: (-each.timestamp, -each.id))
+
+
+def _lines(entries: Sequence[HistoryEntry], *, more: int, since: str) -> Iterator[RenderableType]:
+    if not entries:
+        yield f"nothing in the last {since}"
+    for each in entries:
+        told = entry_of(each)
+        head = Text(f"{time_text(each.timestamp)}  ")
+        head.append(f"{each.what:<8}", style=_COLOURS.get(each.what, ""))
+        head.append(f"  {each.namespace}/{each.kind}/{each.name}", style="bold")
+        yield head
+        about = f"{each.container}: " if each.container else ""
+        if told.before or told.after:
+            yield Text(f"    {about}{told.before or 'nothing'} -> {told.after or 'nothing'}")
+        for line in f"{each.who}: {told.why}".rstrip(": ").splitlines():
+            yield Text(f"    {line}", style="dim")
+    if more:
+        yield Text(f"… and {counted(more, 'older entry', 'older entries')}: --top 0 shows all.", style="dim")
+
+
+def _table(entries: Sequence[HistoryEntry]) -> str:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["time", "what", "namespace", "kind", "name", "container", "before", "after", "who", "why"])
+    for each in entries:
+        told = entry_of(each)
+        subject = each.what, each.namespace, each.kind, each.name, each.container
+        rows.writerow([time_text(each.timestamp), *subject, told.before, told.after, each.who, told.why])
+    return text.getvalue()

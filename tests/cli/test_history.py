@@ -1,0 +1,120 @@
+"""`trimtab history`: what an operator's store remembers, for people and programs."""
+
+import asyncio
+import csv
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab.cli import run
+from trimtab.store import HistoryEntry, Store
+
+HOUR = 3600.0
+BEFORE = {"app": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
+AFTER = {"app": {"requests": {"cpu": "250m", "memory": "600Mi"}}}
+
+
+def entry(name: str, what: str, *, ago: float, **more: Any) -> HistoryEntry:
+    facts: dict[str, Any] = {"kind": "Deployment", "who": "policy shop/all", "why": "", "cluster": "c"}
+    return HistoryEntry(timestamp=time.time() - ago, namespace="shop", name=name, what=what, **facts | more)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    told = [
+        entry("web", "applied", ago=40 * HOUR, before=BEFORE, after=AFTER),
+        entry("web", "recommended", ago=3 * HOUR, container="app", before=BEFORE["app"], after=AFTER["app"]),
+        entry("web", "applied", ago=2 * HOUR, before=BEFORE, after=AFTER),
+        entry("web", "reverted", ago=HOUR, before=AFTER, after=BEFORE, why="2 of 3 pods are not ready"),
+        entry("db", "held", ago=1800, kind="StatefulSet", who="ann", why="the sale"),
+    ]
+    path = tmp_path / "trimtab.db"
+
+    async def fill() -> None:
+        async with Store.open(path) as opened:
+            await opened.history.append(told)
+
+    asyncio.run(fill())
+    return path
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(["history", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_what_was_done_is_told_newest_first_with_its_reason(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = asked(capsys, "--store", str(store))
+    heads = [line.split()[1:] for line in out.splitlines() if not line.startswith(" ")]
+    assert heads == [
+        ["held", "shop/StatefulSet/db"],
+        ["reverted", "shop/Deployment/web"],
+        ["applied", "shop/Deployment/web"],
+    ]
+    assert "    cpu 500m, memory 1Gi -> cpu 250m, memory 600Mi\n" in out
+    assert "    policy shop/all: 2 of 3 pods are not ready\n" in out
+    assert "    ann: the sale\n" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_one_workload_is_named_as_elsewhere_and_looked_back_for_as_far_as_is_said(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = asked(capsys, "shop/deploy/web", "--since", "168h", "--top", "2", "--store", str(store))
+    assert out.count("shop/Deployment/web") == 2
+    assert "… and 1 older entry: --top 0 shows all." in out
+    assert asked(capsys, "shop/deploy/db", "--store", str(store)) == "nothing in the last 24h\n"
+
+
+def test_programs_get_json_and_csv(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = ["--what", "recommended", "--what", "applied", "--store", str(store)]
+    found = json.loads(asked(capsys, *told, "--output", "json"))
+    assert [each["what"] for each in found] == ["applied", "recommended"]
+    assert found[0]["after"] == AFTER
+    rows = list(csv.DictReader(io.StringIO(asked(capsys, *told, "--output", "csv"))))
+    assert [row["container"] for row in rows] == ["", "app"]
+    assert rows[1]["after"] == "cpu 250m, memory 600Mi"
+
+
+def test_the_store_is_that_of_the_operators_configuration(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"store: {{url: {store}}}\n")
+    assert "shop/StatefulSet/db" in asked(capsys, "--config", str(config))
+    monkeypatch.setenv("TRIMTAB_STORE__URL", str(store))
+    assert "shop/StatefulSet/db" in asked(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["--store", "nowhere.db"],
+            "nowhere.db: there is no store; name the operator's with --store or --config",
+        ),
+        (["--since", "yesterday"], "--since: "),
+        (["--top", "-1"], "--top -1: must be 0 or more"),
+        (["web"], "WORKLOAD web: write it as NAMESPACE/KIND/NAME"),
+        (["--store", "mysql://db"], "is no store that is known"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["history", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
