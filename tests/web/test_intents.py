@@ -67,15 +67,20 @@ async def test_what_was_seen_of_an_intent_is_read_once_in_a_while_and_its_status
     (after,) = await views.of(desk, now=159.0)
     assert after.objectives[0].now == 0.2
     assert after.objectives[0].plot == before.objectives[0].plot
+    views.forget_stale(159.0)
+    assert await views.of(desk, now=159.0) == (after,)
     assert events.asked == 1
+    views.forget_stale(160.0)
+    assert await views.of(desk, now=159.0) == (after,)
+    assert events.asked == 2
 
     events.away = True
-    for asked in (2, 3):
-        (dark,) = await views.of(desk, now=160.0)
+    for asked in (3, 4):
+        (dark,) = await views.of(desk, now=300.0)
         assert dark.objectives[0].plot is None
         assert events.asked == asked
     events.away = False
     roll[:] = [msgspec.structs.replace(FAST, generation=2)]
-    assert (await views.of(desk, now=161.0))[0].objectives[0].plot
+    assert (await views.of(desk, now=301.0))[0].objectives[0].plot
     roll.clear()
-    assert await views.of(desk, now=162.0) == ()
+    assert await views.of(desk, now=302.0) == ()

@@ -61,9 +61,16 @@ class IntentViews:
             self._pasts = {intent.key: await self._past(desk, known, intent, now) for intent in found}
             return tuple(_view(intent, self._pasts[intent.key]) for intent in found)
 
+    def forget_stale(self, now: float) -> None:
+        """Let go of what would be read again anyway: of hundreds of intents it is tens of MiB, and nobody may be looking."""
+        self._pasts = {key: past for key, past in self._pasts.items() if self._is_fresh(past, now)}
+
+    def _is_fresh(self, past: _Past, now: float) -> bool:
+        return now - past.at < self._fresh
+
     async def _past(self, desk: Desk, known: IntentDesk, intent: Intent, now: float) -> _Past:
         before = self._pasts.get(intent.key)
-        if before and before.generation == intent.generation and now - before.at < self._fresh:
+        if before and before.generation == intent.generation and self._is_fresh(before, now):
             return before
         spec = intent.spec
         if spec is None:

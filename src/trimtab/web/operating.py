@@ -131,6 +131,7 @@ class OperatorBoard:
     async def look(self) -> None:
         """Look at everything anew, and tell where something has changed."""
         desk = self._desk()
+        self._intents.forget_stale(self._clock())
         if desk is None:
             view = _View(at=self._clock())
         else:
