@@ -39,7 +39,7 @@ def history(
     /,
     *,
     since: str = "24h",
-    what: tuple[What, ...] = DONE,
+    what: tuple[What, ...] = (),
     top: int = 50,
     store: str | None = None,
     config: Path | None = None,
@@ -77,7 +77,7 @@ def history(
     begin = time.time() - _seconds(since)
     key = parsed(workload) if workload else None
     address = store or LiveConfig(config, environment=os.environ).current.store.url
-    found = asyncio.run(_read(address, begin, what, key))
+    found = asyncio.run(_read(address, begin, what or DONE, key))
     shown = found[:top] if top else found
     if output == "json":
         text = json.dumps([msgspec.to_builtins(each) for each in shown], indent=2) + "\n"
