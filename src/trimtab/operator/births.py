@@ -7,7 +7,6 @@ waited for, and the pod is brought to its size later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from trimtab.actuation.birth import birth_size
 from trimtab.actuation.hold import read_hold
@@ -19,8 +18,6 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.orders import Orders
 from trimtab.operator.rivals import Rivals
-
-_REVISION: Final = "pod-template-hash"
 
 
 class Births:
@@ -37,30 +34,31 @@ class Births:
         """The containers that are to have other sizes than they were made with; none where nothing is to be done."""
         catalog = self._catalog
         workload = self._workload_of(pod) if catalog.is_ready else None
-        if workload is None or not self._may_size(workload):
+        if workload is None:
             return {}
-        return birth_size(
+        sizes = birth_size(
             pod,
             workload,
             limit_ranges=catalog.limit_ranges.in_namespace(pod.namespace),
             quotas=catalog.quotas.in_namespace(pod.namespace),
         )
+        return sizes if sizes and self._may_size(workload) else {}
 
     def _workload_of(self, pod: Pod) -> Workload | None:
-        found, owner = self._catalog.workload_of(pod), pod.owner
-        revision = dict(pod.labels).get(_REVISION)
-        if found or owner is None or owner.kind != "ReplicaSet" or revision is None:
+        catalog, owner = self._catalog, pod.owner
+        if (found := catalog.workload_of(pod)) or owner is None or owner.kind != "ReplicaSet":
             return found
         # At a deploy, a ReplicaSet makes its first pods before we have heard of it; it is named after its Deployment.
-        name = owner.name.removesuffix(f"-{revision}")
-        return self._catalog.get(self._catalog.top(WorkloadKey("Deployment", pod.namespace, name)))
+        name, _, revision = owner.name.rpartition("-")
+        if dict(pod.labels).get("pod-template-hash") != revision:
+            return None
+        return catalog.get(catalog.top(WorkloadKey("Deployment", pod.namespace, name)))
 
     def _may_size(self, workload: Workload) -> bool:
         """Whether pods of this workload are resized in place, too."""
         catalog, config, key = self._catalog, self._config(), workload.key
-        if (
-            catalog.selection is not self._selection
-        ):  # nobody else lets go of policies where another replica leads
+        if catalog.selection is not self._selection:
+            # Made anew, for only who leads lets go of policies that are gone.
             self._orders, self._selection = Orders(catalog, self._config), catalog.selection
         mandate = self._orders.of(workload)
         if mandate is None or mandate.problem or mandate.spec.mode is Mode.DISABLED:
