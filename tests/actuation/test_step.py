@@ -593,6 +593,11 @@ def test_only_the_pods_without_room_are_replaced_where_their_template_asks_for_e
     assert rolled.way is Way.ROLLOUT
 
 
+def test_pods_that_would_all_go_at_once_are_not_replaced_for_want_of_room() -> None:
+    never = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Infeasible", "capacity: 2"))
+    turned_back(step(change(), never, wanted=wish(allow_recreate=True), update="Recreate"))
+
+
 def test_a_daemonsets_pod_would_come_to_the_same_node_and_so_is_not_replaced() -> None:
     never = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Infeasible", "capacity: 2"))
     turned_back(step(change(), never, wanted=wish(allow_recreate=True), resource=DAEMON_SETS))
@@ -788,6 +793,15 @@ def test_a_pod_that_somebody_else_resized_is_left_to_them() -> None:
     other = {"web": Resources(123, None, 99 * MIB, 256 * MIB)}
     pods = [*sized(AFTER, 0, 1, 2, 3)[:4], pod("web-4", sizes=other)]
     assert next_deeds(situation(pods=pods, on=workload(marks=applied_to({"web": SMALL})))) == []
+
+
+def test_a_new_pod_that_admission_gave_a_limit_keeps_it_and_gets_the_rest() -> None:
+    """Where a LimitRange came since: the server removes none in place, and would refuse all of it."""
+    filled = {"web": msgspec.structs.replace(SMALL, cpu_limit=2000)}
+    came = pod(sizes=filled, created=NOW + 10)
+    (resize,) = next_deeds(situation(pods=[came], on=workload(marks=applied_to({"web": SMALL}))))
+    assert isinstance(resize, ResizePod)
+    assert resize.sizes == {"web": msgspec.structs.replace(LARGE, cpu_limit=2000)}
 
 
 def test_once_the_template_is_changed_the_old_size_has_no_say() -> None:

@@ -151,6 +151,8 @@ def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]
     full = {} if situation.workload.kind == "DaemonSet" else without_room(situation, change)
     if full and (moved := _moved(situation, change, full)):
         return moved
+    if full and situation.workload.update == "Recreate":
+        return []  # all pods would go at once, and there may be no room for any to come
     why = next(iter(full), "") or _falling(situation, change)
     found = by_replacing(situation, why) if why else None
     if not isinstance(found, Plan):
