@@ -1,9 +1,9 @@
-"""The whole operator on the real node: what it sizes, how it fares when it is killed, and when others are away.
+"""The whole operator on the real node: what it sizes, how it fares when it is killed, and when others lie.
 
 Two replicas of `trimtab operator`, with the rights of deploy/, look after real containers; Prometheus and
 metrics-server measure them. All tests share them, in this order: while a minute of history gathers, without which
-nothing is made smaller, operators are killed, twice or as often as TRIMTAB_KILLS says. tests/operator/test_soak.py does
-the same at length, on paper.
+nothing is made smaller, operators are killed, twice or as often as TRIMTAB_KILLS says. How it fares when others are away
+is in tests/operator/test_soak.py, on paper.
 """
 
 import os
@@ -28,7 +28,7 @@ from harness.cluster import Cluster
 from harness.estate import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
 from harness.rollouts import Rollouts
 
-KILLS, OUTAGE = int(os.environ.get("TRIMTAB_KILLS", "2")), 6.0
+KILLS = int(os.environ.get("TRIMTAB_KILLS", "2"))
 MIB = 1 << 20
 
 pytestmark = pytest.mark.timeout(600 + 60 * KILLS)
@@ -197,11 +197,7 @@ def test_a_poisoned_recommendation_is_tried_noticed_and_taken_back(sized: Estate
     assert "throttled" in sized.status("poisoned", "poisoned")["reason"]
 
 
-# Others are away, or lie
-
-
-def test_without_usage_nothing_is_changed_and_all_goes_on_when_it_is_back(rollouts: Rollouts) -> None:
-    rollouts.wait_for_usage(seconds=OUTAGE)
+# Others lie
 
 
 def test_on_nonsense_nothing_is_changed(estate: Estate) -> None:
@@ -215,8 +211,3 @@ def test_on_nonsense_nothing_is_changed(estate: Estate) -> None:
     assert {name: estate.sizes(name) for name in names} == before
     for name in names:
         eventually(lambda: estate.status("usual", name)["status"] == "Applied", what=f"{name} as it was")  # noqa: B023
-
-
-def test_an_api_server_that_was_away_finds_everything_going_on(rollouts: Rollouts) -> None:
-    # Its start takes as long again, so that the lease has ended by then.
-    rollouts.wait_for_the_api_server(seconds=OUTAGE / 2)

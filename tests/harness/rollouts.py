@@ -1,6 +1,6 @@
 """Two workloads whose size is told to and fro, one changed in place and one by rolling, while somebody dies or is away.
 
-The trials here are the same on the real node, for seconds, and on paper, at length.
+The trials here are the same on the real node and on paper, for seconds and at length.
 """
 
 import asyncio
@@ -33,11 +33,15 @@ class Rollouts:
             workload(*ROLLED, template(hardly, app="rolled", size=small), policy="told-rolled", replicas=2),
         )
 
+    def settle(self) -> None:
+        """Wait until both have begun."""
+        self._settle(LESS)
+
     # Trials
 
     def apply_every_change_once(self, *, kills: int, within: float) -> int:
         """Leaders are killed in the midst, each within so many seconds of its term; the answer: changes made so far."""
-        self._settle(LESS)
+        self.settle()
         estate, target, changes = self._estate, LESS, 0
         before = self._generations()
         template_before = estate.get(*ROLLED)["metadata"]["generation"]
