@@ -130,12 +130,17 @@ def changing() -> Workload:
         ("the workload is going", resized(MADE, {"web": SMALL}, deleting=True)),
         ("its marks were copied from another", resized(MADE, {"web": SMALL}, uid="another")),
         ("a container is to come, or gone", resized(MADE, {"web": SMALL, "injected": SMALL})),
-        ("a limit would come", resized(MADE, {"web": GUARANTEED})),
-        ("a limit would go", resized(MADE, {"web": Resources(100, None, 64 * MIB, None)})),
     ],
 )
 def test_a_pod_is_left_as_it_was_made_where(what: str, on: Workload) -> None:
     assert born(newborn(), on) == {}, what
+
+
+def test_no_request_or_limit_is_added_or_removed() -> None:
+    other = Resources(100, 200, 64 * MIB, None)
+    assert born(newborn(), resized(MADE, {"web": other})) == {
+        "web": Resources(100, None, 64 * MIB, 256 * MIB)
+    }
 
 
 def test_the_qos_class_is_never_another() -> None:

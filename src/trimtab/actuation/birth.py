@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from trimtab.actuation.marks import Foreign, read_marks
-from trimtab.actuation.sizes import Sizes, grows, same_fields, sizes_of
+from trimtab.actuation.sizes import Sizes, grows, sizes_of
 from trimtab.actuation.tend import is_behind, own_size
 from trimtab.kube.limits import Amounts, LimitRange, Quota
 from trimtab.kube.pods import Pod
@@ -32,18 +32,16 @@ def birth_size(
     own = own_size(pod, marks.applied, template)
     # One that has yet to be injected would be found beside others that are not as made any more, and left as it is.
     is_whole = marks.applied.sizes.keys() <= made.keys()
-    if not (is_whole and is_behind(pod, own, template) and _is_of_a_kind(pod, made, own)):
+    if not (is_whole and is_behind(pod, own, template) and _keeps_its_class(pod, own)):
         return {}
     if not _fits(own, limit_ranges) or (grows(made, own) and any(map(_counts, quotas))):
         return {}
     return {name: size for name, size in own.items() if size != made[name]}
 
 
-def _is_of_a_kind(pod: Pod, made: Sizes, own: Sizes) -> bool:
-    """Whether nothing is added or removed, and the QoS class stays: all that a resize could do, too."""
-    before = qos_class(each.resources for each in pod.containers)
-    after = qos_class(each.resources if each.role == "init" else own[each.name] for each in pod.containers)
-    return before == after and all(same_fields(made[name], size) == size for name, size in own.items())
+def _keeps_its_class(pod: Pod, own: Sizes) -> bool:
+    after = (each.resources if each.role == "init" else own[each.name] for each in pod.containers)
+    return qos_class(after) == qos_class(each.resources for each in pod.containers)
 
 
 def _fits(own: Sizes, limit_ranges: Sequence[LimitRange]) -> bool:

@@ -11,7 +11,7 @@ from trimtab.actuation.deeds import Deed, ResizePod, Urgency, Wait
 from trimtab.actuation.marks import Applied, Marks
 from trimtab.actuation.obstacles import falls
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, joined, same_fields, sizes_of
+from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, same_fields, sizes_of
 from trimtab.actuation.ways import restarts_nothing
 from trimtab.kube.pods import Pod
 
@@ -38,12 +38,10 @@ def tend(situation: Situation, marks: Marks) -> list[Deed]:
 
 
 def own_size(pod: Pod, applied: Applied | None, template: Sizes) -> Sizes:
-    """The size that a pod should have when it has started."""
+    """The size that a pod should have when it has started; what admission has filled in is its own, too."""
+    sizes = applied.sizes if applied and applied.template == template else template
     current = sizes_of(pod.containers)
-    if applied and applied.template == template:
-        return joined(current, applied.sizes)
-    # What the template leaves open, admission has filled in, and that is the pod's own too.
-    return {name: same_fields(now, template.get(name, now)) for name, now in current.items()}
+    return {name: same_fields(now, sizes.get(name, now)) for name, now in current.items()}
 
 
 def is_behind(pod: Pod, own: Sizes, template: Sizes) -> bool:
