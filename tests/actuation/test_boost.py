@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,11 +11,13 @@ from actuation.builders import NOW, SMALL, pod, situation, some_resources, wish,
 from trimtab.actuation.boost import boost, raised_cpu
 from trimtab.actuation.deeds import ResizePod, Wait
 from trimtab.actuation.marks import Applied, Marks
+from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.pods import Resources
 from trimtab.sizing.qos import qos_class
+from trimtab.sizing.surroundings import as_counted
 
 RULE = StartupBoost(factor=3, duration=Duration.parse("2m"))
 OWN = {"web": SMALL}
@@ -70,6 +74,37 @@ def test_a_boost_that_comes_to_the_size_of_the_template_is_not_taken_back_while_
     (deed,) = next_deeds(replace(case, pods=[pod(sizes=BOOSTED, created=NOW - 10)]))
     assert isinstance(deed, ResizePod)
     assert deed.sizes == OWN
+
+
+def boosted_and_back(*, template: Sizes, made: Sizes) -> tuple[Sizes, Sizes]:
+    """The size that a pod has while it starts, and when it is ready."""
+    found = dict(made)
+    sizes = []
+    for ready in (False, True):
+        there = pod(sizes=found, created=NOW - 10, ready=ready)
+        case = situation(wish({}, startup_boost=RULE), pods=[there], on=workload(template=template))
+        for deed in next_deeds(case):
+            if isinstance(deed, ResizePod):
+                found |= deed.sizes
+        sizes.append(dict(found))
+    return sizes[0], sizes[1]
+
+
+@pytest.mark.parametrize("filled", [Resources(100), Resources(100, 200), Resources(None, 200)])
+def test_cpu_that_admission_gave_is_not_raised_for_it_could_not_be_told_what_it_was(
+    filled: Resources,
+) -> None:
+    """Of a container that a mesh injects, and of one that a LimitRange gives what its template leaves open."""
+    opened, injected = Resources(None, None, *_memory(SMALL)), {"proxy": as_counted(filled)}
+    got = {"web": msgspec.structs.replace(as_counted(filled), memory_request=SMALL.memory_request)}
+    assert boosted_and_back(template=OWN, made=OWN | injected) == (BOOSTED | injected, OWN | injected)
+    assert boosted_and_back(template={"web": opened}, made=got) == (got, got)
+
+
+def test_a_template_with_limits_alone_says_what_is_requested_too() -> None:
+    made = {"web": Resources(100, 100, *_memory(SMALL))}
+    limits = {"web": Resources(None, 100, *_memory(SMALL))}
+    assert boosted_and_back(template=limits, made=made) == (raised_cpu(made, 3), made)
 
 
 def test_what_admission_filled_in_is_no_boost() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from trimtab.actuation.marks import Foreign, read_marks
 from trimtab.actuation.sizes import Sizes, grows, sizes_of
-from trimtab.actuation.tend import is_behind, own_size
+from trimtab.actuation.tend import is_behind, own_size, size_in_effect
 from trimtab.kube.limits import Amounts, LimitRange, Quota
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload
@@ -29,7 +29,7 @@ def birth_size(
     if isinstance(marks, Foreign) or marks.change or not marks.applied or workload.deleting:
         return {}
     made, template = sizes_of(pod.containers), sizes_of(workload.containers)
-    own = own_size(pod, marks.applied, template)
+    own = own_size(pod, size_in_effect(marks.applied, template))
     # One that has yet to be injected would be found beside others that are not as made any more, and left as it is.
     is_whole = marks.applied.sizes.keys() <= made.keys()
     if not (is_whole and is_behind(pod, own, template) and _keeps_its_class(pod, own)):

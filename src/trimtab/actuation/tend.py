@@ -13,7 +13,8 @@ from trimtab.actuation.obstacles import falls
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, same_fields, sizes_of
 from trimtab.actuation.ways import restarts_nothing
-from trimtab.kube.pods import Pod
+from trimtab.kube.pods import Pod, Resources
+from trimtab.sizing.surroundings import as_counted
 
 
 def tend(situation: Situation, marks: Marks) -> list[Deed]:
@@ -37,11 +38,16 @@ def tend(situation: Situation, marks: Marks) -> list[Deed]:
     return [Wait(min(looks), "pods are starting")]
 
 
-def own_size(pod: Pod, applied: Applied | None, template: Sizes) -> Sizes:
-    """The size that a pod should have when it has started; what admission has filled in is its own, too."""
+def size_in_effect(applied: Applied | None, template: Sizes) -> Sizes:
+    """What a workload says of its pods: the size that was applied, unless its template was changed since."""
     sizes = applied.sizes if applied and applied.template == template else template
+    return {name: as_counted(each) for name, each in sizes.items()}
+
+
+def own_size(pod: Pod, in_effect: Sizes) -> Sizes:
+    """The size that a pod should have when it has started; what admission has filled in is its own, too."""
     current = sizes_of(pod.containers)
-    return {name: same_fields(now, sizes.get(name, now)) for name, now in current.items()}
+    return {name: same_fields(now, in_effect.get(name, now)) for name, now in current.items()}
 
 
 def is_behind(pod: Pod, own: Sizes, template: Sizes) -> bool:
@@ -50,11 +56,18 @@ def is_behind(pod: Pod, own: Sizes, template: Sizes) -> bool:
 
 
 def _wished(situation: Situation, marks: Marks, pod: Pod) -> tuple[Sizes | None, int | None]:
-    own = own_size(pod, marks.applied, situation.template)
-    rule, now = situation.strategy.startup_boost, situation.now
-    if is_behind(pod, own, situation.template) and not (rule and is_boosted(pod, own, rule, now=now)):
+    now, in_effect = situation.now, size_in_effect(marks.applied, situation.template)
+    own = own_size(pod, in_effect)
+    boostable = {name: each for name, each in own.items() if _states_cpu(in_effect.get(name), each)}
+    rule = situation.strategy.startup_boost if boostable else None
+    if is_behind(pod, own, situation.template) and not (rule and is_boosted(pod, boostable, rule, now=now)):
         return own, None
     if rule is None:
         return None, None
-    boosted = boost(pod, own, rule, now=now)
+    boosted = boost(pod, boostable, rule, now=now)
     return boosted.sizes, boosted.look_again
+
+
+def _states_cpu(said: Resources | None, own: Resources) -> bool:
+    """Whether a workload itself gives a container its CPU: what admission adds could not be told from a boost afterwards."""
+    return said is not None and (said.cpu_request, said.cpu_limit) == (own.cpu_request, own.cpu_limit)
