@@ -68,5 +68,7 @@ def test_who_has_no_sample_has_no_column() -> None:
 
 def test_a_kill_is_told_once_while_it_is_in_the_window() -> None:
     seen = columns(web=[NAN, 1, 1, NAN, NAN, NAN, 1, 1], db=[NAN] * 8)
-    assert events(seen, start=100.0, step=10.0, window=20.0) == (Oom(110.0, WEB), Oom(160.0, WEB))
-    assert events(seen, start=100.0, step=10.0, window=40.0) == (Oom(110.0, WEB),)
+    times = {"start": 100.0, "step": 10.0}
+    assert events(seen, **times, window=20.0, since=100.0) == (Oom(110.0, WEB), Oom(160.0, WEB))
+    assert events(seen, **times, window=40.0, since=100.0) == (Oom(110.0, WEB),)
+    assert events(seen, **times, window=20.0, since=120.0) == (Oom(160.0, WEB),), "it was told of before"

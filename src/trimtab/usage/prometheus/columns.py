@@ -119,15 +119,17 @@ def _without_edges(column: Floats, width: int) -> None:
             column[end - right : end] = np.nan
 
 
-def events(kills: Columns, *, start: float, step: float, window: float) -> tuple[Oom, ...]:
+def events(kills: Columns, *, start: float, step: float, window: float, since: float) -> tuple[Oom, ...]:
     """The kills behind samples that are there while one is within the window: one for each run of samples.
 
-    Two sources that see the same kill do so a little apart, so a run goes on across a gap of a window.
+    Two sources that see the same kill do so a little apart, so a run goes on across a gap of a window. One that was
+    seen before `since` was told then.
     """
     found = []
     for container in kills.containers:
         seen = np.flatnonzero(kills[container] > 0)
         if len(seen):
             begins = np.concatenate(([True], np.diff(seen) * step > window))
-            found += [Oom(start + step * float(row), container) for row in seen[begins]]
+            times = start + step * seen[begins]
+            found += [Oom(float(time), container) for time in times[times >= since]]
     return tuple(sorted(found))

@@ -7,6 +7,7 @@ namespace and time to what it will answer (`parts`, `asking`).
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ from trimtab.usage.prometheus.way import Way, ways_to
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.trace import Floats
-from trimtab.usage.usage import MOST_BYTES, PodContainer, Usage
+from trimtab.usage.usage import MOST_BYTES, Oom, PodContainer, Usage
 
 if TYPE_CHECKING:
     from trimtab.store import Store
@@ -136,7 +137,7 @@ class Prometheus(Source[PrometheusSettings]):
             seldom = columns["cpu"].much_less_than(columns["memory"])
             columns["cpu"].without_edges(window.partly(ask.step))
             await self._look_further_back(server, held, ask, window, seldom, columns)
-        return _usage(columns, grid, window=window.kills)
+        return _usage(columns, grid, ooms=_kills(columns.get("oom"), ask, window))
 
     async def _look_further_back(
         self,
@@ -176,24 +177,27 @@ class Prometheus(Source[PrometheusSettings]):
         progress: Progress | None = None,
     ) -> dict[Kind, Columns]:
         """All that the server answers for what it holds, looking back so far at each step."""
-        grid, parts = _grid(ask), self._parts(held, ask)
         questions = [question for question in self._questions(held, window) if question.kind in only]
+        asked_of = {
+            question.kind: _earlier(ask, window) if question.kind == "oom" else ask for question in questions
+        }
         columns = {
-            question.kind: Columns(
-                grid.steps,
-                most=_most(question.kind, held),
-                expected=0 if question.kind == "oom" else sum(held.series.values()),
+            kind: Columns(
+                theirs.steps,
+                most=_most(kind, held),
+                expected=0 if kind == "oom" else sum(held.series.values()),
             )
-            for question in questions
+            for kind, theirs in asked_of.items()
         }
         names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
-        done, whole = 0, sum(map(held.weight, parts)) * len(questions)
-        samples_of = Raw(server, held.scheme, window, grid)
+        done, whole = 0, sum(map(held.weight, self._parts(held, ask))) * len(questions)
+        samples_of = Raw(server, held.scheme, window, _grid(ask))
 
         async def answer(question: Question, part: Part, *, asked: bool = True) -> None:
             nonlocal done
             into = columns[question.kind]
             if asked:
+                grid = _grid(asked_of[question.kind])
                 await _take(server, question, part, grid=grid, names=names, into=into)
             else:
                 _lay(await samples_of.rows(question.kind, part), question, part, names=names, into=into)
@@ -215,6 +219,7 @@ class Prometheus(Source[PrometheusSettings]):
                     self._raw_samples = not isinstance(error, SourceRefused)
                 else:
                     return
+            parts = self._parts(held, asked_of[question.kind])
             await self._patience.ask_all(parts, partial(answer, question))
 
         # All at once: what one leaves of the server and of ourselves, between its first and its last part, another takes.
@@ -335,6 +340,18 @@ def _grid(ask: Ask) -> Grid:
     return Grid(ask.start, ask.step, ask.steps)
 
 
+def _earlier(ask: Ask, window: Window) -> Ask:
+    """From so long before on that a kill which an earlier read has told of is known again."""
+    return replace(ask, start=ask.start - math.ceil(window.kills / ask.step) * ask.step)
+
+
+def _kills(seen: Columns | None, ask: Ask, window: Window) -> tuple[Oom, ...] | None:
+    if seen is None:
+        return None
+    start = _earlier(ask, window).start
+    return events(seen, start=start, step=ask.step, window=window.kills, since=ask.start)
+
+
 def _most(kind: Kind, held: Holdings) -> float:
     return {"cpu": held.most_cores, "memory": MOST_BYTES, "throttled": 1.0 + ROUNDING, "oom": MOST_KILLS}[
         kind
@@ -383,7 +400,7 @@ def _container(names: Mapping[str, str], labels: Labels) -> PodContainer:
         raise BadAnswer(f"the answer has a series without the label {missing}") from None
 
 
-def _usage(columns: dict[Kind, Columns], grid: Grid, *, window: float) -> Usage:
+def _usage(columns: dict[Kind, Columns], grid: Grid, *, ooms: tuple[Oom, ...] | None) -> Usage:
     containers = tuple(sorted(columns["cpu"].containers | columns["memory"].containers))
     throttled = columns["throttled"].grid(containers) if "throttled" in columns else None
     if throttled is not None:
@@ -395,7 +412,5 @@ def _usage(columns: dict[Kind, Columns], grid: Grid, *, window: float) -> Usage:
         cpu=columns["cpu"].grid(containers),
         memory=columns["memory"].grid(containers),
         throttled=throttled,
-        ooms=events(columns["oom"], start=grid.start, step=grid.step, window=window)
-        if "oom" in columns
-        else None,
+        ooms=ooms,
     )
