@@ -16,6 +16,7 @@ from trimtab.intents.effects.learning import complete, learn, recalled, remember
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.effects.sample import observed, recorded
 from trimtab.intents.effects.service import Service
+from trimtab.intents.objective import Objective
 from trimtab.intents.plan import Purpose
 from trimtab.intents.state import Size, State
 from trimtab.store.effects import Effect
@@ -424,6 +425,14 @@ def test_a_given_effect_of_numbers_that_cannot_be_is_told_in_a_line(
     effects = Effects(given={("p99", group): given_by_hand(group, data)})
     with pytest.raises(TrimtabError, match=f"the effect of {group} on p99 is more than can be, .*: mend its"):
         planned(service(p99=0.3, used=0.8), goal(latency(0.1)), effects=effects)
+
+
+def test_what_nothing_is_known_of_can_be_asked_for_in_many_places_far_away() -> None:
+    """As the dashboard does, of twice the pods that there are."""
+    state = replace(service(replicas=300, used=0.5), objectives={"queue": 5.0})
+    effects = complete(Effects(), goal(Objective(name="queue", value=10.0)), state)
+    places = [replace(state, pods=(), replicas=count) for count in range(1, 601)]
+    assert len(effects.after(state, places, group="")) == 600
 
 
 def test_events_further_apart_than_anything_can_be_teach_nothing() -> None:

@@ -21,8 +21,8 @@ Moves = tuple[Sequence[float], Sequence[float]]
 """How the logarithm of an objective moves to each place, and the standard deviation of that."""
 
 
-MOST_DOUBT = 100.0
-"""Whoever is less sure than that, in sum over a few places, knows nothing; and its powers are more than a number can be."""
+MOST_DOUBT = 50.0
+"""Whoever is less sure than that knows nothing, and the powers of a few such are more than a number can be."""
 LOAD = "load"
 """The group of what nobody does: load that comes and goes."""
 
@@ -91,7 +91,7 @@ def _moved(model: Model, ways: Fan, value: float, *, what: str) -> tuple[list[fl
     try:
         moves, doubts = model.moves(ways, value)
         values = [value * exp(by) for by in moves]
-        possible = isfinite(sum(values)) and 0.0 <= sum(doubts) <= MOST_DOUBT
+        possible = isfinite(sum(values) + sum(doubts)) and 0.0 <= min(doubts) <= max(doubts) <= MOST_DOUBT
     except OverflowError:
         possible = False
     if not possible:
