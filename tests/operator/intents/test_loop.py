@@ -337,6 +337,27 @@ async def test_a_deed_that_the_server_refuses_is_tried_again_after_a_while_unles
     assert len(asked) == tries + 1
 
 
+async def test_pods_are_added_once_though_the_answer_is_lost_and_it_is_asked_for_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scale = shop.client.scale
+
+    async def asked_twice(*how: Any, **named: Any) -> Any:
+        await scale(*how, **named)
+        return await scale(*how, **named)
+
+    monkeypatch.setattr(shop.client, "scale", asked_twice)
+    await shop.write_intent()
+    async with shop.looked_after() as loop:
+        await shop.intents_known()
+        await shop.pods_run()
+        status = await shop.take(loop)
+        more = await shop.replicas()
+        assert "performedAt" in status["plan"], status["plan"]
+        await shop.take(loop)
+    assert await shop.replicas() == more, "it rests until that can be judged"
+
+
 async def test_cpu_and_memory_are_given_back_by_one_change(shop: Shop) -> None:
     shop.settings |= {"actuators": {"resizeCPU": {}, "resizeMemory": {"disruption": 0.0}}}
     shop.told.says |= {

@@ -170,7 +170,13 @@ class Performer:
             return "it is gone"
         if present.replicas != state.replicas:
             return f"it has been scaled to {present.replicas} meanwhile"
-        await self._cluster.scale(present, replicas)
+        try:
+            await self._cluster.scale(present, replicas)
+        except Conflict:
+            # Asked again because its answer was lost, a server says so of what it has done itself.
+            found = await self._cluster.workload(workload.key)
+            if found is None or found.replicas != replicas:
+                raise
         return ""
 
     async def _choose(self, observation: Observation, workload: Workload, after: State, now: float) -> str:
