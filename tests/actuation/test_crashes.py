@@ -16,7 +16,7 @@ from actuation.world import KEY, KilledError, World, lost, resources, run
 from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.marks import Phase
 from trimtab.api.duration import Duration
-from trimtab.api.optimizationpolicy import Canary
+from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.errors import Conflict, InternalError, Status, TooManyRequests
 
 OLD = {"web": resources(100, 64), "proxy": resources(50, 32)}
@@ -218,6 +218,19 @@ def test_a_template_that_somebody_else_wrote_to_first_is_written_at_the_next_try
     assert lost_races
     assert machine.world.marks.applied
     assert not machine.world.marks.reverted
+
+
+def test_of_a_workload_that_fails_it_is_known_what_was_last_applied() -> None:
+    machine = Machine()
+    machine.start(replicas=2, poisoned=False)
+    machine.teardown()
+    world = machine.world
+    world.meddle = FAULTS["error"]
+    report = run(machine.actuator.reconcile(KEY, wish(OLD, min_interval=Duration(0)), now=world.now))
+    assert report
+    assert report.state is WorkloadState.FAILED
+    assert report.marks == world.marks
+    assert world.marks.applied
 
 
 def test_who_is_always_told_that_another_was_first_comes_back_more_and_more_slowly() -> None:

@@ -194,7 +194,8 @@ class Actuator:
             report = stop.report
         except KubeError as error:
             report = Report(state=WorkloadState.FAILED, reason=describe(error), again=now + memory.fail())
-        return replace(report, done=tuple(done), seen=tuple(memory.seen))
+        known = report.marks or next(reversed(memory.seen), None)  # also of one that failed
+        return replace(report, marks=known, done=tuple(done), seen=tuple(memory.seen))
 
     def forget(self, key: WorkloadKey) -> bool:
         """A workload that nobody asks for any more; whether it was dealt with until now."""
