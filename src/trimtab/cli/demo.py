@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import structlog
 from cyclopts import Parameter
 
-from trimtab.cli.looking import drawn, write
+from trimtab.cli.looking import drawn, shown_progress, write
 from trimtab.cli.seed import Seed
 from trimtab.counting import counted
 from trimtab.errors import TrimtabError
@@ -85,9 +85,11 @@ def demo(
 
 
 async def _headless(*, days: float, seed: int) -> Document:
-    async with show(days=days, seed=seed) as playing:
-        await playing.play()
-        return await summary(playing.board, days=days, seed=seed)
+    with shown_progress("demo") as told:
+        told("getting ready", 0.0)
+        async with show(days=days, seed=seed) as playing:
+            await playing.play(lambda share: told(counted(days, "simulated day"), share))
+            return await summary(playing.board, days=days, seed=seed)
 
 
 async def _live(*, days: float, seed: int, address: str) -> None:

@@ -6,7 +6,7 @@ A week goes by as fast as it can; then time goes on slowly, so that what a viewe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Never
@@ -55,13 +55,14 @@ class Show:
         # In a thread of its own: whoever looks already is answered meanwhile.
         await asyncio.to_thread(asyncio.run, _rehearse())
 
-    async def play(self) -> None:
-        """All days, as fast as they can be."""
+    async def play(self, told: Callable[[float], None] = lambda _share: None) -> None:
+        """All days, as fast as they can be; `told` hears the share that is over."""
         hours = round(self.days * 24)
         for hour in range(0, hours, HOURS_A_LOOK):
             await self._run(min(HOURS_A_LOOK, hours - hour) * HOUR)
             self._note(f"Simulated: day {hour // 24 + 1} of {self.days:g}, at full speed.", done=hour / hours)
             await self.board.look()
+            told(min(1.0, (hour + HOURS_A_LOOK) / hours))
         slow = STEP / BREATH
         self._note(f"{self.days:g} simulated days are over; time goes on at {slow:g} times its pace.")
         await self.board.tell()
