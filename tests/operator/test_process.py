@@ -12,7 +12,7 @@ from trimtab.kube.following import ABSENT
 from trimtab.operator import process
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
-from trimtab.operator.process import lacking, tell_of_lacks
+from trimtab.operator.process import lacking, tell_of_lacks, unlisted
 
 GONE = {"optimizationpolicies.trimtab.io": ABSENT}
 
@@ -31,6 +31,14 @@ def test_one_that_was_is_not(troubles: dict[str, str]) -> None:
 def test_without_an_election_no_namespace_is_needed() -> None:
     alone = OperatorConfig.model_validate({"leaderElection": {"enabled": False}})
     assert not list(lacking({}, {"default"}, alone))
+
+
+def test_a_probe_tells_what_the_picture_of_the_cluster_waits_for() -> None:
+    troubles = {"limitranges": "limitranges is forbidden; grant list and watch of it"}
+    waiting = SimpleNamespace(is_ready=False, troubles=lambda: GONE | troubles)
+    told = "its objects are being listed; limitranges: limitranges is forbidden; grant list and watch of it"
+    assert unlisted(cast("Catalog", waiting)) == told
+    assert not unlisted(cast("Catalog", SimpleNamespace(is_ready=True)))
 
 
 async def test_what_goes_while_it_works_is_told_of_once_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:

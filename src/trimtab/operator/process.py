@@ -112,7 +112,7 @@ class Operator:
             # One that is switched off stands down; but who only looks switches off nobody's.
             if config.webhook.enabled or not config.dry_run:
                 await stack.enter_async_context(self._webhook(client, catalog, roll, group))
-            self._health.ready["cluster"] = lambda: "" if catalog.is_ready else "its objects are being listed"
+            self._health.ready["cluster"] = lambda: unlisted(catalog)
             await catalog.ready()
             group.create_task(tell_of_lacks(catalog, lambda: self._config.current))
 
@@ -198,6 +198,14 @@ class Operator:
     def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
         if self._term is not None and (found := new or old):
             self._term.policy_changed(found, old)
+
+
+def unlisted(catalog: Catalog) -> str:
+    """What the picture of the cluster waits for, for who asks whether we are ready; empty when it is whole."""
+    if catalog.is_ready:
+        return ""
+    troubles = [f"{kind}: {why}" for kind, why in catalog.troubles().items() if why != ABSENT]
+    return "; ".join(["its objects are being listed", *troubles])
 
 
 async def tell_of_lacks(catalog: Catalog, config: Callable[[], OperatorConfig]) -> Never:
