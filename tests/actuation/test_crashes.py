@@ -5,7 +5,7 @@ have the old size, the new one or, after harm, the old one again, with marks tha
 """
 
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,22 +15,39 @@ from actuation.builders import MIB, wish
 from actuation.world import KEY, KilledError, World, lost, resources, run
 from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.marks import Phase
+from trimtab.actuation.sizes import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.errors import Conflict, InternalError, Status, TooManyRequests
+from trimtab.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 
 OLD = {"web": resources(100, 64), "proxy": resources(50, 32)}
 NEW = {"web": resources(250, 128)}
 POISON = {"web": resources(250, 16)}
 STEP = 30
+LARGEST = {"web": resources(500, 256), "proxy": resources(50, 32)}
 REPLACED = {"allow_recreate": True, "resizes_in_place": False}
 OR_REPLACED = {"allow_recreate": True}
-WAYS: dict[str, tuple[str, dict[str, bool]]] = {
-    "InPlace": ("RollingUpdate", {}),
-    "Rollout": ("RollingUpdate", REPLACED),
-    "Recreate": ("OnDelete", REPLACED),
-    "InPlaceOrRollout": ("RollingUpdate", OR_REPLACED),
-    "InPlaceOrRecreate": ("OnDelete", OR_REPLACED),
+
+
+class Terms(NamedTuple):
+    policy: dict[str, bool]
+    update: str = "RollingUpdate"
+    resource: Resource = DEPLOYMENTS
+    template: Sizes = OLD
+    """Where it asks for more than the pods do, they were resized before."""
+
+
+WAYS = {
+    "InPlace": Terms({}),
+    "Rollout": Terms(REPLACED),
+    "Recreate": Terms(REPLACED, update="OnDelete"),
+    "InPlaceOrRollout": Terms(OR_REPLACED),
+    "InPlaceOrRecreate": Terms(OR_REPLACED, update="OnDelete"),
+    "InPlaceOrMoved": Terms(OR_REPLACED, template=LARGEST),
+    "StatefulRollout": Terms(REPLACED, resource=STATEFUL_SETS),
+    "StatefulInPlaceOrRollout": Terms(OR_REPLACED, resource=STATEFUL_SETS),
+    "StatefulInPlaceOrMoved": Terms(OR_REPLACED, resource=STATEFUL_SETS, template=LARGEST),
 }
 CANARY = Canary(percent=30, observation=Duration.of_seconds(4 * STEP), patience=Duration.of_seconds(8 * STEP))
 
@@ -75,8 +92,12 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(replicas=st.integers(1, 5), poisoned=st.booleans(), way=st.sampled_from(sorted(WAYS)))
     def start(self, *, replicas: int, poisoned: bool, way: str = "InPlace") -> None:
-        update, self.terms = WAYS[way]
-        self.world = World(template=OLD, replicas=replicas, update=update)
+        self.terms = terms = WAYS[way]
+        self.world = World(
+            template=terms.template, replicas=replicas, resource=terms.resource, update=terms.update
+        )
+        if terms.template != OLD:
+            self.world.resized_before(OLD)
         self.poisoned = poisoned
         self.world.needed_memory = 48 * MIB
         self.restart()
@@ -90,7 +111,9 @@ class Machine(RuleBasedStateMachine):
             run(
                 self.actuator.reconcile(
                     KEY,
-                    wish(wanted, need={"web": 0}, canary=CANARY, min_interval=Duration(0), **self.terms),
+                    wish(
+                        wanted, need={"web": 0}, canary=CANARY, min_interval=Duration(0), **self.terms.policy
+                    ),
                     now=self.world.now,
                 )
             )
@@ -131,6 +154,10 @@ class Machine(RuleBasedStateMachine):
         pods = list(self.world.pods_by_name.values())
         pods[number % len(pods)].stubborn = reason
 
+    @rule(crowded=st.booleans())
+    def fill_all_nodes(self, *, crowded: bool) -> None:
+        self.world.roomy = OLD if crowded else None
+
     @rule()
     def deploy_another_version(self) -> None:
         self.world.roll()
@@ -149,30 +176,37 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.meddle = lambda _: None
+        self.world.roomy = None
         for live in self.world.pods_by_name.values():
             live.stubborn = ""
         for _ in range(60):
             self.reconcile()
             self.world.pass_time(STEP)
             marks = self.world.marks
-            if not marks.change and (marks.applied or marks.reverted) and len(self.world.sizes) == 1:
+            if not marks.change and (self.is_applied or marks.reverted) and len(self.world.sizes) == 1:
                 break
         self.ends_in_one_true_state()
 
+    @property
+    def is_applied(self) -> bool:
+        """Whether the change was, and not only one before it."""
+        applied = self.world.marks.applied
+        return applied is not None and applied.id != "before"
+
     def ends_in_one_true_state(self) -> None:
-        marks, old = self.world.marks, tuple(OLD.items())
+        marks, old, template = self.world.marks, tuple(OLD.items()), self.terms.template
         assert marks.change is None
-        if marks.applied:
+        if marks.applied and self.is_applied:
             assert not self.poisoned
             assert self.world.sizes == {tuple((OLD | NEW).items())}
             assert marks.applied.sizes == OLD | NEW
             assert self.world.template == marks.applied.template
-            if self.terms != OR_REPLACED:  # then it follows only where a node had no room
-                assert self.world.template == (OLD | NEW if self.terms else OLD)
+            if self.terms.policy != OR_REPLACED:  # then it follows only where a node had no room
+                assert self.world.template == (OLD | NEW if self.terms.policy else template)
         else:
             assert marks.reverted is not None
             assert self.world.sizes == {old}
-            assert self.world.template == OLD
+            assert self.world.template == template
 
 
 TestAnyTrouble = Machine.TestCase
@@ -198,6 +232,20 @@ def test_a_process_killed_at_every_single_moment_of_a_change_leaves_the_next_one
             if trouble.moment > 0:
                 break
         assert moment > 6
+
+
+def test_pods_that_no_kubelet_resizes_are_evicted_once_each_at_most() -> None:
+    """As those of whole CPUs under a static CPU manager: each new canary would be evicted for the same reason."""
+    for way in WAYS:
+        machine = Machine()
+        machine.start(replicas=4, poisoned=False, way=way)
+        machine.world.resizable = False
+        for _ in range(120):
+            machine.reconcile()
+            machine.world.pass_time(STEP)
+        assert machine.world.written.count("evict") <= 4
+        machine.world.resizable = True
+        machine.teardown()
 
 
 def test_a_template_that_somebody_else_wrote_to_first_is_written_at_the_next_try() -> None:

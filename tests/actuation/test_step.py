@@ -47,9 +47,10 @@ from trimtab.actuation.step import next_deeds
 from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
 from trimtab.api.optimizationpolicy import Canary, MaintenanceWindow, TemplateUpdate, WorkloadState
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
-from trimtab.kube.resources import DAEMON_SETS
+from trimtab.kube.resources import DAEMON_SETS, JOBS
 
 AFTER = {"web": LARGE}
+HUGE = Resources(800, None, 256 * MIB, 256 * MIB)
 FIVE = [pod(f"web-{n}", created=NOW - 1000 + n) for n in range(5)]
 OBSERVATION = 600
 PATIENCE = 1800
@@ -568,29 +569,80 @@ def test_pods_for_which_their_node_has_no_room_are_replaced_where_they_may_be(ph
     turned_back(step(change(phase), full, **terms | {"wanted": wish()}))
 
 
+NO_ROOM = Resize(PENDING, "Deferred", "no room")
+MOVING: dict[str, Any] = {
+    "wanted": wish(allow_recreate=True),
+    "template": {"web": LARGE},
+    "now": NOW + DEFERRED_FOR + 1,
+    "sightings": Sightings(unsettled={f"uid-web-{n}": NOW for n in range(5)}),
+}
+
+
+def moving(phase: Phase = Phase.PROMOTING, **fields: Any) -> Change:
+    """A change of five pods for which not every node has room, though their template asks for as much."""
+    return change(phase, **{"template": {"web": LARGE}, "moved": True} | fields)
+
+
 def test_only_the_pods_without_room_are_replaced_where_their_template_asks_for_enough() -> None:
     """One after the other, and others keep what they have: a rollout would replace them all."""
-    full = sized(AFTER, 3, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Deferred", "no room"))
-    under_way = change(Phase.PROMOTING, template={"web": LARGE})
-    terms: dict[str, Any] = {
-        "wanted": wish(allow_recreate=True),
-        "template": {"web": LARGE},
-        "now": NOW + DEFERRED_FOR + 1,
-        "sightings": Sightings(unsettled={"uid-web-3": NOW, "uid-web-4": NOW}),
-    }
-    first, told = step(under_way, full, **terms)
+    full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
+    assert marks_of(step(moving(moved=False), full, **MOVING)).change == moving()
+    first, told = step(moving(), full, **MOVING)
     assert first == EvictPod(full[4], Urgency.UP)
     assert isinstance(told, Emit)
     assert told.message == "web-4 is evicted: the node of web-4 has no room for it: no room"
-    starting = [*full[:4], pod("new", sizes={"web": LARGE}, created=NOW + 400, ready=False)]
-    assert "1 of its pods are missing or not ready" in why(step(under_way, starting, **terms))
+    starting = [*full[:4], pod("new", sizes=AFTER, created=NOW + 400, ready=False)]
+    assert "1 of its pods are missing or not ready" in why(step(moving(), starting, **MOVING))
     ready = [*full[:4], pod("new", sizes=AFTER, created=NOW + 400)]
-    (second, _) = step(under_way, ready, **terms)
+    (second, _) = step(moving(), ready, **MOVING)
     assert second == EvictPod(full[3], Urgency.UP)
-    again = [*sized(AFTER, *range(4)), msgspec.structs.replace(full[4], created=NOW + 400)]
-    rolled = marks_of(step(under_way, again, **terms)).change
-    assert rolled
-    assert rolled.way is Way.ROLLOUT
+
+
+def test_a_pod_that_came_anew_and_cannot_be_resized_either_is_not_evicted_again() -> None:
+    """As where a kubelet refuses every resize: each canary would be evicted for the one before it."""
+    again = [*FIVE[:4], pod("new", sizes=AFTER, applied={"web": SMALL}, resize=NO_ROOM, created=NOW + 400)]
+    seen = {"sightings": Sightings(unsettled={"uid-new": NOW})}
+    for chosen in (moving(Phase.CANARY, canaries=("new",), since=NOW + 500), moving()):
+        rolled = marks_of(step(chosen, [*sized(AFTER, *range(4))[:4], again[4]], **MOVING | seen)).change
+        assert rolled
+        assert rolled.way is Way.ROLLOUT
+
+
+def test_a_pod_that_came_anew_is_resized_before_anybody_else_is_evicted() -> None:
+    """For the size of its template there may be no room anywhere, and all would wait for it."""
+    full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
+    homeless = pod("new", sizes={"web": HUGE}, created=NOW + 400, ready=False, node="", phase="Pending")
+    deeds = step(
+        moving(template={"web": HUGE}), [*full[:4], homeless], **MOVING | {"template": {"web": HUGE}}
+    )
+    assert deeds == [ResizePod(homeless, AFTER, Urgency.UP)]
+
+
+def test_a_change_for_which_a_pod_was_evicted_that_finds_no_node_is_taken_back() -> None:
+    """There it was before is room for it as it was."""
+    homeless = pod("new", sizes=AFTER, created=NOW + 400, ready=False, node="", phase="Pending")
+    for others in (sized(AFTER, *range(5)), sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)):
+        waits = MOVING | {"now": NOW + 400 + UNPLACED_FOR}
+        assert why(step(moving(), [*others[:4], homeless], **waits))
+        waits["now"] += 1
+        late = turned_back(step(moving(), [*others[:4], homeless], **waits))
+        assert late.reason == "no node has room for new"
+        back = step(late, [*others[:4], homeless], **waits)
+        assert ResizePod(homeless, {"web": SMALL}, Urgency.BACK) in back
+
+
+def test_pods_without_room_that_nobody_lets_go_are_waited_for_for_an_hour() -> None:
+    """As under a disruption budget that allows none."""
+    full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
+    (still, _) = step(moving(), full, **MOVING | {"now": NOW + IN_PROGRESS_FOR})
+    assert isinstance(still, EvictPod)
+    late = step(moving(), full, **MOVING | {"now": NOW + IN_PROGRESS_FOR + 1})
+    assert turned_back(late).reason == "the node of web-4 has no room for it: no room"
+
+
+def test_the_pod_of_a_job_is_never_evicted_for_it_would_lose_what_it_has_done() -> None:
+    full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
+    turned_back(step(moving(moved=False), full, resource=JOBS, **MOVING))
 
 
 def test_pods_that_would_all_go_at_once_are_not_replaced_for_want_of_room() -> None:

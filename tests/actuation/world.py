@@ -7,16 +7,19 @@ effect, and a pod once gone is not found. Time passes only when told to.
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
+import msgspec
+
 from actuation.builders import MIB, NOW, pod, workload
-from trimtab.actuation.marks import Foreign, Marks, read_marks
+from trimtab.actuation.marks import Applied, Foreign, Marks, read_marks, write_marks
 from trimtab.actuation.options import OptionsMark
 from trimtab.actuation.sizes import Sizes, joined
 from trimtab.kube.errors import Conflict, NotFound, Status, Unreachable
 from trimtab.kube.ledger import EventType
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
-from trimtab.kube.resources import DEPLOYMENTS, Resource
+from trimtab.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 from trimtab.kube.workloads import Workload, WorkloadKey
 
 T = TypeVar("T")
@@ -49,6 +52,10 @@ class LivePod:
     phase: str = "Running"
     stubborn: str = ""
     """Why its node does not give it what it asks for."""
+    homeless: bool = False
+    """Whether no node has room for it."""
+    number: int = 0
+    """Which of all pods that ever were it is."""
 
 
 class World:
@@ -69,6 +76,10 @@ class World:
         self.replicas = replicas
         self.needed_memory = 0
         """Containers with less than this are killed."""
+        self.resizable = True
+        """Whether kubelets resize any pod at all."""
+        self.roomy: Sizes | None = None
+        """The one size for which new pods find a node, where not for every."""
         self.pods_by_name: dict[str, LivePod] = {}
         self.meddle: Callable[[str], None] = lambda _: None
         """Called before and after each write, and may raise."""
@@ -107,7 +118,7 @@ class World:
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
         with self._write("resize"):
             live = self.pods_by_name.get(pod.name)
-            if live is None:
+            if live is None or pod.uid != _uid(live):
                 raise NotFound(Status(message="pod not found", code=404))
             if pod.version != live.version:
                 raise Conflict(Status(message="the object has been modified", code=409))
@@ -116,15 +127,16 @@ class World:
                 self._check_written_down(sizes)
                 change = self.marks.change
                 of = change.id if change else "tending"
-                self.resized[of, pod.name, tuple(wanted.items())] += 1
+                self.resized[of, pod.uid, tuple(wanted.items())] += 1
                 live.spec = wanted
                 live.version += 1
 
     async def evict(self, pod: Pod) -> None:
         with self._write("evict"):
-            if self.pods_by_name.pop(pod.name, None) is None:
+            live = self.pods_by_name.get(pod.name)
+            if live is None or pod.uid != _uid(live):
                 raise NotFound(Status(message="pod not found", code=404))
-            self.add_pod()
+            self.replace_pod(pod.name)
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         with self._write("patch_template"):
@@ -156,34 +168,51 @@ class World:
     def rolling(self) -> bool:
         return self._update != "OnDelete" and any(self._is_old(each) for each in self.pods_by_name.values())
 
-    def add_pod(self, *, age: int = 0) -> None:
-        name = f"web-{self._born}"
+    def add_pod(self, name: str = "", *, age: int = 0) -> None:
+        name = name or next(each for each in map("web-{}".format, count()) if self._is_free(each))
         self._born += 1
-        self.pods_by_name[name] = LivePod(name, self.template, self.template, self.now - age)
-        self._made_from[name] = dict(self.template)
+        made = dict(self.template)
+        live = LivePod(name, made, made, self.now - age, number=self._born)
+        live.homeless = self.roomy not in (None, made)
+        self.pods_by_name[name], self._made_from[name] = live, made
 
     def remove_pod(self) -> None:
+        """The oldest, or of a StatefulSet the last."""
         if self.pods_by_name:
-            self.pods_by_name.pop(next(iter(self.pods_by_name)))
+            self.pods_by_name.pop(
+                max(self.pods_by_name) if self._is_stateful else next(iter(self.pods_by_name))
+            )
+
+    def replace_pod(self, name: str) -> None:
+        """By one of another name, but in a StatefulSet."""
+        del self.pods_by_name[name]
+        self.add_pod(name if self._is_stateful else "")
+
+    def resized_before(self, sizes: Sizes) -> None:
+        """All pods have this size, and not their template's, by a change that is done."""
+        for live in self.pods_by_name.values():
+            live.spec = live.applied = dict(sizes)
+        made = dict(self.template)
+        applied = Applied(id="before", at=self.now - 3600, sizes=dict(sizes), template=made)
+        self.annotations = write_marks(Marks(applied=applied), uid="uid-web")
 
     def roll(self) -> None:
         """Somebody deploys a new version: every pod is replaced at once."""
-        count = len(self.pods_by_name)
-        self.pods_by_name.clear()
-        for _ in range(count):
-            self.add_pod()
+        for name in list(self.pods_by_name):
+            self.replace_pod(name)
         self.version += 1
 
     def pass_time(self, seconds: int) -> None:
         """Kubelets give what is asked for, kill what needs more, and the controller replaces an old pod."""
         self.now += seconds
-        if self.rolling:
-            del self.pods_by_name[
-                next(name for name, each in self.pods_by_name.items() if self._is_old(each))
-            ]
-            self.add_pod()
+        halted = self._is_stateful and any(each.homeless for each in self.pods_by_name.values())
+        if self.rolling and not halted:
+            self.replace_pod(next(name for name, each in self.pods_by_name.items() if self._is_old(each)))
         for live in self.pods_by_name.values():
-            if not live.stubborn:
+            live.homeless = live.homeless and self.roomy not in (None, live.spec)
+            if not self.resizable and live.spec != live.applied:
+                live.stubborn = live.stubborn or "Infeasible"
+            if not live.stubborn or live.homeless:
                 live.applied = dict(live.spec)
             for name, resources in live.applied.items():
                 if (resources.memory_limit or self.needed_memory) < self.needed_memory:
@@ -194,6 +223,14 @@ class World:
         """The sizes that its pods have, in effect."""
         return {tuple(live.applied.items()) for live in self.pods_by_name.values()}
 
+    @property
+    def _is_stateful(self) -> bool:
+        return self._resource is STATEFUL_SETS
+
+    def _is_free(self, name: str) -> bool:
+        """Only a StatefulSet gives the name of one that is gone to another."""
+        return name not in (self.pods_by_name if self._is_stateful else self._made_from)
+
     def _is_old(self, live: LivePod) -> bool:
         return self._made_from[live.name] != self.template
 
@@ -201,17 +238,19 @@ class World:
         resize = None
         if live.spec != live.applied:
             resize = Resize("PodResizePending", live.stubborn, "the node says so") if live.stubborn else None
-        return pod(
+        seen = pod(
             live.name,
             sizes=live.spec,
             applied=live.applied,
             created=live.created,
             exits=live.exits,
             resize=resize,
-            node="",
-            phase=live.phase,
+            node="" if live.homeless else f"node-{live.number}",
+            phase="Pending" if live.homeless else live.phase,
+            ready=not live.homeless,
             version=live.version,
         )
+        return msgspec.structs.replace(seen, uid=_uid(live))
 
     def _check_written_down(self, sizes: Sizes) -> None:
         """Nothing is touched but what the marks already tell of."""
@@ -238,6 +277,10 @@ class _Meddled:
         if kind is None:
             self.world.written.append(self.what)
             self.world.meddle(f"after {self.what}")
+
+
+def _uid(live: LivePod) -> str:
+    return f"uid-{live.number}"
 
 
 def lost(_: str = "") -> None:

@@ -70,6 +70,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     patches_template: bool = False
     restarts: bool = False
     """Whether the change itself restarts containers."""
+    moved: bool = False
+    """Whether pods are evicted for it whose node has no room."""
     reason: str = ""
     blameless: bool = False
     """Whether it is taken back for no fault of its own, and may be tried again at once."""

@@ -87,6 +87,16 @@ def without_room(situation: Situation, change: Change) -> dict[str, Pod]:
     return found
 
 
+def moved_in_vain(situation: Situation, change: Change) -> str:
+    """Whether a pod that was evicted for want of room has found no other node, or none was let go in all the time."""
+    if not change.moved or change.phase is Phase.VERIFYING or change.way in REPLACES:
+        return ""
+    if unplaced := _unplaced(situation, change):
+        return f"no node has room for {unplaced}"
+    full = next(iter(without_room(situation, change)), "")
+    return full if _is_late(situation, change) else ""
+
+
 def stuck(situation: Situation, change: Change) -> str:
     """Whether a pod cannot get its new size, or not in any sensible time."""
     for pod in _awaited(situation, change):
@@ -122,7 +132,7 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
         return ""  # also where nobody has looked for hours
     if unplaced := _unplaced(situation, change):
         return f"no node has room for {unplaced}"
-    if _is_late(situation, change) and not _awaits_window(situation, change):
+    if _is_late(situation, change):
         return "its pods were not replaced in time"
     if rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
         return f"{behind[0].name} came of another size than its template's: something else sets it"
@@ -145,7 +155,8 @@ def _is_late(situation: Situation, change: Change) -> bool:
     went_on = max(change.since, situation.sightings.since, *came)
     # A controller goes on also while no window is open; and of windows that open every hour none is long enough.
     waited = now - max(went_on, last_opening(windows, now=now))
-    return max(waited, open_for(windows, since=went_on, now=now)) > IN_PROGRESS_FOR
+    is_long = max(waited, open_for(windows, since=went_on, now=now)) > IN_PROGRESS_FOR
+    return is_long and not _awaits_window(situation, change)
 
 
 def _awaits_window(situation: Situation, change: Change) -> bool:

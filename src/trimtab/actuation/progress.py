@@ -16,6 +16,7 @@ from trimtab.actuation.obstacles import (
     REPLACES,
     falls,
     is_open,
+    moved_in_vain,
     overtaken,
     passed_over,
     refused,
@@ -51,6 +52,8 @@ def advance(  # noqa: PLR0911 - one return a step
     if touches := _touches(situation, change, pods):
         closed = _closed(situation) if change.phase is Phase.PROMOTING else None
         return [closed] if closed else touches
+    if outgrown := _outgrown(situation, change):
+        return _moved(situation, marks, change, outgrown)
     if waits := _until_settled(situation, marks, change, pods):
         return waits
     if change.phase is Phase.PROMOTING:
@@ -60,15 +63,20 @@ def advance(  # noqa: PLR0911 - one return a step
     return _observe(situation, marks, change)
 
 
-def _turn(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
+def _turn(  # noqa: PLR0911 - one return a turn
+    situation: Situation, marks: Marks, change: Change
+) -> list[Deed]:
     """Where it cannot go on as it does: back, or another way."""
     if why := overtaken(situation, change):
         return _turn_back(situation, marks, change, why=why, blameless=True)
     if change.way is Way.IN_PLACE and refused_template(situation, change):
         # It was to follow only because that restarts nothing; pods get their size without it, also those to come.
         return [_note(marks, change, patches_template=False)]
-    if why := refused(situation, change) or verdict(situation, change).worse:
+    found = refused(situation, change) or verdict(situation, change).worse
+    if why := found or moved_in_vain(situation, change):
         return _turn_back(situation, marks, change, why=why)
+    if _outgrown(situation, change):
+        return []  # they are moved, once all others are resized
     if others := _by_others(situation, marks, change):
         return others
     if why := stuck(situation, change):
@@ -147,35 +155,49 @@ def _until_caught(
 
 def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
     """Where those pods that run will not get the size, and new ones may: on another node, or from their very start."""
-    # A DaemonSet's would come to the same node.
-    full = {} if situation.workload.kind == "DaemonSet" else without_room(situation, change)
-    if full and (moved := _moved(situation, change, full)):
-        return moved
-    if full and situation.workload.update == "Recreate":
-        return []  # all pods would go at once, and there may be no room for any to come
+    full = without_room(situation, change)
+    if full and (situation.workload.kind == "DaemonSet" or situation.workload.update == "Recreate"):
+        return []  # they would come to the same node; or all would go at once, and there may be no room for any to come
     why = next(iter(full), "") or _falling(situation, change)
     found = by_replacing(situation, why) if why else None
     if not isinstance(found, Plan):
         return []
     noted = _note(
-        marks, change, way=found.way, patches_template=True, phase=Phase.PROMOTING, since=situation.now
+        marks,
+        change,
+        way=found.way,
+        patches_template=True,
+        phase=Phase.PROMOTING,
+        since=situation.now,
+        settled=0,
     )
     return [noted, Emit("Normal", "Replacing", f"its pods are replaced: {why}")]
 
 
-def _moved(situation: Situation, change: Change, full: Mapping[str, Pod]) -> list[Deed]:
-    """Have a pod made anew where there is room, and leave the others in peace.
+def _outgrown(situation: Situation, change: Change) -> dict[str, Pod]:
+    """The pods without room that alone are made anew where there is some, by what is to be said of that.
 
-    It comes of its template's size, so that must be enough; and once only, for then it is resized there.
+    They come of their template's size, so that must be enough; and once only, for then they are resized there. A Job's
+    would lose what it has done, and a DaemonSet's would come to the same node.
     """
-    why, pod = next(((why, pod) for why, pod in full.items() if pod.created <= change.since), ("", None))
-    enough = not needs_room(situation.template, change.after)
-    if pod is None or not enough or change.way is not Way.IN_PLACE or not situation.strategy.allow_recreate:
-        return []
+    workload, enough = situation.workload, not needs_room(situation.template, change.after)
+    if change.way is not Way.IN_PLACE or not (enough and situation.strategy.allow_recreate):
+        return {}
+    if workload.kind == "DaemonSet" or not workload.runs_on:
+        return {}
+    full = without_room(situation, change)
+    return {why: pod for why, pod in full.items() if pod.created <= change.started}
+
+
+def _moved(situation: Situation, marks: Marks, change: Change, outgrown: Mapping[str, Pod]) -> list[Deed]:
+    """Evict one of them, and leave the others in peace."""
+    if not change.moved:
+        return [_note(marks, change, moved=True)]
     if closed := _closed(situation):
         return [closed]
     if situation.unwell:
         return [Wait(situation.now + POLL, f"{situation.unwell} of its pods are missing or not ready")]
+    why, pod = next(iter(outgrown.items()))
     return [EvictPod(pod, Urgency.UP), Emit("Normal", "Replacing", f"{pod.name} is evicted: {why}")]
 
 
@@ -195,7 +217,7 @@ def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str
     replaced = change.way in REPLACES and change.phase is not Phase.CANARY
     if replaced and not rolled_out(situation):
         return "the replaced pods"
-    names = [pod.name for pod in pods if not is_settled(pod, change.after)]
+    names = [pod.name for pod in pods if not is_settled(pod, change.after) or (change.moved and not pod.node)]
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
 
 
