@@ -77,7 +77,9 @@ async def test_a_page_comes_with_its_charts_and_is_live(
     await expect(page.locator("a[aria-current=page]")).to_have_count(1)
 
 
-async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn(browser: Browser) -> None:
+async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn_until_something_is(
+    browser: Browser,
+) -> None:
     nothing = Overview(at=0.0, cpu=Plot(unit="cores"), memory=Plot(unit="bytes"))
     board = SnapshotBoard(Snapshot(name="new", overview=nothing))
     async with (
@@ -87,6 +89,11 @@ async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn(browser:
         await found.visit("/")
         await expect(found.page.get_by_text("Nothing is known of it yet.")).to_have_count(2)
         await expect(found.page.locator(".uplot")).to_have_count(0)
+        board._snapshot = SCENE
+        await found.page.evaluate("charts.load()")
+        await expect(found.page.locator(".uplot")).to_have_count(2)
+        await expect(found.page.get_by_text("Nothing is known of it yet.")).to_have_count(0)
+        board._snapshot = Snapshot(name="new", overview=nothing)
         await found.visit("/workloads")
         await expect(found.page.get_by_text("There are no workloads yet.")).to_be_visible()
         assert found.errors == []
