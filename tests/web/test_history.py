@@ -54,9 +54,9 @@ async def test_what_was_done_is_told_of_however_much_was_recommended_since(tmp_p
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
         board = board_of(SimpleNamespace(name="test", store=store))
-        board._view = _View(at=500.0, trouble="")
+        board._view = _View(at=500.0, kills=numbered(kills_of(WEB, "app", [Kill(150.0, 10**8)])), trouble="")
         shown = await board.overview()
-    assert [each.what for each in shown.latest] == ["applied"]
+    assert [each.what for each in shown.latest] == ["killed", "applied"]
     assert shown.today["applied"] == 1
 
 

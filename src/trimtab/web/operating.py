@@ -213,6 +213,7 @@ class OperatorBoard:
             done = {what: await self._since(view.at - DAY, what) for what in _DONE}
             today = {what: len(entries) for what, entries in done.items()}
             told = {entry.id: entry for entry in await self.history(limit=10 * LATEST)}
+            told |= {kill.id: kill for kill in view.kills[:LATEST]}
             told |= {each.id: entry_of(each) for entries in done.values() for each in entries[:LATEST]}
             loud = [entry for entry in told.values() if entry.what not in _TALK]
             latest = tuple(sorted(loud, key=lambda entry: -entry.at)[:LATEST])
