@@ -45,7 +45,13 @@ from trimtab.actuation.situation import Sightings, refusal_key
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
 from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
-from trimtab.api.optimizationpolicy import Canary, MaintenanceWindow, TemplateUpdate, WorkloadState
+from trimtab.api.optimizationpolicy import (
+    Canary,
+    MaintenanceWindow,
+    StartupBoost,
+    TemplateUpdate,
+    WorkloadState,
+)
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
 from trimtab.kube.resources import DAEMON_SETS, JOBS
 
@@ -831,6 +837,24 @@ def test_a_new_pod_is_brought_to_the_applied_size() -> None:
         situation(pods=sized(AFTER, 0, 1, 2, 3), on=workload(marks=applied_to({"web": SMALL})))
     )
     assert [deed.pod.name for deed in deeds if isinstance(deed, ResizePod)] == ["web-4"]
+
+
+def test_a_container_that_is_left_alone_keeps_what_whoever_looks_after_it_gives_it() -> None:
+    """As a proxy that a mesh injects, of another size from its next version on."""
+    older, newer = {"proxy": SMALL}, {"proxy": LARGE}
+    pods = [pod(f"web-{n}", sizes={"web": SMALL} | older) for n in range(4)] + [
+        pod("new", sizes={"web": SMALL} | newer)
+    ]
+    wanted = wish(alone=frozenset({"proxy"}), canary=Canary(percent=100), startup_boost=StartupBoost())
+    begins = begun(situation(wanted, pods=pods))
+    assert (begins.before, begins.after, begins.odd) == ({"web": SMALL}, AFTER, {})
+    on = workload(marks=Marks(change=begins), replicas=5)
+    resized = next_deeds(situation(wanted, pods=pods, on=on))
+    assert [deed.sizes for deed in resized if isinstance(deed, ResizePod)] == [AFTER] * 5
+    before_that = Applied(id="x", at=NOW, sizes=AFTER | older, template={"web": SMALL})
+    starts = pod("starts", sizes={"web": SMALL} | newer, ready=False, created=NOW)
+    tended = situation(wanted, pods=[starts], on=workload(marks=Marks(applied=before_that)))
+    assert [deed.sizes for deed in next_deeds(tended) if isinstance(deed, ResizePod)] == [AFTER | newer]
 
 
 def test_a_new_pod_between_two_starts_is_brought_to_it_when_it_runs() -> None:

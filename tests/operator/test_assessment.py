@@ -82,6 +82,26 @@ def test_pods_that_have_resources_as_a_whole_are_left_alone() -> None:
     assert found.held == f"web, log: {AS_A_WHOLE}"
 
 
+def test_the_wish_names_the_containers_that_are_not_ours_to_size() -> None:
+    found = assess(
+        workload(template={"web": HAS}),
+        [pod(sizes={"web": HAS, "proxy": HAS, "agent": HAS})],
+        rules=rules(
+            containers=[
+                {"name": "proxy", "controlledResources": []},
+                {"name": "agent", "controlledResources": ["memory"]},
+            ]
+        ),
+        learned=lambda _: learned(400),
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+    wish = found.wish(UpdateStrategy(), resizes_in_place=True, withheld="")
+    assert wish.alone == {"proxy"}
+    assert wish.sizes.keys() == {"web"}
+
+
 def test_the_wish_says_what_is_needed() -> None:
     wish = assessed(learned(400)).wish(UpdateStrategy(), resizes_in_place=False, withheld="no")
     assert wish.need == {"web": 100 * MIB}

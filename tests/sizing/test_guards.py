@@ -473,6 +473,13 @@ def test_a_kill_in_a_guaranteed_pod_raises_request_and_limit_alike() -> None:
         assert after.memory_request == after.memory_limit == 1229 * MIB
 
 
+def test_a_kill_of_a_container_that_is_left_alone_is_told_to_who_has_to_answer_it() -> None:
+    alone = rules(containers=[{"name": "app", "controlledResources": ["cpu"]}])
+    found = sized(1000, GIB, has=UNLIMITED, asked=alone, evidence=with_(WELL_KNOWN, kills=kills(GIB)))
+    assert found.resources == UNLIMITED
+    assert found.held == "memory: killed with 1024Mi, and the policy leaves it alone: raise it by hand"
+
+
 def test_a_kill_at_a_limit_that_is_kept_changes_nothing_and_says_so() -> None:
     for evidence in (with_(WELL_KNOWN, kills=kills(2 * GIB)), Evidence(kills=kills(2 * GIB))):
         found = sized(memory=GIB, evidence=evidence)

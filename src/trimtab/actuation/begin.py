@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -49,7 +49,8 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     is_cron_job = workload.kind == "CronJob"
     if not situation.live and not is_cron_job:
         return [Skip("it has run to its end" if workload.finished else "it has no running pods")]
-    before = situation.template if is_cron_job else commonest(situation.live)
+    found = situation.template if is_cron_job else commonest(situation.live)
+    before = _of(found, found.keys() - wish.alone)
     after = _safe(situation, before)
     if after == before:
         return []
@@ -142,11 +143,15 @@ def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) 
         after=dict(after),
         template=situation.template,
         health=health(live, since=now - window, until=now, evidence=situation.wish.evidence, count_new=True),
-        odd={pod.uid: sizes_of(pod.containers) for pod in odd},
+        odd={pod.uid: _of(sizes_of(pod.containers), before) for pod in odd},
         canaries=first,
         patches_template=chosen.patches_template,
         restarts=chosen.restarts,
     )
+
+
+def _of(sizes: Sizes, names: Collection[str]) -> dict[str, Resources]:
+    return {name: each for name, each in sizes.items() if name in names}
 
 
 def _first(change: Change) -> str:

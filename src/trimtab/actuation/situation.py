@@ -44,6 +44,9 @@ class Wish:
     held: str = ""
     """Why there are no sizes, where there are none."""
 
+    alone: frozenset[str] = frozenset()
+    """Containers that are not ours to size: no pod is given what others of its workload had of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sightings:

@@ -56,7 +56,9 @@ def is_behind(pod: Pod, own: Sizes, template: Sizes) -> bool:
 
 
 def _wished(situation: Situation, marks: Marks, pod: Pod) -> tuple[Sizes | None, int | None]:
-    now, in_effect = situation.now, size_in_effect(marks.applied, situation.template)
+    now, alone = situation.now, situation.wish.alone
+    found = size_in_effect(marks.applied, situation.template)
+    in_effect = {name: each for name, each in found.items() if name not in alone}
     own = own_size(pod, in_effect)
     boostable = {name: each for name, each in own.items() if _states_cpu(in_effect.get(name), each)}
     rule = situation.strategy.startup_boost if boostable else None

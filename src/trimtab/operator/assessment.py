@@ -43,6 +43,8 @@ class Assessment:
     evidence: Mapping[str, Evidence]
     urgent: bool
     """Whether a container that was just killed for memory is to get more."""
+    alone: frozenset[str] = frozenset()
+    """The containers of which the policy has nothing sized."""
 
     @property
     def sizes(self) -> dict[str, Resources]:
@@ -76,6 +78,7 @@ class Assessment:
             unread=unread,
             withheld=withheld,
             held=self.held,
+            alone=self.alone,
         )
 
 
@@ -120,6 +123,7 @@ def assess(
             _gets_more_after_a_kill(each, container, evidence.get(each.container), now)
             for each, container in zip(recommendations, containers, strict=True)
         ),
+        alone=frozenset(each.name for each in containers if rules.of_container(each.name).leave_alone),
     )
 
 

@@ -74,6 +74,12 @@ def in_vain(case: Case) -> Hold | None:
     )
 
 
+def unanswered(case: Case, hold: Hold) -> Hold:
+    """Of a kill that is not for us to answer, who has to."""
+    had = amount_text("memory", case.evidence.kills[-1].memory)
+    return Hold(f"killed with {had}, and {hold.why}: raise it by hand", hold.source)
+
+
 def _row(case: Case) -> tuple[Kill, ...]:
     return in_a_row(case.evidence.kills, case.now, case.rules.caution.oom_quiet)
 

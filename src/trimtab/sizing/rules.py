@@ -100,6 +100,11 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     containers: tuple[ContainerRules, ...] = ()
     """Those that name a container more exactly come first."""
 
+    @property
+    def leave_alone(self) -> bool:
+        """Whether nothing of it is for us to size."""
+        return not (self.cpu.sized or self.memory.sized)
+
     def of_container(self, name: str) -> Rules:
         """What holds for one container."""
         for each in self.containers:

@@ -22,7 +22,7 @@ from trimtab.sizing import caps, change, floors, limits
 from trimtab.sizing.case import Case, Floor, FloorGuard, Guard, Hold
 from trimtab.sizing.gate import gate, left_alone
 from trimtab.sizing.limits import Pair
-from trimtab.sizing.oom import after_kills, in_vain, lacks
+from trimtab.sizing.oom import after_kills, in_vain, lacks, unanswered
 from trimtab.sizing.proposal import ALMOST
 from trimtab.sizing.recommendation import Factor, ResourceName
 from trimtab.sizing.trail import Trail
@@ -96,7 +96,7 @@ def _wanted(case: Case, found: Floors, strategy: str, trail: Trail) -> int | Hol
     """What the container should request, before anything forbids it."""
     hold = left_alone(case)
     if hold is not None:
-        return hold
+        return unanswered(case, hold) if lacks(case) else hold
     hold = gate(case)
     if hold is None:
         target = max(ceil(case.ask.target - ALMOST), 1)
