@@ -189,7 +189,7 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
     try:
         parent = ("--cgroup-parent", kubepods.layout.parent)
         agent = run(cluster, tmp_path, *parent, node=node, kubeconfig=as_agent)
-        agent.wait_until(lambda: counted("evicted") >= 1 and counted("refused") >= 2, timeout=120)
+        agent.wait_until(lambda: counted("evicted") >= 1 and counted("refused") >= 1, timeout=120)
     finally:
         cluster.call("DELETE", f"{POLICY}/evict")
     assert leaving("sent")
