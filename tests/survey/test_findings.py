@@ -150,6 +150,22 @@ def test_a_cron_job_rests_also_before_the_first_run_that_was_seen() -> None:
     assert consumption.of(name).pods == 1.0
 
 
+def test_a_cron_job_that_is_alone_rests_also_before_its_first_run_where_the_source_knew_of_others() -> None:
+    owners = Owners([workload("monthly", resource=CRON_JOBS)])
+    grid = np.full((10, 1), np.nan)
+    grid[9] = 0.5
+    name = WorkloadContainer("shop", "CronJob", "monthly", "app")
+    pods = []
+    for knew in (False, True):
+        consumption = Consumption(now=1000.0)
+        if knew:
+            consumption.begin()
+        run = (PodContainer("shop", "monthly-29000000-bcdfg", "app"),)
+        consumption.take_in(Usage(run, 0.0, 60.0, grid, grid * MIB), owners)
+        pods.append(consumption.of(name, resting_since=-1e6).pods)
+    assert pods == [1.0, 1 / 10]
+
+
 def test_a_run_whose_rate_is_not_known_at_its_ends_used_there_what_it_used_between() -> None:
     owners = Owners([workload("db", resource=STATEFUL_SETS)])
     cpu = np.array([[np.nan], [0.5], [0.7], [np.nan]])

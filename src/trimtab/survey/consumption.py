@@ -56,6 +56,10 @@ class Consumption:
         """Whether anybody who runs on was there when anybody was last seen."""
         self.samples = 0
 
+    def begin(self) -> None:
+        """The source knew of others from the first step on: whoever is seen later rested before."""
+        self._begun = 0
+
     def take_in(self, usage: Usage, owners: Owners) -> None:
         workloads = [owners.of(namespace, pod) for namespace, pod, _ in usage.containers]
         seen = ~(np.isnan(usage.cpu) & np.isnan(usage.memory))

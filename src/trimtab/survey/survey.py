@@ -25,6 +25,7 @@ from trimtab.survey.past import Progress, Reading, plan, read
 from trimtab.survey.picture import Picture, look
 from trimtab.survey.prices import Prices
 from trimtab.usage.owners import Owners
+from trimtab.usage.prometheus import Prometheus
 from trimtab.usage.source import Source
 from trimtab.usage.usage import Usage
 
@@ -78,6 +79,9 @@ async def survey(
         reading = await plan(source, window=window, step=step, now=now, namespaces=sorted(spaces))
         planned(reading)
         width = reading.ask.step
+        rests = not all(workload.runs_on for workload in sized)
+        if rests and isinstance(source, Prometheus) and await source.has_usage(at=reading.ask.start):
+            lessons.consumption.begin()
 
         def take_in(usage: Usage) -> None:
             lessons.take_in(usage, until=reading.ask.end)
