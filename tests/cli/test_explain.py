@@ -16,7 +16,15 @@ def test_it_tells_each_factor_with_its_source_and_draws_what_was_used(
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = ask("explain", f"{town.namespace}/deploy/starved")
     assert code == 0
-    for words in ("at risk of OOM", "memory danger", "strategy trimtab", "cpu_risk 0.02", "limit 256Mi", "█"):
+    for words in (
+        "costs $",
+        "at risk of OOM",
+        "memory danger",
+        "strategy trimtab",
+        "cpu_risk 0.02",
+        "limit 256Mi",
+        "█",
+    ):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
 

@@ -85,13 +85,14 @@ def _section(found: Explanation, each: Explained) -> str:
 
 
 def _summary(found: Explanation, each: Explained) -> str:
-    has, should = each.container.has, each.container.should
+    has, should, saving = each.container.has, each.container.should, each.container.saving
+    money = money_text(abs(saving), found.survey.prices.currency)
     said = [
         f"CPU {change(cpu_text(has.cpu_request), cpu_text(should.cpu_request))}",
         f"limit {change(cpu_text(has.cpu_limit), cpu_text(should.cpu_limit))}",
         f"memory {change(memory_text(has.memory_request), memory_text(should.memory_request))}",
         f"limit {change(memory_text(has.memory_limit), memory_text(should.memory_limit))}",
-        f"saves {money_text(each.container.saving, found.survey.prices.currency)} a month",
+        f"costs {money} a month more" if saving < 0 else f"saves {money} a month",
     ]
     if each.container.risks:
         said.append(f"at risk of {' and '.join(each.container.risks)}")
