@@ -82,6 +82,10 @@ def test_money_is_the_request_at_the_prices_of_opencost() -> None:
     assert scores["dollars_month"] == pytest.approx(730 * (2 * CPU_HOUR + 3 * GIB_HOUR))
 
 
+def test_who_sizes_nothing_does_not_pass_for_cheap() -> None:
+    assert np.isnan(summary(trace([1.0] * 4), Says(np.nan, np.nan))["dollars_month"])
+
+
 def test_an_update_sees_only_what_was_before_it() -> None:
     sizer = Says(1.0, np.nan)
     summary(trace([1.0] * 6), sizer)

@@ -101,7 +101,7 @@ class Scores:
             "ooms_day": _mean(self.ooms),
             "oom_share": _mean(np.where(np.isnan(self.ooms), np.nan, self.ooms > 0)),
             "changes_day": _mean(self.changes),
-            "dollars_month": float(self.dollars.sum()),
+            "dollars_month": float(self.dollars.sum()) if self.containers else float("nan"),
             "cpu_slack_pooled": _ratio(cpu[OVER], cpu[REQUEST]),
             "cpu_under_pooled": _ratio(cpu[EXCEEDED], cpu[SAMPLES]),
             "cpu_deficit_pooled": _ratio(cpu[MISSING], cpu[USE]),
