@@ -36,10 +36,13 @@ pytestmark = pytest.mark.timeout(600 + 60 * KILLS)
 
 @pytest.fixture(scope="module")
 def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
-    """All workloads but those that would not wait, and the operators; the kills begin at once."""
+    """All workloads, and the operators; the kills begin at once."""
     folder = tmp_path_factory.mktemp("estate")
     with Estate(node_cluster, folder, namespace=f"estate-{random.randrange(1 << 32):x}") as estate:
         usual = {"name": "percentile"}
+        highest = {"name": "percentile", "settings": {"quantile": 1.0}}
+        held = size("20m", "40Mi", memory_limit="64Mi")
+        slowly = grows(first=20, most=80, every=2)  # whoever leads between two kills is in time
         poison = {"name": "told", "settings": {"file": estate.tell(cpu=10, by="poison")}}
         limited = size("100m", "32Mi", cpu_limit="100m", memory_limit="32Mi")
         estate.apply(
@@ -72,6 +75,8 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
                 replicas=2,
             ),
             autoscaler("api", utilisation=60, least=2, most=4),
+            policy("growing", strategy=highest, update={"updateRequestsOnly": False}, observation="10s"),
+            workload("Deployment", "cache", template(slowly, app="cache", size=held), policy="growing"),
             policy(
                 "poisoned",
                 strategy=poison,
@@ -120,15 +125,7 @@ def test_killed_at_random_moments_it_applies_every_change_once(rollouts: Rollout
 
 @pytest.fixture(scope="module")
 def sized(estate: Estate) -> Estate:
-    """Now that the kills are over: also what grows, and a bad idea to be acted on."""
-    follow = {"updateRequestsOnly": False}
-    highest = {"name": "percentile", "settings": {"quantile": 1.0}}
-    held = size("20m", "40Mi", memory_limit="64Mi")
-    slowly = grows(first=20, most=80, every=1)
-    estate.apply(
-        policy("growing", strategy=highest, update=follow, observation="10s"),
-        workload("Deployment", "cache", template(slowly, app="cache", size=held), policy="growing"),
-    )
+    """Now that the kills are over: also a bad idea to be acted on."""
     estate.patch("OptimizationPolicy", "poisoned", {"spec": {"mode": "Auto"}})
     return estate
 
