@@ -106,6 +106,20 @@ async def test_a_change_is_told_though_an_answer_is_lost(store: Store, loses: in
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
+async def test_of_a_change_whose_marks_somebody_took_away_no_end_is_told(store: Store) -> None:
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    told = Told(world, store)
+    actuator = Actuator(world, may_write=lambda: True)
+    for sizes in (resources(200, 96), resources(100, 64)):
+        report = await actuator.reconcile(KEY, wish({"web": sizes}, canary=QUICK), now=world.now)
+        assert report
+        await told.journal.reported(
+            await world.workload(KEY), report, mandate=told.mandate, now=float(world.now)
+        )
+        world.annotations.clear()
+    assert "reverted" not in [entry.what for entry in await told.history()]
+
+
 async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_is_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,8 @@ class LiveJournal:
             return []
         if after.applied and after.applied.id == change.id:
             return [self._entry(workload, "applied", change.before, change.after, mandate, now)]
+        if not after.reverted or after.reverted.id != change.id:
+            return []  # somebody took the marks away, or the workload is another of that name
         self._metrics.reverts.labels(mandate.name, "overtaken" if change.blameless else "worse").inc()
         return [self._entry(workload, "reverted", change.after, change.before, mandate, now, change.reason)]
 
