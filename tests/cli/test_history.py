@@ -4,7 +4,10 @@ import asyncio
 import csv
 import io
 import json
+import sqlite3
+import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from trimtab.cli import run
 from trimtab.store import HistoryEntry, Store
+from trimtab.store.history import History
 
 HOUR = 3600.0
 BEFORE = {"app": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
@@ -32,14 +36,16 @@ def store(tmp_path: Path) -> Path:
         entry("web", "reverted", ago=HOUR, before=AFTER, after=BEFORE, why="2 of 3 pods are not ready"),
         entry("db", "held", ago=1800, kind="StatefulSet", who="ann", why="the sale"),
     ]
-    path = tmp_path / "trimtab.db"
+    keep(tmp_path / "trimtab.db", *told)
+    return tmp_path / "trimtab.db"
 
+
+def keep(path: Path, *told: HistoryEntry) -> None:
     async def fill() -> None:
         async with Store.open(path) as opened:
             await opened.history.append(told)
 
     asyncio.run(fill())
-    return path
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -68,7 +74,7 @@ def test_one_workload_is_named_as_elsewhere_and_looked_back_for_as_far_as_is_sai
 ) -> None:
     out = asked(capsys, "shop/deploy/web", "--since", "168h", "--top", "2", "--store", str(store))
     assert out.count("shop/Deployment/web") == 2
-    assert "… and 1 older entry: --top 0 shows all." in out
+    assert "… and older ones: --top 0 shows all." in out
     assert asked(capsys, "shop/deploy/db", "--store", str(store)) == "nothing in the last 24h\n"
 
 
@@ -92,12 +98,63 @@ def test_the_store_is_that_of_the_operators_configuration(
     assert "shop/StatefulSet/db" in asked(capsys)
 
 
+def test_clusters_that_share_a_store_are_told_apart(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(store, entry("web", "applied", ago=60, cluster="other"))
+    out = asked(capsys, "--store", str(store))
+    assert "shop/Deployment/web  in other\n" in out
+    assert "shop/StatefulSet/db  in c\n" in out
+    assert "  in " not in asked(capsys, "--store", str(store), "--cluster", "c")
+    rows = csv.DictReader(io.StringIO(asked(capsys, "--store", str(store), "--output", "csv")))
+    assert [row["cluster"] for row in rows] == ["other", "c", "c", "c"]
+
+
+def test_no_more_is_read_than_is_shown(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["trimtab.cli.history"], "PAGE", 1)
+    pages: list[str] = []
+    find = History.find
+
+    async def counting(self: History, **wanted: Any) -> list[HistoryEntry]:
+        pages.append(wanted["what"])
+        return await find(self, **wanted)
+
+    monkeypatch.setattr(History, "find", counting)
+    keep(store, *(entry("web", "applied", ago=number) for number in range(1, 20)))
+    assert "older ones" in asked(capsys, "--top", "2", "--store", str(store))
+    assert pages.count("applied") == 3
+
+
+def test_words_of_strangers_do_not_steer_a_terminal(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(store, entry("web", "held", ago=1, who="eve\x1b[2J", why="sale\x1b]0;pwned\x07\nand\x9b31m more"))
+    for output in ("table", "csv"):
+        out = asked(capsys, "--store", str(store), "--output", output)
+        assert "sale\\x1b]0;pwned\\x07" in out
+        assert all(each == "\n" or each.isprintable() for each in out)
+
+
+def test_to_read_a_store_leaves_whatever_lies_there_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where --store was written for --config: a file that is no store would be set aside."""
+    config, others, empty = tmp_path / "config.yaml", tmp_path / "others.db", tmp_path / "empty.db"
+    config.write_text("store: {url: trimtab.db}\n" * 100)
+    empty.touch()
+    with closing(sqlite3.connect(others)) as connection:
+        connection.execute("CREATE TABLE mine (number INTEGER)")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for path, says in ((config, "it is no store"), (others, "no store of"), (empty, "no store of")):
+        assert run(["history", "--store", str(path)]) == 2
+        assert says in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (
             ["--store", "nowhere.db"],
-            "nowhere.db: there is no store; name the operator's with --store or --config",
+            "nowhere.db: there is no store; name the operator's",
         ),
         (["--since", "yesterday"], "--since: "),
         (["--top", "-1"], "--top -1: must be 0 or more"),

@@ -9,7 +9,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 from store.builders import KEY, entry
-from trimtab.store import NewerSchemaError, Store
+from trimtab.store import AddressError, NewerSchemaError, Store
 from trimtab.store.schema import VERSION_TABLE
 from trimtab.store.tables import metadata
 
@@ -59,6 +59,26 @@ async def test_a_newer_schema_is_refused_in_one_line_and_left_alone(address: str
     with pytest.raises(NewerSchemaError):  # it was not "repaired" by the first attempt
         async with Store.open(address):
             pass
+
+
+async def test_who_only_reads_makes_and_migrates_nothing(address: str) -> None:
+    with pytest.raises(AddressError, match="no store"):
+        async with Store.open(address, only_to_read=True):
+            pass
+    async with Store.open(address) as store:
+        await store.history.append([entry(1)])
+        async with Store.open(address, only_to_read=True) as read:
+            assert len(await read.history.find()) == 1
+            await store.history.append([entry(2)])
+            assert len(await read.history.find()) == 2
+        for version, error in (("9999", NewerSchemaError), (None, AddressError)):
+            async with store._database.writing() as connection:
+                await connection.execute(text(f"DELETE FROM {VERSION_TABLE}"))
+                if version:
+                    await connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES ('{version}')"))
+            with pytest.raises(error):
+                async with Store.open(address, only_to_read=True):
+                    pass
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(

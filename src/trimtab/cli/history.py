@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,13 +20,10 @@ from trimtab.api import Duration, DurationError
 from trimtab.api.fields import time_text
 from trimtab.cli.changing import is_among, parsed
 from trimtab.cli.looking import drawn, write
-from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.live import LiveConfig
 from trimtab.store import HistoryEntry, Store
-from trimtab.store.address import backend
-from trimtab.store.sqlite import SQLite
 from trimtab.web.told import entry_of
 
 What = Literal["applied", "reverted", "held", "released", "applying", "recommended"]
@@ -41,6 +39,7 @@ def history(
     since: str = "24h",
     what: tuple[What, ...] = (),
     top: int = 50,
+    cluster: str | None = None,
     store: str | None = None,
     config: Path | None = None,
     output: Annotated[Literal["table", "json", "csv"], Parameter(name=["--output", "-o"])] = "table",
@@ -63,6 +62,8 @@ def history(
         Which entries; may be given again. All that was done when left out, without what was only begun or recommended.
     top
         So many entries at most, the newest; 0 for all.
+    cluster
+        Only what was done in this one of the clusters that share a store: the uid of its namespace kube-system.
     store
         The store, a file or a URL as the operator's configuration has it.
     config
@@ -77,7 +78,8 @@ def history(
     begin = time.time() - _seconds(since)
     key = parsed(workload) if workload else None
     address = store or LiveConfig(config, environment=os.environ).current.store.url
-    found = asyncio.run(_read(address, begin, what or DONE, key))
+    most = top + 1 if top else sys.maxsize  # one more tells that there are more
+    found = asyncio.run(_read(address, begin, what or DONE, key, cluster, most=most))
     shown = found[:top] if top else found
     if output == "json":
         text = json.dumps([msgspec.to_builtins(each) for each in shown], indent=2) + "\n"
@@ -85,7 +87,7 @@ def history(
         text = _table(shown)
     else:
         text = drawn(
-            lambda _: _lines(shown, more=len(found) - len(shown), since=since),
+            lambda _: _lines(shown, more=len(found) > len(shown), since=since),
             to_file=output_file is not None,
         )
     write(text, output_file)
@@ -99,58 +101,82 @@ def _seconds(since: str) -> float:
 
 
 async def _read(
-    address: str, begin: float, what: Sequence[str], key: WorkloadKey | None
+    address: str,
+    begin: float,
+    what: Sequence[str],
+    key: WorkloadKey | None,
+    cluster: str | None,
+    *,
+    most: int,
 ) -> list[HistoryEntry]:
     """The newest first."""
-    there = backend(address)
-    if isinstance(there, SQLite) and not there.path.exists():  # to open it would make it
-        raise TrimtabError(f"{there.path}: there is no store; name the operator's with --store or --config")
     found: list[HistoryEntry] = []
-    async with Store.open(address) as store:
+    async with Store.open(address, only_to_read=True) as store:
         for word in dict.fromkeys(what):
-            page: list[HistoryEntry] | None = None
-            while page is None or page:
-                page = await store.history.find(
-                    what=word,
-                    since=begin,
-                    namespace=key.namespace if key else None,
-                    name=key.name if key else None,
-                    older_than=page[-1] if page else None,
-                    limit=PAGE,
-                )
-                found += page
-    among = [
-        each
-        for each in found
-        if key is None or is_among(WorkloadKey(each.kind, each.namespace, each.name), [key])
-    ]
-    return sorted(among, key=lambda each: (-each.timestamp, -each.id))
+            found += await _newest(store, word, begin, key, cluster, most=most)
+    return sorted(found, key=lambda each: (-each.timestamp, -each.id))[:most]
 
 
-def _lines(entries: Sequence[HistoryEntry], *, more: int, since: str) -> Iterator[RenderableType]:
+async def _newest(
+    store: Store, word: str, begin: float, key: WorkloadKey | None, cluster: str | None, *, most: int
+) -> list[HistoryEntry]:
+    found: list[HistoryEntry] = []
+    page: list[HistoryEntry] | None = None
+    while page is None or (page and len(found) < most):
+        page = await store.history.find(
+            what=word,
+            since=begin,
+            cluster=cluster,
+            namespace=key.namespace if key else None,
+            name=key.name if key else None,
+            older_than=page[-1] if page else None,
+            limit=PAGE,
+        )
+        found += [
+            each
+            for each in page
+            if key is None or is_among(WorkloadKey(each.kind, each.namespace, each.name), [key])
+        ]
+    return found
+
+
+def _visible(text: str) -> str:
+    """With what would steer a terminal spelled out: reasons hold the words of strangers."""
+    return "".join(
+        each if each == "\n" or each.isprintable() else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def _lines(entries: Sequence[HistoryEntry], *, more: bool, since: str) -> Iterator[RenderableType]:
     if not entries:
         yield f"nothing in the last {since}"
+    of_several = len({each.cluster for each in entries}) > 1
     for each in entries:
         told = entry_of(each)
         head = Text(f"{time_text(each.timestamp)}  ")
         head.append(f"{each.what:<8}", style=_COLOURS.get(each.what, ""))
         head.append(f"  {each.namespace}/{each.kind}/{each.name}", style="bold")
+        if of_several:
+            head.append(f"  in {each.cluster}", style="dim")
         yield head
         about = f"{each.container}: " if each.container else ""
         if told.before or told.after:
             yield Text(f"    {about}{told.before or 'nothing'} -> {told.after or 'nothing'}")
-        for line in f"{each.who}: {told.why}".rstrip(": ").splitlines():
+        for line in _visible(f"{each.who}: {told.why}".rstrip(": ")).splitlines():
             yield Text(f"    {line}", style="dim")
     if more:
-        yield Text(f"… and {counted(more, 'older entry', 'older entries')}: --top 0 shows all.", style="dim")
+        yield Text("… and older ones: --top 0 shows all.", style="dim")
 
 
 def _table(entries: Sequence[HistoryEntry]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["time", "what", "namespace", "kind", "name", "container", "before", "after", "who", "why"])
+    subject = ["cluster", "namespace", "kind", "name", "container"]
+    rows.writerow(["time", "what", *subject, "before", "after", "who", "why"])
     for each in entries:
         told = entry_of(each)
-        subject = each.what, each.namespace, each.kind, each.name, each.container
-        rows.writerow([time_text(each.timestamp), *subject, told.before, told.after, each.who, told.why])
+        of = each.cluster, each.namespace, each.kind, each.name, each.container
+        said = told.before, told.after, each.who, told.why
+        rows.writerow([time_text(each.timestamp), each.what, *of, *map(_visible, said)])
     return text.getvalue()

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from trimtab.store.errors import SETTING, BusyError, DamagedError, RecordError, StoreError, UnavailableError
 from trimtab.store.rows import Record, batches, record_of, row_of, select_records
-from trimtab.store.schema import upgrade
+from trimtab.store.schema import check, upgrade
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +35,9 @@ class Backend(Protocol):
 
     migration_lock: ClassVar[str | None]
     """The statement that keeps a second replica from migrating too, where beginning to write does not."""
+
+    only_to_read: bool
+    """Whether whatever is there is left as it is."""
 
     def engine(self) -> AsyncEngine: ...
 
@@ -88,8 +91,12 @@ class Database:
         async with self._backend.opening():
             await self._engine.dispose()  # whatever is not in use: of a file that lies there no more
             with self._translated():
-                async with self._writer.begin() as connection:
-                    await upgrade(connection, lock=self._backend.migration_lock)
+                if self._backend.only_to_read:
+                    async with self._engine.connect() as connection:
+                        await check(connection)
+                else:
+                    async with self._writer.begin() as connection:
+                        await upgrade(connection, lock=self._backend.migration_lock)
             self._to_open = False
 
     async def _open_anew_if_lost(self) -> None:

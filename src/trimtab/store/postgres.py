@@ -81,7 +81,8 @@ class PostgreSQL:
     # Any number will do that other programs in the same database do not use: this one is "trimtab" in ASCII.
     migration_lock: ClassVar[str | None] = f"SELECT pg_advisory_xact_lock({int.from_bytes(b'trimtab')})"
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, only_to_read: bool = False) -> None:
+        self.only_to_read = only_to_read
         self._url = url.set(drivername="postgresql+psycopg", query={**_DEFAULTS, **url.query})
         self._shown = url.set(query={}).render_as_string(hide_password=True)
 

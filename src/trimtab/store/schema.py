@@ -4,13 +4,19 @@ The migrations are shipped in the package and run at every opening, inside the o
 migration is never seen, and of two replicas that open at once the second finds the work done.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from trimtab.store.errors import SETTING, NewerSchemaError
+from trimtab.store.errors import SETTING, AddressError, NewerSchemaError, StoreError
 from trimtab.store.tables import metadata
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 VERSION_TABLE = "trimtab_schema"
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -23,9 +29,34 @@ async def upgrade(connection: AsyncConnection, *, lock: str | None) -> None:
     await connection.run_sync(_upgrade)
 
 
+async def check(connection: AsyncConnection) -> None:
+    """Whether it can be read as it is; nothing is written."""
+    await connection.run_sync(_check)
+
+
+def _check(connection: Connection) -> None:
+    _, found, newest = _versions(connection)
+    if found is None:
+        raise AddressError(f"{SETTING}: what lies there is no store of Trimtab's; name another")
+    if found != newest:
+        raise StoreError(
+            f"{SETTING}: the store's schema is version {found}, and the operator has yet to bring it to {newest}; "
+            "use the Trimtab that writes it"
+        )
+
+
 def _upgrade(connection: Connection) -> None:
-    # Alembic takes a third of a second to import; only who opens a store pays for it.
     from alembic import command
+
+    config, found, newest = _versions(connection)
+    if found != newest:
+        command.upgrade(config, "head")
+    metadata.create_all(connection)  # whichever table somebody has dropped since: to make room, say
+
+
+def _versions(connection: Connection) -> tuple[Config, str | None, str]:
+    """How to migrate, the version that the database has, if any, and the newest that is known."""
+    # Alembic takes a third of a second to import; only who opens a store pays for it.
     from alembic.config import Config
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
@@ -43,6 +74,4 @@ def _upgrade(connection: Connection) -> None:
             f"{SETTING}: the store's schema is version {found}, this Trimtab knows versions up to {known[0]};"
             " upgrade Trimtab or give it another store"
         )
-    if found != known[0]:
-        command.upgrade(config, "head")
-    metadata.create_all(connection)  # whichever table somebody has dropped since: to make room, say
+    return config, found, known[0]

@@ -66,7 +66,8 @@ class SQLite:
     writers: ClassVar[int] = 1
     migration_lock: ClassVar[str | None] = None  # to begin to write is to be alone
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, only_to_read: bool = False) -> None:
+        self.only_to_read = only_to_read
         # A link stays a link when the file behind it is set aside.
         self.path = Path(os.path.realpath(path))
         if os.path.isdir(self.path):  # noqa: PTH112, Path's own raises where it may not look
@@ -74,8 +75,11 @@ class SQLite:
         self._opened: tuple[int, int] | None = None
 
     def engine(self) -> AsyncEngine:
+        found, options = str(self.path), dict[str, str]()
+        if self.only_to_read:
+            found, options = f"{self.path.as_uri()}?mode=ro", {"uri": "true"}
         engine = create_async_engine(
-            URL.create("sqlite+aiosqlite", database=str(self.path)),
+            URL.create("sqlite+aiosqlite", database=found, query=options),
             connect_args={"timeout": _PATIENCE, "isolation_level": None},
             pool_size=5,
             max_overflow=0,
@@ -88,6 +92,12 @@ class SQLite:
     @asynccontextmanager
     async def opening(self) -> AsyncIterator[None]:
         """Alone among all who open a store in this folder: two must not set the same file aside."""
+        if self.only_to_read:
+            self._opened = self._file()
+            if self._opened is None:
+                raise AddressError(f"{SETTING}: {self.path}: there is no store; name the operator's")
+            yield
+            return
         folder = self._open_folder()
         try:
             await self._lock(folder)
@@ -122,6 +132,8 @@ class SQLite:
         outcome, advice = _FAULTS.get(code, (StoreError, "see what SQLite says of it"))
         if str(error).startswith("no such table"):  # which has no code of its own
             outcome, advice = DamagedError, "it is made anew at the next use"
+        if self.only_to_read and outcome is DamagedError:
+            advice = "it is no store, or it is damaged; it is left as it is"
         return outcome(f"{SETTING}: {self.path}: {error}; {advice}")
 
     def _disk_is_full(self) -> bool:

@@ -30,12 +30,15 @@ class Store:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, address: str | os.PathLike[str], *, patient: bool = False) -> AsyncIterator[Self]:
+    async def open(
+        cls, address: str | os.PathLike[str], *, patient: bool = False, only_to_read: bool = False
+    ) -> AsyncIterator[Self]:
         """Open the store at a path or URL, creating or migrating it as need be; any failure is a `StoreError`.
 
-        With `patient`, a server that is away is none: each use fails until it is there.
+        With `patient`, a server that is away is none: each use fails until it is there. `only_to_read` creates, migrates and
+        sets aside nothing: what lies there may be another's, and is left as it is.
         """
-        async with Database.open(backend(address), patient=patient) as database:
+        async with Database.open(backend(address, only_to_read=only_to_read), patient=patient) as database:
             yield cls(database)
 
     async def prune(self, retention: Retention, *, now: float) -> Pruned:
