@@ -18,7 +18,8 @@ CALM = {
     'trimtab_lease_leading{lease="operator",instance="b"}': "0x800",
     'trimtab_reconciliation_errors_total{policy="shop/web",error_type="Unreachable"}': "2x800",
     'trimtab_informer_lag_seconds{resource="pods"}': "30x800",
-    'trimtab_reverts_total{policy="shop/web",reason="harm"}': "0+1x1 1x800",
+    'trimtab_reverts_total{policy="shop/web",reason="worse"}': "0+1x1 1x800",
+    'trimtab_reverts_total{policy="shop/web",reason="overtaken"}': "0+0.1x800",
     'trimtab_oom_kills_total{policy="shop/web"}': "0+1x1 1x800",
     'trimtab_config_reloads_total{result="refused"}': "0x800",
     'trimtab_webhook_reviews_total{webhook="validate",answer="failed"}': "0x800",
@@ -39,7 +40,7 @@ TROUBLE = {
         "0+1x800",
     ),
     "TrimtabIsBehind": ('trimtab_informer_lag_seconds{resource="pods"}', "0+60x800"),
-    "TrimtabTakesChangesBack": ('trimtab_reverts_total{policy="shop/web",reason="harm"}', "0+0.1x800"),
+    "TrimtabTakesChangesBack": ('trimtab_reverts_total{policy="shop/web",reason="worse"}', "0+0.1x800"),
     "TrimtabContainersAreKilled": ('trimtab_oom_kills_total{policy="shop/web"}', "0+0.1x800"),
     "TrimtabConfigurationRefused": ('trimtab_config_reloads_total{result="refused"}', "0x700 1x100"),
     "TrimtabWebhookFails": (
@@ -93,6 +94,16 @@ def test_all_is_quiet_where_all_is_well(tmp_path: Path) -> None:
 
 def test_nothing_is_known_where_nothing_is_scraped(tmp_path: Path) -> None:
     assert raised(tmp_path, {}) == {"TrimtabNobodyLeads"}
+
+
+def test_clusters_that_one_prometheus_sees_are_told_apart(tmp_path: Path) -> None:
+    leads = {f'trimtab_lease_leading{{lease="operator",cluster="{each}"}}': "1x800" for each in "ab"}
+    now_and_then = {
+        f'trimtab_oom_kills_total{{policy="shop/web",cluster="{each}"}}': "0x690 2x110" for each in "ab"
+    }
+    assert raised(tmp_path, leads | now_and_then) == set()
+    one_alone = {next(iter(leads)): "0x800"}
+    assert raised(tmp_path, leads | one_alone) == {"TrimtabNobodyLeads"}
 
 
 def test_there_is_a_trouble_for_each_alert() -> None:
