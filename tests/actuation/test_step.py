@@ -456,6 +456,22 @@ def test_pods_that_are_replaced_slowly_are_waited_for_as_long_as_one_comes_in_an
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
+def test_a_pod_that_somebody_had_made_before_the_template_was_seen_is_evicted_too_and_only_once() -> None:
+    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
+    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
+    unseen = step(evicting, FIVE, **terms, observed=False)
+    assert "has yet to see the changed template" in why(unseen)
+    anew = [pod(f"new-{n}", sizes=AFTER, created=NOW + 30 + n) for n in range(4)]
+    scaled_out = pod("old", created=NOW + 1)
+    going_on = marks_of(step(evicting, [*anew, scaled_out], now=NOW + 60, **terms)).change
+    assert going_on
+    assert step(going_on, [*anew, scaled_out], now=NOW + 60, **terms) == [EvictPod(scaled_out, Urgency.UP)]
+    odd = pod("odd", created=NOW + 61)
+    taken = turned_back(step(going_on, [*anew, odd], now=NOW + 90, **terms))
+    assert taken.reason.startswith("odd came of another size than its template's")
+
+
 def test_an_operator_that_was_away_for_hours_goes_on_with_the_evictions_where_it_was() -> None:
     """Nobody but it would have: that is not in vain yet."""
     evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)

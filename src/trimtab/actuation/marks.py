@@ -65,6 +65,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the pods fared before the change."""
     settled: int = 0
     """Since when all pods of this phase have their size; 0 while some have not."""
+    renews: int = 0
+    """Since when pods that are made anew must be of the new size, where they are evicted for that and one was not: it may have
+    been made before its controller saw the template."""
     odd: dict[str, dict[str, Resources]] = {}
     canaries: tuple[str, ...] = ()
     patches_template: bool = False
@@ -78,6 +81,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def before_of(self, pod: Pod) -> Sizes:
         return self.odd.get(pod.uid, self.before)
+
+    def came_by_it(self, pod: Pod) -> bool:
+        """Whether a pod was made since the change was such that it should be of the new size."""
+        return pod.created > max(self.since, self.renews)
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

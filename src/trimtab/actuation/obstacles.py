@@ -134,9 +134,19 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
         return f"no node has room for {unplaced}"
     if _is_late(situation, change):
         return "its pods were not replaced in time"
-    if rolled_out(situation) and all(pod.created > change.since for pod in situation.live):
+    all_came = rolled_out(situation) and all(map(change.came_by_it, behind))
+    if all_came and not renews_once_more(situation, change):
         return f"{behind[0].name} came of another size than its template's: something else sets it"
     return ""
+
+
+def renews_once_more(situation: Situation, change: Change) -> bool:
+    """Whether a pod that came while others are evicted is of another size, for the first time: it may be of the template of
+    before, as where somebody scaled out just then.
+    """
+    if change.way is not Way.RECREATE or change.phase is not Phase.PROMOTING or change.renews:
+        return False
+    return any(change.came_by_it(pod) and not has_size(pod, change.after) for pod in situation.live)
 
 
 def _unplaced(situation: Situation, change: Change) -> str:

@@ -22,6 +22,7 @@ from trimtab.actuation.obstacles import (
     refused,
     refused_template,
     relieves,
+    renews_once_more,
     rolled_out,
     size_of,
     stuck,
@@ -49,7 +50,7 @@ def advance(  # noqa: PLR0911 - one return a step
     pods = _pods_of_phase(situation, change)
     if not pods and change.phase is Phase.CANARY:
         return [_choose_again(situation, marks, change)]
-    if touches := _touches(situation, change, pods):
+    if touches := _touches(situation, marks, change, pods):
         closed = _closed(situation) if change.phase is Phase.PROMOTING else None
         return [closed] if closed else touches
     if outgrown := _outgrown(situation, change):
@@ -99,18 +100,22 @@ def _choose_again(situation: Situation, marks: Marks, change: Change) -> Deed:
     return _note(marks, change, canaries=chosen, phase=phase, since=situation.now, settled=0)
 
 
-def _touches(situation: Situation, change: Change, pods: Sequence[Pod]) -> list[Deed]:
+def _touches(situation: Situation, marks: Marks, change: Change, pods: Sequence[Pod]) -> list[Deed]:
     """What is still to be given the new size in this phase."""
     if change.patches_template and change.phase is not Phase.CANARY:
         wanted = joined(situation.template, change.after)
         if wanted != situation.template:
             return [PatchTemplate(wanted, situation.strategy.take_ownership)]
+        if change.way is Way.RECREATE and not situation.workload.observed:
+            return [Wait(situation.now + POLL, "its controller has yet to see the changed template")]
+        if renews_once_more(situation, change):
+            return [_note(marks, change, renews=situation.now)]
     urgency = Urgency.UP if grows(change.before, change.after) else Urgency.DOWN
     if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
         behind = [pod for pod in pods if not has_size(pod, change.after)]
         return [ResizePod(pod, size_of(pod, change), urgency) for pod in behind if not falls(pod)]
     # Only the pods of before: to evict one that has just come, and is of another size, would never end.
-    old = [pod for pod in pods if pod.created <= change.since and not is_settled(pod, change.after)]
+    old = [pod for pod in pods if not change.came_by_it(pod) and not is_settled(pod, change.after)]
     if change.way is Way.RECREATE:
         old = [pod for pod in old if falls(pod) or not situation.unwell]
     else:
