@@ -130,16 +130,8 @@ def resizing(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
     cpu[0, -1], memory[0, -1] = 0.3, 120.0 * MIB
     Folder(folder).save(Workload(type="step", step=300.0, cpu=cpu, memory=memory), id="late")
     options = (
-        *(
-            "--folder",
-            str(folder),
-            "--strategy",
-            "percentile",
-            "--setting",
-            "min_samples=2",
-            "--update",
-            "15m",
-        ),
+        *("--folder", str(folder), "--strategy", "percentile"),
+        *("--setting", "min_samples=2", "--update", "15m"),
         *("--period", "2s", "--duration", "14s", "--cpu-limit", "2", "--memory-limit", "1.5"),
         *("--output", "json", *SETTINGS),
     )
