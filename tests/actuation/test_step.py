@@ -76,7 +76,7 @@ def step(
     under_way: Change, pods: list[Pod], *, wanted: Any = None, now: int = NOW, **terms: Any
 ) -> list[Deed]:
     sightings = terms.pop("sightings", None)
-    on = workload(marks=Marks(change=under_way), replicas=len(pods), **terms)
+    on = workload(marks=Marks(change=under_way), **{"replicas": len(pods)} | terms)
     return next_deeds(situation(wanted or wish(), pods=pods, on=on, now=now, sightings=sightings))
 
 
@@ -638,6 +638,25 @@ def test_a_pod_that_came_anew_is_resized_before_anybody_else_is_evicted() -> Non
         moving(template={"web": HUGE}), [*full[:4], homeless], **MOVING | {"template": {"web": HUGE}}
     )
     assert deeds == [ResizePod(homeless, AFTER, Urgency.UP)]
+
+
+def test_who_comes_in_the_place_of_a_canary_without_room_is_tried_before_another_is_evicted() -> None:
+    four = [*FIVE[:4]]
+    trying = moving(Phase.CANARY)
+    assert why(step(trying, four, **MOVING | {"replicas": 5})) == "1 of its pods are missing"
+    new = pod("new", sizes={"web": LARGE}, created=NOW + 400, ready=False)
+    chosen = marks_of(step(trying, [*four, new], **MOVING)).change
+    assert chosen
+    assert (chosen.canaries, chosen.since) == (("new",), trying.since)
+
+
+def test_a_pod_that_was_evicted_and_is_not_made_anew_is_waited_for_for_an_hour() -> None:
+    """As where a quota has no room for what its template asks."""
+    four = sized(AFTER, *range(5))[:4]
+    terms = MOVING | {"replicas": 5, "now": NOW + IN_PROGRESS_FOR}
+    assert "1 of its pods, which are missing" in why(step(moving(), four, **terms))
+    late = turned_back(step(moving(), four, **terms | {"now": NOW + IN_PROGRESS_FOR + 1}))
+    assert late.reason == "1 of its pods have not come back"
 
 
 def test_a_change_for_which_a_pod_was_evicted_that_finds_no_node_is_taken_back() -> None:

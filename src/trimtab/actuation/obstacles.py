@@ -87,14 +87,20 @@ def without_room(situation: Situation, change: Change) -> dict[str, Pod]:
     return found
 
 
+def missing(situation: Situation) -> int:
+    """How many pods there should be, and are not."""
+    return max(situation.workload.replicas - len(situation.live), 0)
+
+
 def moved_in_vain(situation: Situation, change: Change) -> str:
-    """Whether a pod that was evicted for want of room has found no other node, or none was let go in all the time."""
+    """Whether a pod that was evicted for want of room has not come back, or found no other node; or none was let go."""
     if not change.moved or change.phase is Phase.VERIFYING or change.way in REPLACES:
         return ""
     if unplaced := _unplaced(situation, change):
         return f"no node has room for {unplaced}"
-    full = next(iter(without_room(situation, change)), "")
-    return full if _is_late(situation, change) else ""
+    gone = f"{missing(situation)} of its pods have not come back" if missing(situation) else ""
+    why = gone or next(iter(without_room(situation, change)), "")
+    return why if _is_late(situation, change) else ""
 
 
 def stuck(situation: Situation, change: Change) -> str:

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from trimtab.actuation.begin import LOOK_AGAIN, canaries
+from trimtab.actuation.begin import LOOK_AGAIN, MOST_CANARIES, canaries
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
 from trimtab.actuation.obstacles import (
     REPLACES,
     falls,
     is_open,
+    missing,
     moved_in_vain,
     overtaken,
     passed_over,
@@ -95,6 +96,11 @@ def _choose_again(situation: Situation, marks: Marks, change: Change) -> Deed:
     """All canaries are gone: scaled in, or replaced. Others take their place."""
     if not situation.live:
         return Wait(situation.now + POLL, "it has no pods at the moment")
+    if change.moved and (away := missing(situation)):
+        return Wait(situation.now + POLL, f"{away} of its pods are missing")
+    if change.moved and (came := [pod.name for pod in situation.live if pod.created > change.started]):
+        # Before another is evicted, it is seen whether that has helped.
+        return _note(marks, change, canaries=tuple(came[:MOST_CANARIES]), settled=0)
     chosen = canaries(situation, situation.live)
     phase = Phase.CANARY if chosen else Phase.PROMOTING
     return _note(marks, change, canaries=chosen, phase=phase, since=situation.now, settled=0)
@@ -222,6 +228,8 @@ def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str
     replaced = change.way in REPLACES and change.phase is not Phase.CANARY
     if replaced and not rolled_out(situation):
         return "the replaced pods"
+    if change.moved and (away := missing(situation)):
+        return f"{away} of its pods, which are missing"
     names = [pod.name for pod in pods if not is_settled(pod, change.after) or (change.moved and not pod.node)]
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
 
