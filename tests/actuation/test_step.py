@@ -25,7 +25,17 @@ from actuation.builders import (
 from actuation.world import World
 from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.begin import LOOK_AGAIN
-from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
+from trimtab.actuation.deeds import (
+    Deed,
+    Emit,
+    EvictPod,
+    PatchTemplate,
+    ResizePod,
+    Skip,
+    Urgency,
+    Wait,
+    WriteMarks,
+)
 from trimtab.actuation.marks import (
     CHANGE,
     Applied,
@@ -890,6 +900,41 @@ def test_a_container_that_is_left_alone_keeps_what_whoever_looks_after_it_gives_
     starts = pod("starts", sizes={"web": SMALL} | newer, ready=False, created=NOW)
     tended = situation(wanted, pods=[starts], on=workload(marks=Marks(applied=before_that)))
     assert [deed.sizes for deed in next_deeds(tended) if isinstance(deed, ResizePod)] == [AFTER | newer]
+
+
+@pytest.mark.parametrize("terms", [{"resizes_in_place": False}, {"template": TemplateUpdate.ALWAYS}])
+def test_what_is_injected_into_pods_is_not_sized_where_they_are_made_anew(terms: Any) -> None:
+    """It would come of the size of whoever injects it, and the whole change be taken back for that."""
+    injected = {"web": SMALL, "proxy": SMALL}
+    pods = [pod(f"web-{n}", sizes=injected) for n in range(5)]
+    both = wish({"web": LARGE, "proxy": LARGE}, allow_recreate=True, **terms)
+    begins = begun(situation(both, pods=pods))
+    assert (begins.way, begins.before, begins.after) == (Way.ROLLOUT, {"web": SMALL}, AFTER)
+    new = [pod(f"new-{n}", sizes={"web": LARGE, "proxy": SMALL}, created=NOW + 10) for n in range(5)]
+    promoted = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
+    rolled = marks_of(step(promoted, new, wanted=both, template=AFTER, now=NOW + 60)).change
+    assert rolled
+    assert rolled.phase is Phase.VERIFYING
+    only = wish({"proxy": LARGE}, allow_recreate=True, **terms)
+    skipped = next_deeds(situation(only, pods=pods))
+    assert [deed.reason for deed in skipped if isinstance(deed, Skip)] == [
+        "proxy is not in its template, so that it can be sized in place only"
+    ]
+
+
+def test_a_rollout_for_want_of_room_leaves_what_is_injected_out() -> None:
+    injected, wanted = {"web": SMALL, "proxy": SMALL}, {"web": LARGE, "proxy": LARGE}
+    pods = [pod(f"web-{n}", sizes=injected, created=NOW - 1000 + n) for n in range(5)]
+    both = wish(wanted, allow_recreate=True)
+    trying = begun(situation(both, pods=pods))
+    never = Resize(PENDING, "Infeasible", "capacity: 2")
+    pods[4] = pod("web-4", sizes=wanted, applied=injected, resize=never, created=NOW - 996)
+    rolled = marks_of(step(trying, pods, wanted=both)).change
+    assert rolled
+    assert (rolled.way, rolled.after) == (Way.ROLLOUT, AFTER)
+    only = begun(situation(wish({"proxy": LARGE}, allow_recreate=True), pods=pods[:4]))
+    pods[3] = pod("web-3", sizes=injected | {"proxy": LARGE}, applied=injected, resize=never)
+    turned_back(step(only, pods[:4], wanted=both))
 
 
 def test_a_new_pod_between_two_starts_is_brought_to_it_when_it_runs() -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from trimtab.actuation.deeds import Deed, Emit, Skip, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import MOST_BYTES, Applied, Change, Marks, Phase, Way, write_marks
-from trimtab.actuation.obstacles import SET_BACK, set_back_since
+from trimtab.actuation.obstacles import REPLACES, SET_BACK, set_back_since
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import (
     Sizes,
@@ -22,6 +22,7 @@ from trimtab.actuation.sizes import (
     grows,
     has_size,
     joined,
+    only,
     safe_memory,
     said,
     same_fields,
@@ -50,7 +51,7 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     if not situation.live and not is_cron_job:
         return [Skip("it has run to its end" if workload.finished else "it has no running pods")]
     found = situation.template if is_cron_job else commonest(situation.live)
-    before = _of(found, found.keys() - wish.alone)
+    before = only(found, found.keys() - wish.alone)
     after = _safe(situation, before)
     if after == before:
         return []
@@ -60,7 +61,7 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
             return [] if marks.applied else [Skip(_ONLY_FIELDS)]
     if obstacle := next(_obstacles(situation, marks), None):
         return [obstacle]
-    chosen = plan(situation, before=before, after=after)
+    chosen, before, after = _planned(situation, before, after)
     if isinstance(chosen, Skip):
         return [chosen, Emit("Warning", "Skipped", chosen.reason)]
     change = _change(situation, before=before, after=after, chosen=chosen)
@@ -127,6 +128,24 @@ def _rested(situation: Situation, applied: Applied) -> Wait:
     return Wait(applied.at + interval, "it was changed a short while ago, see updateStrategy.minInterval")
 
 
+def _planned(
+    situation: Situation, before: dict[str, Resources], after: dict[str, Resources]
+) -> tuple[Plan | Skip, dict[str, Resources], dict[str, Resources]]:
+    """How to come from one size to the other, and what of them: whoever injects a container gives it its size in pods that
+    are made anew.
+    """
+    chosen, template = plan(situation, before=before, after=after), situation.template
+    injected = before.keys() - template.keys()
+    if isinstance(chosen, Skip) or chosen.way not in REPLACES or not injected:
+        return chosen, before, after
+    before, after = only(before, template), only(after, template)
+    if after == before:
+        names = ", ".join(sorted(injected))
+        why = f"{names} is not in its template, so that it can be sized in place only"
+        return Skip(why), before, after
+    return plan(situation, before=before, after=after), before, after
+
+
 def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) -> Change:
     now, live = situation.now, situation.live
     first = canaries(situation, live) if chosen.tries_in_place else ()
@@ -143,15 +162,11 @@ def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) 
         after=dict(after),
         template=situation.template,
         health=health(live, since=now - window, until=now, evidence=situation.wish.evidence, count_new=True),
-        odd={pod.uid: _of(sizes_of(pod.containers), before) for pod in odd},
+        odd={pod.uid: only(sizes_of(pod.containers), before) for pod in odd},
         canaries=first,
         patches_template=chosen.patches_template,
         restarts=chosen.restarts,
     )
-
-
-def _of(sizes: Sizes, names: Collection[str]) -> dict[str, Resources]:
-    return {name: each for name, each in sizes.items() if name in names}
 
 
 def _first(change: Change) -> str:

@@ -31,7 +31,7 @@ from trimtab.actuation.obstacles import (
     without_room,
 )
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import grows, has_size, is_settled, joined, needs_room, said
+from trimtab.actuation.sizes import grows, has_size, is_settled, joined, needs_room, only, said
 from trimtab.actuation.ways import Plan, by_replacing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
@@ -171,12 +171,15 @@ def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]
         return []  # they would come to the same node; or all would go at once, and there may be no room for any to come
     why = next(iter(full), "") or _falling(situation, change)
     found = by_replacing(situation, why) if why else None
-    if not isinstance(found, Plan):
+    # Whoever injects the others gives them their size in pods that are made anew.
+    after = only(change.after, situation.template)
+    if not isinstance(found, Plan) or after == only(change.before, situation.template):
         return []
     noted = _note(
         marks,
         change,
         way=found.way,
+        after=after,
         patches_template=True,
         phase=Phase.PROMOTING,
         since=situation.now,
@@ -188,10 +191,11 @@ def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]
 def _outgrown(situation: Situation, change: Change) -> dict[str, Pod]:
     """The pods without room that alone are made anew where there is some, by what is to be said of that.
 
-    They come of their template's size, so that must be enough; and once only, for then they are resized there. A Job's
-    would lose what it has done, and a DaemonSet's would come to the same node.
+    They come of their template's size, and with what is injected, so that must be enough; and once only, for then they
+    are resized there. A Job's would lose what it has done, and a DaemonSet's would come to the same node.
     """
-    workload, enough = situation.workload, not needs_room(situation.template, change.after)
+    workload, made = situation.workload, change.before | situation.template
+    enough = not needs_room(made, change.after)
     if change.way is not Way.IN_PLACE or not (enough and situation.strategy.allow_recreate):
         return {}
     if workload.kind == "DaemonSet" or not workload.runs_on:

@@ -7,7 +7,7 @@ could be learned of them. Left out: resources of the pod as a whole; a workload 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from trimtab.api.quantity import Quantity
@@ -28,6 +28,11 @@ def sizes_of(containers: Iterable[Container]) -> dict[str, Resources]:
 def joined(current: Sizes, wanted: Sizes) -> dict[str, Resources]:
     """The current size with what is wanted in its place, for the containers that are there."""
     return {name: wanted.get(name, resources) for name, resources in current.items()}
+
+
+def only(sizes: Sizes, names: Collection[str]) -> dict[str, Resources]:
+    """Of these containers alone."""
+    return {name: resources for name, resources in sizes.items() if name in names}
 
 
 def has_size(pod: Pod, sizes: Sizes) -> bool:

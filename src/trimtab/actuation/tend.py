@@ -11,7 +11,7 @@ from trimtab.actuation.deeds import Deed, ResizePod, Urgency, Wait
 from trimtab.actuation.marks import Applied, Marks
 from trimtab.actuation.obstacles import falls
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, same_fields, sizes_of
+from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, only, same_fields, sizes_of
 from trimtab.actuation.ways import restarts_nothing
 from trimtab.kube.pods import Pod, Resources
 from trimtab.sizing.surroundings import as_counted
@@ -56,9 +56,8 @@ def is_behind(pod: Pod, own: Sizes, template: Sizes) -> bool:
 
 
 def _wished(situation: Situation, marks: Marks, pod: Pod) -> tuple[Sizes | None, int | None]:
-    now, alone = situation.now, situation.wish.alone
-    found = size_in_effect(marks.applied, situation.template)
-    in_effect = {name: each for name, each in found.items() if name not in alone}
+    now, found = situation.now, size_in_effect(marks.applied, situation.template)
+    in_effect = only(found, found.keys() - situation.wish.alone)
     own = own_size(pod, in_effect)
     boostable = {name: each for name, each in own.items() if _states_cpu(in_effect.get(name), each)}
     rule = situation.strategy.startup_boost if boostable else None
