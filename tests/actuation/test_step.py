@@ -920,6 +920,8 @@ def test_what_is_injected_into_pods_is_not_sized_where_they_are_made_anew(terms:
     assert [deed.reason for deed in skipped if isinstance(deed, Skip)] == [
         "proxy is not in its template, so that it can be sized in place only"
     ]
+    done = Applied(id="x", at=NOW - 86_400, sizes={"web": SMALL}, template={"web": SMALL})
+    assert next_deeds(situation(only, pods=pods, on=workload(marks=Marks(applied=done), replicas=5))) == []
 
 
 def test_a_rollout_for_want_of_room_leaves_what_is_injected_out() -> None:

@@ -63,7 +63,8 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
         return [obstacle]
     chosen, before, after = _planned(situation, before, after)
     if isinstance(chosen, Skip):
-        return [chosen, Emit("Warning", "Skipped", chosen.reason)]
+        is_done = marks.applied and after == before
+        return [] if is_done else [chosen, Emit("Warning", "Skipped", chosen.reason)]
     change = _change(situation, before=before, after=after, chosen=chosen)
     noted = Marks(change=change, applied=marks.applied, reverted=marks.reverted)
     if sum(map(len, write_marks(noted, uid=workload.uid).values())) > MOST_BYTES:
