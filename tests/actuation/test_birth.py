@@ -1,5 +1,6 @@
 """The size that a pod is born with: what `tend` would have made of it, and nothing that might be refused."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -40,9 +41,14 @@ def newborn(sizes: Sizes = MADE) -> Pod:
 
 
 def born(
-    of: Pod, on: Workload, *, limit_ranges: tuple[LimitRange, ...] = (), quotas: tuple[Quota, ...] = ()
+    of: Pod,
+    on: Workload,
+    *,
+    alone: Collection[str] = (),
+    limit_ranges: tuple[LimitRange, ...] = (),
+    quotas: tuple[Quota, ...] = (),
 ) -> Sizes:
-    return birth_size(of, on, limit_ranges=limit_ranges, quotas=quotas)
+    return birth_size(of, on, alone=alone, limit_ranges=limit_ranges, quotas=quotas)
 
 
 def limited(type_: str = "Container", **bounds: Any) -> tuple[LimitRange, ...]:
@@ -69,26 +75,30 @@ def sized(of: Pod, sizes: Sizes) -> Pod:
     wanted=st.dictionaries(st.sampled_from(["web", "log", "job"]), some_resources()),
     in_place=st.booleans(),
     filled=some_resources(),
+    alone=st.frozensets(st.sampled_from(["web", "log", "job"])),
 )
 def test_what_is_born_is_what_tend_would_have_made_and_tend_finds_nothing_to_do(
-    *, template: Sizes, wanted: Sizes, in_place: bool, filled: Resources
+    *, template: Sizes, wanted: Sizes, in_place: bool, filled: Resources, alone: frozenset[str]
 ) -> None:
     made = {name: _filled(each, filled) for name, each in template.items()}
     if in_place:  # as a change in place is: of the containers that are there, and nothing added or removed
         wanted = {name: same_fields(made[name], wanted.get(name, filled)) for name in made}
     on, as_made = resized(template, wanted), newborn(made)
-    sizes = born(as_made, on)
-    case = situation(wish(), pods=[as_made], on=on)
+    sizes = born(as_made, on, alone=alone)
+    case = situation(wish(alone=alone), pods=[as_made], on=on)
     would = [each.sizes for each in tend(case, marked(template, wanted)) if isinstance(each, ResizePod)]
     after = sized(as_made, sizes)
     if sizes:
         assert would == [sizes_of(after.containers)]
-        assert tend(situation(wish(), pods=[after], on=on), marked(template, wanted)) == []
-        assert born(after, on) == {}, "asked again, as by reinvocationPolicy, it has nothing to add"
-        assert sizes.keys() <= wanted.keys()
+        assert tend(situation(wish(alone=alone), pods=[after], on=on), marked(template, wanted)) == []
+        assert born(after, on, alone=alone) == {}, (
+            "asked again, as by reinvocationPolicy, it has nothing to add"
+        )
+        assert sizes.keys() <= wanted.keys() - alone
     assert _qos(after) == _qos(as_made)
-    if in_place and wanted != made:
-        assume(_qos(sized(as_made, wanted)) == _qos(as_made))
+    ours = made | {name: each for name, each in wanted.items() if in_place and name not in alone}
+    if ours != made:
+        assume(_qos(sized(as_made, ours)) == _qos(as_made))
         assert sizes
 
 
@@ -100,6 +110,12 @@ def _filled(each: Resources, by: Resources) -> Resources:
 
 def _qos(of: Pod) -> str:
     return qos_class(each.resources for each in of.containers)
+
+
+def test_a_container_that_is_left_alone_by_now_is_born_as_it_was_made() -> None:
+    both = {"web": LARGE, "proxy": LARGE}
+    on = resized(both, {"web": SMALL, "proxy": SMALL})
+    assert born(newborn(both), on, alone={"proxy"}) == {"web": SMALL}
 
 
 def test_a_pod_of_a_workload_that_was_made_smaller_is_born_small() -> None:

@@ -9,7 +9,7 @@ Left out: startup boosts. A pod finds its node by its own size, and gets more on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from trimtab.actuation.marks import Foreign, read_marks
 from trimtab.actuation.sizes import Sizes, grows, sizes_of
@@ -22,14 +22,21 @@ from trimtab.sizing.surroundings import Range, ranges
 
 
 def birth_size(
-    pod: Pod, workload: Workload, *, limit_ranges: Sequence[LimitRange], quotas: Iterable[Quota]
+    pod: Pod,
+    workload: Workload,
+    *,
+    alone: Collection[str],
+    limit_ranges: Sequence[LimitRange],
+    quotas: Iterable[Quota],
 ) -> Sizes:
-    """What containers of a pod of this workload are to have from the start; none that have it, or are left to `tend`."""
+    """What containers of a pod of this workload are to have from the start; none that have it, are left to `tend`, or
+    `alone`, for they are not ours to size.
+    """
     marks = read_marks(dict(workload.annotations), uid=workload.uid)
     if isinstance(marks, Foreign) or marks.change or not marks.applied or workload.deleting:
         return {}
     made, template = sizes_of(pod.containers), sizes_of(workload.containers)
-    own = own_size(pod, size_in_effect(marks.applied, template))
+    own = own_size(pod, size_in_effect(marks.applied, template, alone=alone))
     # One that has yet to be injected would be found beside others that are not as made any more, and left as it is.
     is_whole = marks.applied.sizes.keys() <= made.keys()
     if not (is_whole and is_behind(pod, own, template) and _keeps_its_class(pod, own)):

@@ -6,12 +6,14 @@ else, and is left to them; and once the template's own sizes are changed, the ol
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from trimtab.actuation.boost import boost, is_boosted
 from trimtab.actuation.deeds import Deed, ResizePod, Urgency, Wait
 from trimtab.actuation.marks import Applied, Marks
 from trimtab.actuation.obstacles import falls
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, only, same_fields, sizes_of
+from trimtab.actuation.sizes import Sizes, grows, has_size, is_as_made, same_fields, sizes_of
 from trimtab.actuation.ways import restarts_nothing
 from trimtab.kube.pods import Pod, Resources
 from trimtab.sizing.surroundings import as_counted
@@ -38,10 +40,12 @@ def tend(situation: Situation, marks: Marks) -> list[Deed]:
     return [Wait(min(looks), "pods are starting")]
 
 
-def size_in_effect(applied: Applied | None, template: Sizes) -> Sizes:
-    """What a workload says of its pods: the size that was applied, unless its template was changed since."""
+def size_in_effect(applied: Applied | None, template: Sizes, *, alone: Collection[str]) -> Sizes:
+    """What a workload says of its pods: the size that was applied, unless its template was changed since; and nothing of
+    containers that are left alone.
+    """
     sizes = applied.sizes if applied and applied.template == template else template
-    return {name: as_counted(each) for name, each in sizes.items()}
+    return {name: as_counted(each) for name, each in sizes.items() if name not in alone}
 
 
 def own_size(pod: Pod, in_effect: Sizes) -> Sizes:
@@ -56,8 +60,8 @@ def is_behind(pod: Pod, own: Sizes, template: Sizes) -> bool:
 
 
 def _wished(situation: Situation, marks: Marks, pod: Pod) -> tuple[Sizes | None, int | None]:
-    now, found = situation.now, size_in_effect(marks.applied, situation.template)
-    in_effect = only(found, found.keys() - situation.wish.alone)
+    now = situation.now
+    in_effect = size_in_effect(marks.applied, situation.template, alone=situation.wish.alone)
     own = own_size(pod, in_effect)
     boostable = {name: each for name, each in own.items() if _states_cpu(in_effect.get(name), each)}
     rule = situation.strategy.startup_boost if boostable else None

@@ -123,7 +123,7 @@ def assess(
             _gets_more_after_a_kill(each, container, evidence.get(each.container), now)
             for each, container in zip(recommendations, containers, strict=True)
         ),
-        alone=frozenset(each.name for each in containers if rules.of_container(each.name).leave_alone),
+        alone=rules.alone(containers),
     )
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimtab.actuation.birth import birth_size
-from trimtab.actuation.hold import read_hold
+from trimtab.actuation.hold import Hold, read_hold
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.optimizationpolicy import Mode
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
+from trimtab.operator.mandate import Mandate
 from trimtab.operator.orders import Orders
 from trimtab.operator.rivals import Rivals
 
@@ -36,13 +37,17 @@ class Births:
         workload = self._workload_of(pod) if catalog.is_ready else None
         if workload is None:
             return {}
-        sizes = birth_size(
+        hold = read_hold(workload.annotations)
+        mandate = self._mandate(workload, hold)
+        if mandate is None:
+            return {}
+        return birth_size(
             pod,
             workload,
+            alone=() if hold else mandate.rules.alone(pod.containers),  # a person may decide on any of them
             limit_ranges=catalog.limit_ranges.in_namespace(pod.namespace),
             quotas=catalog.quotas.in_namespace(pod.namespace),
         )
-        return sizes if sizes and self._may_size(workload) else {}
 
     def _workload_of(self, pod: Pod) -> Workload | None:
         catalog, owner = self._catalog, pod.owner
@@ -54,20 +59,17 @@ class Births:
             return None
         return catalog.get(catalog.top(WorkloadKey("Deployment", pod.namespace, name)))
 
-    def _may_size(self, workload: Workload) -> bool:
-        """Whether pods of this workload are resized in place, too."""
+    def _mandate(self, workload: Workload, hold: Hold | None) -> Mandate | None:
+        """By which pods of this workload are resized in place, too; None where they are not."""
         catalog, config, key = self._catalog, self._config(), workload.key
         if catalog.selection is not self._selection:
             # Made anew, for only who leads lets go of policies that are gone.
             self._orders, self._selection = Orders(catalog, self._config), catalog.selection
         mandate = self._orders.of(workload)
         if mandate is None or mandate.problem or mandate.spec.mode is Mode.DISABLED:
-            return False
-        withheld = mandate.withheld(
-            workload,
-            config,
-            vpa=catalog.applied_by(key),
-            intent=self._rivals.intent(key),
-            hold=read_hold(workload.annotations),
+            return None
+        vpa, intent = catalog.applied_by(key), self._rivals.intent(key)
+        withheld = (
+            mandate.withheld(workload, config, vpa=vpa, intent=intent, hold=hold) or self._rivals.unread()
         )
-        return mandate.spec.update_strategy.allow_in_place_resize and not (withheld or self._rivals.unread())
+        return mandate if mandate.spec.update_strategy.allow_in_place_resize and not withheld else None

@@ -6,6 +6,7 @@ operator; each default names the harm that it guards against.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -22,6 +23,7 @@ from trimtab.api.optimizationpolicy import (
     Steps,
 )
 from trimtab.api.quantity import Quantity
+from trimtab.kube.pods import Container
 from trimtab.sizing.recommendation import MIB, ResourceName
 
 MEMORY_HEADROOM = 0.1
@@ -111,6 +113,10 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             if fnmatchcase(name, each.name):
                 return msgspec.structs.replace(self, cpu=each.cpu, memory=each.memory, containers=())
         return self
+
+    def alone(self, containers: Iterable[Container]) -> frozenset[str]:
+        """The names of those of which nothing is for us to size."""
+        return frozenset(each.name for each in containers if self.of_container(each.name).leave_alone)
 
     @classmethod
     def of(cls, spec: OptimizationPolicySpec, caution: Caution | None = None) -> Rules:

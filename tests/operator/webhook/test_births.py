@@ -103,8 +103,8 @@ class Ward:
         await self._client.apply(DEPLOYMENTS, {"metadata": named}, manager=MARKS_MANAGER)
         await eventually(lambda: bool(self.workload and self.workload.annotations), what="its mark is seen")
 
-    async def order(self, mode: str) -> None:
-        body = {"metadata": {"name": "p", "namespace": self._namespace}, "spec": {"mode": mode}}
+    async def order(self, mode: str, **more: Any) -> None:
+        body = {"metadata": {"name": "p", "namespace": self._namespace}, "spec": {"mode": mode, **more}}
         await self._client.apply(OPTIMIZATION_POLICIES, body, manager="test", force=True)
 
     async def tried(self, *, owned: bool = True, **owner: str) -> str:
@@ -178,6 +178,10 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         await ward.until_tried("100m")
 
         await ward.order("Recommend")
+        await ward.until_tried("1")
+        await ward.order("Auto")
+        await ward.until_tried("100m")
+        await ward.order("Auto", containers=[{"name": "w*", "controlledResources": []}])
         await ward.until_tried("1")
         await ward.order("Auto")
         await ward.until_tried("100m")
