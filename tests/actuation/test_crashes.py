@@ -18,7 +18,7 @@ from trimtab.actuation.marks import Phase
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
-from trimtab.kube.errors import Conflict, InternalError, Status, TooManyRequests
+from trimtab.kube.errors import Conflict, Forbidden, InternalError, Status, TooManyRequests
 from trimtab.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 
 OLD = {"web": resources(100, 64), "proxy": resources(50, 32)}
@@ -295,6 +295,17 @@ def test_who_is_always_told_that_another_was_first_comes_back_more_and_more_slow
         assert "409" in report.reason
         waits.append(report.again - world.now)
     assert waits == [5, 10, 20, 40]
+
+
+def test_many_pods_that_are_refused_one_by_one_are_not_taken_for_a_race_that_is_always_lost() -> None:
+    world = World(template=OLD, replicas=10)
+    world.resized_before(NEW)
+    world.roll()
+    world.meddle = _refuse(Forbidden)
+    actuator = Actuator(world, may_write=lambda: True)
+    report = run(actuator.reconcile(KEY, wish(NEW), now=world.now))
+    assert report
+    assert (report.state, report.reason, report.again) == (WorkloadState.APPLYING, "", world.now + 1)
 
 
 def test_reverting_goes_on_after_a_crash() -> None:

@@ -90,6 +90,8 @@ class _Memory:
     holding: set[Hashable] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     """Pods, by uid, of which a server said in this go that they are not there."""
+    late: int = 0
+    """How often it said in this go that somebody else had written first."""
     patched: str = ""
     since: int = 0
     failures: int = 0
@@ -171,6 +173,7 @@ class Actuator:
         """Bring one workload as far as it can be brought now; None when it is gone."""
         memory = self._memories.setdefault(key, _Memory())
         memory.gone.clear()
+        memory.late = 0
         del memory.seen[:-1]
         done: list[Deed] = []
         report = Report(state=WorkloadState.APPLYING, again=now + 1)
@@ -186,7 +189,7 @@ class Actuator:
                     report = found
                     break
             else:
-                if not done:
+                if memory.late == ROUNDS and not done:
                     report = Report(
                         state=WorkloadState.FAILED, reason=_ALWAYS_LATE, again=now + memory.fail()
                     )
@@ -274,6 +277,7 @@ class Actuator:
             if error.transient or isinstance(error, Unauthorized):
                 raise
             if isinstance(error, Conflict) and not isinstance(error, FieldOwned):
+                memory.late += 1
                 return False
             self._refuse(deed, situation, memory, error)
             return False
