@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from trimtab.lab.backtest import Schedule, backtest
-from trimtab.lab.report import Outcome, page, section
+from trimtab.lab.report import Outcome, page, partial, section
 from trimtab.lab.sample import sample
 from trimtab.sizing import strategy
 
@@ -25,6 +25,19 @@ def test_the_page_shows_each_strategy_and_the_worst_containers_and_fetches_nothi
     assert "spiky-0" in text
     assert "<script" not in text
     assert "src=" not in text
+
+
+def test_who_sized_fewer_containers_than_others_is_told_of() -> None:
+    fleet = sample(4)
+    all_of_them = backtest(fleet, strategy("vpa", 4), Schedule())
+    young = replace(fleet, cpu=fleet.cpu[:100], memory=fleet.memory[:100])
+    young.cpu[:, 1:] = np.nan
+    young.memory[:, 1:] = np.nan
+    few = backtest(young, strategy("vpa", 4), Schedule())
+    outcomes = [Outcome("vpa", "", all_of_them), Outcome("<krr>", "", few)]
+    assert partial(outcomes) == ["<krr> sized 1 of 4 containers: its scores are of these"]
+    assert "<p>&lt;krr&gt; sized 1 of 4 containers" in section("Few", outcomes, [("STRATEGY",)])
+    assert partial(outcomes[:1]) == []
 
 
 def test_what_was_not_recorded_has_no_score_on_the_page() -> None:

@@ -142,6 +142,14 @@ def test_whoever_is_busy_by_day_is_not_killed_on_the_second() -> None:
     assert backtest(fleet, strategy("trimtab", 10), Schedule()).ooms.sum() == 0
 
 
+def test_who_grows_slowly_is_given_more_before_its_margin_is_worn_off() -> None:
+    fleet = sample()
+    scores = backtest(fleet, strategy("trimtab", fleet.containers), Schedule())
+    leaks = [name.startswith("leak") for name in scores.containers]
+    assert sum(leaks) == 10
+    assert scores.ooms[leaks].sum() == 0
+
+
 def test_a_young_container_borrows_from_the_fleet() -> None:
     draw = np.random.default_rng(5)
     old = draw.lognormal(0, 0.8, (12 * 72, 30))

@@ -29,7 +29,7 @@ from trimtab.kube.pace import RetryRule
 from trimtab.lab.backtest import Schedule
 from trimtab.lab.cores import on_cores
 from trimtab.lab.ray_cluster import HERE, OnRay
-from trimtab.lab.report import Outcome, page, section
+from trimtab.lab.report import Outcome, page, partial, section
 from trimtab.lab.run import ORACLE, Engine, Run, told
 from trimtab.lab.sample import sample
 from trimtab.lab.scores import Scores
@@ -337,6 +337,8 @@ def _print(results: Mapping[str, Sequence[Outcome]], output: str) -> None:
             for outcome in outcomes:
                 table.add_row(*map(escape, _row(outcome)))
             console.print(table)
+            for line in partial(outcomes):
+                console.print(escape(line), soft_wrap=True)
     else:
         print(_records(results, output), end="")
 

@@ -11,6 +11,7 @@ from html import escape
 
 import numpy as np
 
+from trimtab.counting import counted
 from trimtab.lab.scores import Scores
 
 WIDTH, HEIGHT, EDGE = 660, 400, 66
@@ -35,6 +36,16 @@ class Outcome:
         return f"{self.strategy} {self.settings}".strip()
 
 
+def partial(outcomes: Sequence[Outcome]) -> list[str]:
+    """Who sized fewer containers than others, and so is scored on these alone."""
+    most = max((len(outcome.scores.containers) for outcome in outcomes), default=0)
+    return [
+        f"{outcome.label} sized {len(outcome.scores.containers)} of {counted(most, 'container')}: its scores are of these"
+        for outcome in outcomes
+        if len(outcome.scores.containers) < most
+    ]
+
+
 def page(title: str, sections: Iterable[str]) -> str:
     """The page of all recordings."""
     head = f"<meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
@@ -47,7 +58,7 @@ def section(title: str, outcomes: Sequence[Outcome], rows: Sequence[Sequence[str
         f"<h1>{escape(title)}</h1>"
         "<p>Left is cheaper, down is safer: the lower left wins. A line joins the settings of one strategy.</p>"
         f"{chart(outcomes, 'cpu_under', 'time under-provisioned')}{chart(outcomes, 'cpu_deficit', 'CPU unserved')}"
-        f"<h2>Scores</h2>{table(rows)}{''.join(_worst(outcome) for outcome in outcomes)}"
+        f"<h2>Scores</h2>{table(rows)}{''.join(f'<p>{escape(line)}</p>' for line in partial(outcomes))}{''.join(_worst(outcome) for outcome in outcomes)}"
     )
 
 

@@ -473,7 +473,9 @@ def decide(
                 saved = costs[_bucket(held[i], base[i, k], grid) + 1] - costs[place]
         owed[i] = owed[i] * pace.owed + max(saved, 0.0) / share
         moves[i] *= pace.moves
-        if np.isnan(held[i]) or owed[i] > stake.change * max(1.0, moves[i] / stake.moves) ** 4:
+        due = owed[i] > stake.change * max(1.0, moves[i] / stake.moves) ** 4
+        # What grows slowly wears its margin off before a change pays.
+        if np.isnan(held[i]) or due or held[i] < peak[i, 0] * stake.footing:
             owed[i] = 0.0
             moves[i] += 1.0
             held[i] = bid[i, chosen]
