@@ -26,6 +26,7 @@ from trimtab.web.sizes import together
 from trimtab.web.told import kills_of
 
 UNMANAGED = "Unmanaged"
+HOUR = 3600.0
 LATELY = 86400.0
 """Seconds for which a kill is a danger: what was learned of it is in effect by then."""
 SILENT = 300.0
@@ -131,8 +132,12 @@ def seen(
 
 
 def _mean(evidence: Evidence, *, step: float, now: float) -> float:
-    """How much of a pod is paid for that runs now and then: the share of time, since it was first seen, in which it did."""
-    return min(1.0, evidence.samples * step / max(step, now - evidence.first))
+    """How much of a pod is paid for that runs now and then: the share of time, since it was first seen, in which it did.
+
+    Its rest is counted in whole hours: by the second, every look would find another price, and be news to every page.
+    """
+    until = max(evidence.last, now // HOUR * HOUR)
+    return min(1.0, evidence.samples * step / max(step, until - evidence.first))
 
 
 def node_view(
