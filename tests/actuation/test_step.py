@@ -669,6 +669,17 @@ def test_a_pod_that_was_evicted_and_is_not_made_anew_is_waited_for_for_an_hour()
     assert late.reason == "1 of its pods have not come back"
 
 
+def test_a_pod_that_came_anew_is_resized_though_the_window_has_closed() -> None:
+    homeless = pod("new", sizes={"web": HUGE}, created=NOW + 400, ready=False, node="", phase="Pending")
+    closed = wish(
+        allow_recreate=True, windows=[MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
+    )
+    terms = MOVING | {"template": {"web": HUGE}, "wanted": closed}
+    resized, waits = step(moving(template={"web": HUGE}), [*FIVE[:4], homeless], **terms)
+    assert resized == ResizePod(homeless, AFTER, Urgency.UP)
+    assert isinstance(waits, Wait)
+
+
 def test_a_change_for_which_a_pod_was_evicted_that_finds_no_node_is_taken_back() -> None:
     """There it was before is room for it as it was."""
     homeless = pod("new", sizes=AFTER, created=NOW + 400, ready=False, node="", phase="Pending")

@@ -53,7 +53,7 @@ def advance(  # noqa: PLR0911 - one return a step
         return [_choose_again(situation, marks, change)]
     if touches := _touches(situation, marks, change, pods):
         closed = _closed(situation) if change.phase is Phase.PROMOTING else None
-        return [closed] if closed else touches
+        return [*_at_any_time(change, touches), closed] if closed else touches
     if outgrown := _outgrown(situation, change):
         return _moved(situation, marks, change, outgrown)
     if waits := _until_settled(situation, marks, change, pods):
@@ -127,6 +127,15 @@ def _touches(situation: Situation, marks: Marks, change: Change, pods: Sequence[
     else:
         old = passed_over(situation, old)
     return [EvictPod(pod, urgency) for pod in old[:1]]
+
+
+def _at_any_time(change: Change, touches: Sequence[Deed]) -> list[Deed]:
+    """Those that wait for no window: of a pod that came for one we evicted, which may find a node by its new size only."""
+    return [
+        deed
+        for deed in touches
+        if change.moved and isinstance(deed, ResizePod) and deed.pod.created > change.started
+    ]
 
 
 def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Sequence[Pod]) -> list[Deed]:
