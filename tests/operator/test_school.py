@@ -148,9 +148,11 @@ async def test_a_new_cohort_is_shown_the_past_in_parts_and_then_the_present_step
     first = steps(bed.source.asked)
     assert first == sorted(set(first)), "every step once, in the order of time"
     assert first[0] <= NOW - PACE.past + PACE.past_step
+    assert bed.source.asked[0].kills
     bed.source.asked.clear()
     await bed.advance(NOW + MINUTE)
     assert steps(bed.source.asked) == [NOW + MINUTE]
+    assert not any(ask.kills for ask in bed.source.asked), "of the present the pods tell of kills"
 
 
 async def test_more_than_any_machine_has_is_not_believed(store: Store) -> None:

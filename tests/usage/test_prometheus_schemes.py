@@ -213,7 +213,10 @@ async def test_a_kill_is_told_once_wherever_between_two_steps_it_falls(tmp_path:
             for start in range(0, 3600, 600):  # part by part, as the past is read
                 usage = await prometheus.read(Ask(start=T0 + start, end=T0 + start + 600, step=300))
                 told += [oom.container.pod for oom in usage.ooms or ()]
+            unasked = await prometheus.read(Ask(start=T0, end=T0 + 3600, step=300, kills=False))
+            assert prometheus.capabilities.ooms, "whether or not anybody asks"
     assert sorted(told) == list(kills)
+    assert unasked.ooms is None
 
 
 async def test_containers_that_are_scraped_less_often_than_others_are_told_of(

@@ -230,7 +230,13 @@ class School:
         else:
             begin = last = end
         namespaces = {name.namespace for cohort in cohorts for name in cohort.fleet}
-        ask = Ask(start=begin, end=last + step, step=step, namespaces=tuple(sorted(namespaces)))
+        ask = Ask(
+            start=begin,
+            end=last + step,
+            step=step,
+            namespaces=tuple(sorted(namespaces)),
+            kills=is_past,  # of those of the present the pods tell
+        )
         with self._metrics.metrics_collection_duration.labels(self.name).time():
             usage = _possible(await self.source.read(ask), self._machine)
         if self._watched and not is_past:

@@ -46,6 +46,8 @@ class Ask:
     step: float
     namespaces: tuple[str, ...] | None = None
     """None for all."""
+    kills: bool = True
+    """Whether anybody wants to know of kills, which a server may have to look for in all that it has."""
 
     def __post_init__(self) -> None:
         if not self.step > 0:

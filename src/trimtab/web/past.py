@@ -45,8 +45,8 @@ async def read_past(
     begin = whole.start
     while begin < whole.end:
         end = min(begin + PART, whole.end)
-        usage = await source.read(Ask(start=begin, end=end, step=step, namespaces=(key.namespace,)))
-        past.hear(usage, owners)
+        ask = Ask(start=begin, end=end, step=step, namespaces=(key.namespace,), kills=False)
+        past.hear(await source.read(ask), owners)
         begin = end
     return lived(past.trace(key.kind, containers))
 

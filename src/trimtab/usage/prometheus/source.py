@@ -132,7 +132,8 @@ class Prometheus(Source[PrometheusSettings]):
         server = await self._server(grid)
         held = await self._look(server, grid, ask.namespaces)
         window = self._window(held, ask)
-        columns = await self._columns(server, held, ask, window, progress=progress)
+        wanted = KINDS if ask.kills else KINDS - {"oom"}
+        columns = await self._columns(server, held, ask, window, only=wanted, progress=progress)
         if not self.settings.cpu_rule:
             seldom = columns["cpu"].much_less_than(columns["memory"])
             columns["cpu"].without_edges(window.partly(ask.step))
@@ -173,7 +174,7 @@ class Prometheus(Source[PrometheusSettings]):
         ask: Ask,
         window: Window,
         *,
-        only: frozenset[Kind] = KINDS,
+        only: frozenset[Kind],
         progress: Progress | None = None,
     ) -> dict[Kind, Columns]:
         """All that the server answers for what it holds, looking back so far at each step."""
