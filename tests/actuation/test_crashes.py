@@ -18,7 +18,7 @@ from trimtab.actuation.marks import Phase
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
-from trimtab.kube.errors import Conflict, Forbidden, InternalError, Status, TooManyRequests
+from trimtab.kube.errors import Conflict, DisruptionBlocked, Forbidden, InternalError, Status, TooManyRequests
 from trimtab.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 
 OLD = {"web": resources(100, 64), "proxy": resources(50, 32)}
@@ -69,6 +69,7 @@ FAULTS = {
     "conflict": _refuse(Conflict),
     "error": _refuse(InternalError),
     "too many": _refuse(TooManyRequests),
+    "forbidden by a budget": _refuse(DisruptionBlocked),
 }
 
 
