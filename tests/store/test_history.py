@@ -33,6 +33,14 @@ async def test_entries_are_found_by(store: Store, field: str) -> None:
     assert [each.timestamp for each in found] == [2]
 
 
+async def test_entries_are_found_by_several_words(store: Store) -> None:
+    said = ("applied", "recommended", "reverted", "applied")
+    await store.history.append([entry(float(t), what=what) for t, what in enumerate(said)])
+    found = await store.history.find(what=("applied", "reverted"), limit=2)
+    assert [each.timestamp for each in found] == [3, 2]
+    assert await store.history.find(what=()) == []
+
+
 async def test_entries_are_found_by_workload_and_time_newest_first(store: Store) -> None:
     await store.history.append([entry(float(t), name=("cart", "till")[t % 2]) for t in range(10)])
     found = await store.history.find(

@@ -59,7 +59,7 @@ class History:
         kind: str | None = None,
         name: str | None = None,
         container: str | None = None,
-        what: str | None = None,
+        what: str | Sequence[str] | None = None,
         since: float | None = None,
         until: float | None = None,
         older_than: HistoryEntry | None = None,

@@ -35,11 +35,13 @@ def batches(items: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
 
 
 def within(
-    table: Table, *, since: float | None, until: float | None, **equal: str | None
+    table: Table, *, since: float | None, until: float | None, **wanted: str | Sequence[str] | None
 ) -> list[ColumnElement[bool]]:
-    """The conditions of a search; None asks for nothing."""
+    """The conditions of a search; None asks for nothing, and of several words any will do."""
     conditions: list[ColumnElement[bool]] = [
-        table.c[name] == wanted for name, wanted in equal.items() if wanted is not None
+        table.c[name] == words if isinstance(words, str) else table.c[name].in_(words)
+        for name, words in wanted.items()
+        if words is not None
     ]
     if since is not None:
         conditions.append(table.c.timestamp >= since)

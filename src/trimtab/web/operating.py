@@ -210,11 +210,11 @@ class OperatorBoard:
         trouble, today = view.trouble, dict[str, int]()
         latest: tuple[HistoryEntry, ...] = ()
         try:
-            done = {what: await self._since(view.at - DAY, what) for what in _DONE}
-            today = {what: len(entries) for what, entries in done.items()}
+            done = await self._done_since(view.at - DAY)
+            today = dict(Counter(each.what for each in done))
             told = {entry.id: entry for entry in await self.history(limit=10 * LATEST)}
             told |= {kill.id: kill for kill in view.kills[:LATEST]}
-            told |= {each.id: entry_of(each) for entries in done.values() for each in entries[:LATEST]}
+            told |= {each.id: entry_of(each) for each in done[:LATEST]}
             loud = [entry for entry in told.values() if entry.what not in _TALK]
             latest = tuple(sorted(loud, key=lambda entry: -entry.at)[:LATEST])
         except StoreError as error:  # all else is known without it, and then worth seeing most
@@ -283,11 +283,12 @@ class OperatorBoard:
         stored = await desk.store.history.get(number) if desk else None
         return entry_of(stored) if stored else None
 
-    async def _since(self, moment: float, what: str) -> list[Stored]:
+    async def _done_since(self, moment: float) -> list[Stored]:
+        """At once, and not word by word: each look goes through all that was said since."""
         desk = self._desk()
         if desk is None:
             return []
-        return await desk.store.history.find(cluster=desk.name, what=what, since=moment, limit=10_000)
+        return await desk.store.history.find(cluster=desk.name, what=_DONE, since=moment, limit=10_000)
 
     async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
         desk = self._desk()
