@@ -168,6 +168,26 @@ async def test_who_is_patient_begins_without_a_server_and_has_it_once_it_is_ther
             await asyncio.gather(*passing)
 
 
+async def test_a_server_that_is_away_is_asked_once_for_all_who_wait_for_it() -> None:
+    """Or the last of them waits as often as long for one that does not even refuse."""
+    asked: list[int] = []
+
+    def hang_up(_: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        asked.append(len(asked))
+        back.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with Store.open(f"postgresql://trimtab@{host}:{port}/t?sslmode=disable", patient=True) as store:
+            for uses in (5, 1):
+                asked.clear()
+                found = await asyncio.gather(
+                    *(store.history.find() for _ in range(uses)), return_exceptions=True
+                )
+                assert [type(each) for each in found] == [UnavailableError] * uses
+                assert len(asked) == 1
+
+
 async def test_who_is_patient_is_told_all_the_same_what_to_mend() -> None:
     with pytest.raises(AddressError):
         async with Store.open("/nowhere/at/all/trimtab.db", patient=True):

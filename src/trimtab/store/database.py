@@ -67,6 +67,8 @@ class Database:
         self._writers = asyncio.Semaphore(backend.writers)
         self._opening = asyncio.Lock()
         self._to_open = True
+        self._failure: StoreError | None = None
+        """Why it could not be opened anew the last time."""
 
     @classmethod
     @asynccontextmanager
@@ -101,9 +103,16 @@ class Database:
 
     async def _open_anew_if_lost(self) -> None:
         if self._to_open or self._backend.replaced():
+            known = self._failure
             async with self._opening:
+                if self._failure is not known and self._failure:
+                    raise self._failure  # one try is for all who waited for it: it may take its time
                 if self._to_open or self._backend.replaced():
-                    await self._open()
+                    try:
+                        await self._open()
+                    except StoreError as error:
+                        self._failure = error
+                        raise
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
