@@ -314,4 +314,4 @@ async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_
         performer.forget_all_but((), {found.key: found}.get)
     assert forgotten == [found.key]
     (line,) = told
-    assert line.startswith("ChangeLeft Deployment shop/web: no Intent is about it any more")
+    assert line.startswith("ChangeLeft Deployment shop/web: no active Intent is about it any more")

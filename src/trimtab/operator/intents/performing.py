@@ -133,7 +133,7 @@ class Performer:
             marks = read_marks(dict(workload.annotations), uid=workload.uid) if workload else None
             if workload and isinstance(marks, Marks) and marks.change and self._may_write():
                 message = (
-                    f"no Intent is about it any more; the change to {said(marks.change.after)} is left to a policy that is, "
+                    f"no active Intent is about it any more; the change to {said(marks.change.after)} is left to a policy that is, "
                     "and else as it is"
                 )
                 self._cluster.emit(workload, type="Warning", reason="ChangeLeft", message=message)
