@@ -236,7 +236,7 @@ class Webhook(Model):
 
     pods: Bool = False
     """Whether pods of workloads that were resized are made with the size in effect, and not resized right after. None is
-    refused for it, or waits for more than 2 seconds when no webhook answers."""
+    refused for it; a question that no webhook answers is over in 2 seconds."""
 
     certificate_files: CertificateFiles | None = None
     """A certificate by files. When left out, the operator makes its own, keeps it in a Secret that its replicas
