@@ -341,7 +341,7 @@ async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work:
         assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] != "1"
         name = f"{work.namespace}/p"
         assert (work.sample("applications_total", policy=name, method="InPlace") or 0) >= 1
-        assert work.sample("oom_kills_total", policy=name) == 1
+        assert work.sample("oom_kills_total", policy=name) == 0, "its kill was long ago"
     async with Store.open(work.folder / "trimtab.db") as store:
         told = {each.what for each in await store.history.find(namespace=work.namespace)}
         assert told >= {"recommended", "applying", "applied"}

@@ -41,6 +41,8 @@ from trimtab.operator.throttling import throttled_lately
 from trimtab.usage.owners import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
+NEW_KILL = 3600.0
+"""Seconds in which a kill is news, to whom it was not known before."""
 VPA_INTERVAL = 60.0
 """Seconds after which a workload is looked at again that only a VPA is about."""
 FINE = frozenset({WorkloadState.RECOMMENDED, WorkloadState.APPLIED, WorkloadState.PENDING})
@@ -157,7 +159,7 @@ class SizingLoop:
         key, pods = workload.key, self._catalog.pods_of(workload)
         hpas = self._catalog.hpas_of(workload)
         async with self._learning.lock:
-            self._note_kills(workload, pods, mandate)
+            self._note_kills(workload, pods, mandate, now)
             assessment = self._assess(workload, pods, mandate, hpas, now)
         before = self._statuses.outcome(key)
         changed = before is None or not same(before.recommendations, assessment.recommendations)
@@ -189,14 +191,15 @@ class SizingLoop:
             else max(report.again - now, 0.5)
         )
 
-    def _note_kills(self, workload: Workload, pods: list[Pod], mandate: Mandate) -> None:
+    def _note_kills(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> None:
         read = read_marks(dict(workload.annotations), uid=workload.uid)
         marks = read if isinstance(read, Marks) else None
         ended = [*pods, *self._catalog.failed_of(workload)]
         kills = self._learning.note_kills(
             kill for name in containers_of(self._catalog, workload) for kill in kills_of(name, ended, marks)
         )
-        self._metrics.oom_kills.labels(mandate.name).inc(len(kills))
+        # Pods remember theirs for ever, and who has just begun to look would tell of all of them at once.
+        self._metrics.oom_kills.labels(mandate.name).inc(sum(now - kill.at < NEW_KILL for kill in kills))
 
     def _assess(
         self, workload: Workload, pods: list[Pod], mandate: Mandate, hpas: list[Hpa], now: float
