@@ -155,6 +155,22 @@ async def test_a_new_cohort_is_shown_the_past_in_parts_and_then_the_present_step
     assert not any(ask.kills for ask in bed.source.asked), "of the present the pods tell of kills"
 
 
+async def test_samples_of_the_past_stand_for_more_time_than_those_of_the_present(store: Store) -> None:
+    bed = Bed(store, "web")
+    for now in (NOW, NOW + MINUTE, NOW + 2 * MINUTE):
+        await bed.advance(now)
+    found = bed.school.learned(container("web"), EASY, now=now, runs_on=False)
+    assert found
+    evidence = found.evidence
+    assert evidence.ran == pytest.approx(now - evidence.first, abs=PACE.past_step)
+    assert evidence.samples * MINUTE < evidence.ran / 4
+    again = bed.restarted()
+    await bed.advance(now + MINUTE)
+    kept = again.learned(container("web"), EASY, now=now, runs_on=False)
+    assert kept
+    assert kept.evidence.ran == evidence.ran + MINUTE
+
+
 async def test_more_than_any_machine_has_is_not_believed(store: Store) -> None:
     bed = Bed(store, "web", script=steady(100.0, 1e14))
     machine = Room(cpu=64_000, memory=1 << 38)

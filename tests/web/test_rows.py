@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.records import workload
 from trimtab.api.optimizationpolicy import Mode
@@ -19,35 +20,43 @@ NOW = 277_777 * 3600.0
 CORE = {"name": "app", "resources": {"requests": {"cpu": "1"}}}
 
 
-def row(resource: Resource, *, samples: int, now: float = NOW, last: float = 0.0) -> WorkloadRow:
-    """Of one without pods, of which a sample a minute is known since ten hours before."""
-    found = workload("report", resource=resource, containers=(CORE,))
-    evidence = Evidence(samples=samples, first=NOW - 36_000, last=last, runs_on=found.runs_on)
+def row(
+    resource: Resource, *, ran: float, now: float = NOW, last: float = 0.0, at_once: int = 1
+) -> WorkloadRow:
+    """Of one without pods, of which something is known since ten hours before."""
+    found = replace(workload("report", resource=resource, containers=(CORE,)), replicas=at_once)
+    evidence = Evidence(ran=ran, first=NOW - 36_000, last=last, runs_on=found.runs_on)
     desk: Any = SimpleNamespace(
         catalog=SimpleNamespace(pods_of=lambda _: ()),
         statuses=SimpleNamespace(outcome=lambda _: None),
         orders=SimpleNamespace(
             of=lambda _: SimpleNamespace(name="p", sizing=None, spec=SimpleNamespace(mode=Mode.AUTO))
         ),
-        learning=SimpleNamespace(learned=lambda *_, **__: SimpleNamespace(evidence=evidence), step=60.0),
+        learning=SimpleNamespace(learned=lambda *_, **__: SimpleNamespace(evidence=evidence)),
     )
     return seen(desk, found, {}, prices=Prices(), now=now).row
 
 
 @pytest.mark.parametrize(
-    ("resource", "samples", "cores"),
-    [(JOBS, 0, 0.0), (JOBS, 60, 0.1), (JOBS, 1200, 1.0), (DEPLOYMENTS, 60, 0.0)],
+    ("resource", "ran", "at_once", "cores"),
+    [
+        (JOBS, 0, 1, 0.0),
+        (JOBS, 3600, 1, 0.1),
+        (JOBS, 3600, 20, 2.0),
+        (JOBS, 72_000, 1, 1.0),
+        (DEPLOYMENTS, 3600, 1, 0.0),
+    ],
 )
 def test_what_runs_now_and_then_costs_its_share_of_the_time_and_not_its_pods_of_this_moment(
-    resource: Resource, samples: int, cores: float
+    resource: Resource, ran: float, at_once: int, cores: float
 ) -> None:
     """Of a Deployment without pods nothing is paid for, whatever ran before."""
-    assert row(resource, samples=samples).cost == pytest.approx(cores * Prices().of_cpu(1000))
+    assert row(resource, ran=ran, at_once=at_once).cost == pytest.approx(cores * Prices().of_cpu(1000))
 
 
 def test_what_rests_is_no_news_at_every_look() -> None:
     """Every open page would be made anew every other second."""
-    resting = row(JOBS, samples=60, now=NOW + 10)
-    assert row(JOBS, samples=60, now=NOW + 3000) == resting
-    assert row(JOBS, samples=60, now=NOW + 36_000).cost == pytest.approx(resting.cost / 2)
-    assert row(JOBS, samples=61, last=NOW + 20, now=NOW + 20) != resting
+    resting = row(JOBS, ran=3600, now=NOW + 10)
+    assert row(JOBS, ran=3600, now=NOW + 3000) == resting
+    assert row(JOBS, ran=3600, now=NOW + 36_000).cost == pytest.approx(resting.cost / 2)
+    assert row(JOBS, ran=3660, last=NOW + 20, now=NOW + 20) != resting

@@ -207,6 +207,7 @@ class Cohort:
             memory=usage.memory[step, columns],
             throttled=None if usage.throttled is None else usage.throttled[step, columns],
             running=None if replica else due,
+            lasts=0.0 if replica else usage.step,
         )
 
     def _last_step(self, usage: WorkloadUsage, rows: Indices) -> Floats:

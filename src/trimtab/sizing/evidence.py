@@ -30,6 +30,8 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is known of one container. None: not known."""
 
     samples: int = 0
+    ran: float = 0.0
+    """Seconds that the samples stand for: of the past there are fewer than of the present. Of replicas, in which any ran."""
     first: float = 0.0
     """Seconds since 1970 of the first sample that counts,"""
     last: float = 0.0

@@ -95,10 +95,12 @@ class Fleet(Generic[K]):
         memory: Floats,
         throttled: Floats | None = None,
         running: Indices | None = None,
+        lasts: float = 0.0,
     ) -> None:
         """Take in one sample of each of these containers; the others had none.
 
-        Of those in `running` there should have been one. A row named twice is a fault of the caller.
+        Of those in `running` there should have been one; each stands for `lasts` seconds. A row named twice is a fault of
+        the caller.
         """
         all_cpu, all_memory = self._whole(rows, cpu), self._whole(rows, memory)
         self._strategy.observe(t, all_cpu, all_memory)
@@ -108,6 +110,7 @@ class Fleet(Generic[K]):
             all_memory,
             throttled=None if throttled is None else self._whole(rows, throttled),
             running=None if running is None else np.isin(np.arange(self._strategy.containers), running),
+            lasts=lasts,
         )
 
     def observe_oom(

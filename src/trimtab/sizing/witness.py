@@ -48,6 +48,7 @@ class Witness(Rowed[WitnessSettings]):
         self._arrays: dict[str, Array] = {
             "samples": np.zeros(containers, np.int64),
             "due": np.zeros(containers, np.int64),
+            "ran": np.zeros(containers),
             "first": np.full(containers, np.nan),
             "last": np.full(containers, np.nan),
             "throttled": np.full(containers, np.nan),
@@ -64,14 +65,19 @@ class Witness(Rowed[WitnessSettings]):
         *,
         throttled: Floats | None = None,
         running: Booleans | None = None,
+        lasts: float = 0.0,
     ) -> None:
-        """Take in one sample of each container; `running` says of which there should have been one."""
+        """Take in one sample of each container; `running` says of which there should have been one.
+
+        Each stands for `lasts` seconds; for none where a replica of the same time was shown before.
+        """
         own = self._arrays
         seen = ((cpu >= 0) & (cpu <= CPU_MOST)) | ((memory >= 0) & (memory <= MEMORY_MOST))
         self._cpu.add(t, cpu, CPU_MOST)
         self._memory.add(t, memory, MEMORY_MOST)
         own["samples"] += seen
         own["due"] += seen if running is None else seen | running
+        own["ran"] += seen * lasts
         own["first"][seen & np.isnan(own["first"])] = t
         own["last"][seen] = t
         if throttled is not None:
@@ -97,6 +103,7 @@ class Witness(Rowed[WitnessSettings]):
         return [
             Evidence(
                 samples=own["samples"][place],
+                ran=own["ran"][place],
                 first=_or_zero(own["first"][place]),
                 last=_or_zero(own["last"][place]),
                 coverage=own["samples"][place] / max(own["due"][place], 1) if runs_on[place] else 1.0,

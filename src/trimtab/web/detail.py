@@ -97,7 +97,9 @@ class Details:
         if before is not None and before.spec == spec:
             replayed, replayed_at = before.replayed, before.replayed_at
         if trace is not None and now - replayed_at >= REPLAY_LASTS:
-            instances = max(len(pods), 1) if workload.runs_on else _share_of_time(trace)
+            instances: float = max(len(pods), 1)
+            if not workload.runs_on:
+                instances = _share_of_time(trace) * max(1, workload.replicas)
             replayed, replayed_at = await self._replay(trace, names, spec, pods=instances), now
         views = [
             _view(

@@ -89,7 +89,7 @@ def seen(
     should = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
     dangers: dict[str, None] = {}
     kills: list[HistoryEntry] = []
-    means: list[float] = []
+    shares: list[float] = []
     for each in containers:
         name = WorkloadContainer.of(key, each.name)
         known: Learned | None = None
@@ -98,13 +98,15 @@ def seen(
         if known is None:
             continue
         evidence = known.evidence
-        means.append(_mean(evidence, step=desk.learning.step, now=now))
+        shares.append(_share_of_time(evidence, now=now))
         recent = tuple(kill for kill in evidence.kills if kill.at > now - LATELY)
         peak = Consumed(memory_peak=evidence.memory_peak or 0.0)
         kills += kills_of(key, each.name, evidence.kills)
         lately = Evidence(kills=recent, throttled=evidence.throttled)
         dangers |= dict.fromkeys(risks(each.resources, lately, peak))
-    instances = len(pods) if workload.runs_on else max(means, default=len(pods))
+    instances: float = len(pods)
+    if shares and not workload.runs_on:
+        instances = max(shares) * max(1, workload.replicas)
     cost = sum(prices.of(each.resources) for each in containers) * instances
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
@@ -131,13 +133,13 @@ def seen(
     return Seen(row, tuple(kills))
 
 
-def _mean(evidence: Evidence, *, step: float, now: float) -> float:
-    """How much of a pod is paid for that runs now and then: the share of time, since it was first seen, in which it did.
+def _share_of_time(evidence: Evidence, *, now: float) -> float:
+    """How much of the time, since it was first seen, one ran that runs now and then.
 
     Its rest is counted in whole hours: by the second, every look would find another price, and be news to every page.
     """
     until = max(evidence.last, now // HOUR * HOUR)
-    return min(1.0, evidence.samples * step / max(step, until - evidence.first))
+    return evidence.ran / max(evidence.ran, until - evidence.first) if evidence.ran else 0.0
 
 
 def node_view(
