@@ -1,24 +1,30 @@
 """What pods are born with, as policies and the configuration stand at this moment.
 
 Every replica keeps the live picture and can tell, whoever leads, from memory alone: an owner that is not known is not
-waited for, and the pod is brought to its size later.
+waited for, and the pod is brought to its size later. So it is while we hear nothing of what might refuse the pod: who asks
+us need not be within our own reach.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from trimtab.actuation.birth import birth_size
 from trimtab.actuation.hold import Hold, read_hold
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.optimizationpolicy import Mode
+from trimtab.kube.following import ABSENT
 from trimtab.kube.pods import Pod
+from trimtab.kube.resources import LIMIT_RANGES, OPTIMIZATION_POLICIES, RESOURCE_QUOTAS
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.mandate import Mandate
 from trimtab.operator.orders import Orders
 from trimtab.operator.rivals import Rivals
+
+_DECIDE: Final = (LIMIT_RANGES, RESOURCE_QUOTAS, OPTIMIZATION_POLICIES)
 
 
 class Births:
@@ -34,7 +40,7 @@ class Births:
     def of(self, pod: Pod) -> Sizes:
         """The containers that are to have other sizes than they were made with; none where nothing is to be done."""
         catalog = self._catalog
-        workload = self._workload_of(pod) if catalog.is_ready else None
+        workload = self._workload_of(pod) if catalog.is_ready and self._is_heard() else None
         if workload is None:
             return {}
         hold = read_hold(workload.annotations)
@@ -48,6 +54,11 @@ class Births:
             limit_ranges=catalog.limit_ranges.in_namespace(pod.namespace),
             quotas=catalog.quotas.in_namespace(pod.namespace),
         )
+
+    def _is_heard(self) -> bool:
+        """Whether what decides about a pod is known as it is now."""
+        troubles = self._catalog.troubles()
+        return all(troubles.get(str(kind), ABSENT) == ABSENT for kind in _DECIDE)
 
     def _workload_of(self, pod: Pod) -> Workload | None:
         catalog, owner = self._catalog, pod.owner
