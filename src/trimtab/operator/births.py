@@ -12,6 +12,7 @@ from typing import Final
 
 from trimtab.actuation.birth import birth_size
 from trimtab.actuation.hold import Hold, read_hold
+from trimtab.actuation.marks import APPLIED
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.optimizationpolicy import Mode
 from trimtab.kube.following import ABSENT
@@ -41,8 +42,8 @@ class Births:
         """The containers that are to have other sizes than they were made with; none where nothing is to be done."""
         catalog = self._catalog
         workload = self._workload_of(pod) if catalog.is_ready and self._is_heard() else None
-        if workload is None:
-            return {}
+        if workload is None or APPLIED not in dict(workload.annotations):
+            return {}  # as of most: then nobody is asked who has the say over it
         hold = read_hold(workload.annotations)
         mandate = self._mandate(workload, hold)
         if mandate is None:
