@@ -249,6 +249,9 @@ def test_a_kind_of_somebodys_own_may_spell_its_parts_in_any_way(
 def test_jobs_run_now_and_then() -> None:
     assert workload().runs_on
     assert not workload(resource=CRON_JOBS).runs_on
+    theirs = workload(resource=Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job"))
+    assert not theirs.runs_on
+    assert not theirs.key.runs_on
 
 
 def test_workloads_of_one_template_share_their_containers() -> None:

@@ -37,7 +37,7 @@ from trimtab.kube.resources import (
 T = TypeVar("T")
 
 BUILT_IN = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, JOBS, CRON_JOBS)
-RUNS_NOW_AND_THEN = frozenset({"Job", "CronJob"})
+_RUN_NOW_AND_THEN = frozenset({"Job", "CronJob"})
 _BUILT_IN_GROUPS = frozenset(resource.group for resource in BUILT_IN)
 
 
@@ -47,6 +47,11 @@ class WorkloadKey(NamedTuple):
     kind: str
     namespace: str
     name: str
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether its pods run all the time; others' Jobs do not either."""
+        return self.kind.partition(".")[0] not in _RUN_NOW_AND_THEN
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
@@ -103,8 +108,7 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def runs_on(self) -> bool:
-        """Whether its pods run all the time."""
-        return self.kind not in RUNS_NOW_AND_THEN
+        return self.key.runs_on
 
     @property
     def key(self) -> WorkloadKey:

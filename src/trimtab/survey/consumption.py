@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.kube.workloads import RUNS_NOW_AND_THEN
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Usage
@@ -63,7 +62,7 @@ class Consumption:
     def take_in(self, usage: Usage, owners: Owners) -> None:
         workloads = [owners.of(namespace, pod) for namespace, pod, _ in usage.containers]
         seen = ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
-        lasting = [key is not None and key.kind not in RUNS_NOW_AND_THEN for key in workloads]
+        lasting = [key is not None and key.runs_on for key in workloads]
         are_steps = self._are_steps(usage.times, seen, np.array(lasting, np.bool_))
         seen, steps = seen[are_steps], len(self._times)
         if seen.any():
