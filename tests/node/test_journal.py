@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from trimtab.node.arbiter import Spot, Value
 from trimtab.node.arbiter.machine import CACHE_SHARES
@@ -120,6 +121,18 @@ def test_what_there_was_no_room_for_is_noted_with_what_comes_next(path: Path) ->
     again = Journal(path, boot="b")
     assert again.originals == {pods[0]: 1000, pods[1]: 3000}
     assert again.written == {pods[0]: (500, 400), pods[1]: (600,)}
+
+
+def test_that_there_is_no_room_is_told_once_also_where_there_was_none_at_the_start(path: Path) -> None:
+    first, second = pods = Spot("pod1", CPU_QUOTA), Spot("pod2", CPU_QUOTA)
+    Journal(path, boot="b").keep(dict.fromkeys(pods, 1000))
+    full = path.with_suffix(".part")
+    full.mkdir()
+    journal = Journal(path, boot="b")
+    with capture_logs() as logs:
+        journal.wrote(first, 500)
+        journal.drop([second])
+    assert [line["event"] for line in logs] == ["journal.not_written"]
 
 
 def test_a_torn_end_costs_no_more_than_the_last_line(path: Path) -> None:

@@ -44,6 +44,7 @@ class Journal:
         self._lines = 0
         self._is_begun = False
         """Whether the file is of this boot and has all that is known: only who has something to note needs room on a disk."""
+        self._is_told = False
 
     @property
     def originals(self) -> Mapping[Spot, Value | None]:
@@ -86,15 +87,15 @@ class Journal:
 
     def _note(self, entries: Sequence[Any], *, sync: bool = True) -> None:
         """What is known by now, or all of it where the file lacks something or has too much; later, where there is no room."""
-        was_begun = self._is_begun
         try:
-            if was_begun and self._lines <= SPARE_LINES + 3 * len(self._originals):
+            if self._is_begun and self._lines <= SPARE_LINES + 3 * len(self._originals):
                 self._append(entries, sync=sync)
             else:
                 self._compact()
         except OSError as error:
-            if was_begun:
+            if not self._is_told:
                 log.warning("journal.not_written", path=str(self._path), error=error.strerror)
+        self._is_told = not self._is_begun
 
     def _append(self, entries: Sequence[Any], *, sync: bool = True) -> None:
         self._is_begun = False  # until all of it is there
