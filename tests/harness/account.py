@@ -10,12 +10,17 @@ from trimtab.kube.rights import HOME, Process
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
-@contextmanager
-def account(cluster: Cluster, process: Process) -> Iterator[str]:
-    """The user whose rights are the process' and no others; they go at the end, for Helm takes over nobody's."""
+def wait_for_home(cluster: Cluster) -> None:
+    """Let our namespace go that another test has deleted: in what is on its way out nothing can be made."""
     home = f"/api/v1/namespaces/{HOME}"
     if cluster.has(home) and cluster.call("GET", home)["status"]["phase"] == "Terminating":
         cluster.kubectl("wait", "--for=delete", f"namespace/{HOME}", "--timeout=60s")
+
+
+@contextmanager
+def account(cluster: Cluster, process: Process) -> Iterator[str]:
+    """The user whose rights are the process' and no others; they go at the end, for Helm takes over nobody's."""
+    wait_for_home(cluster)
     rights = str(DEPLOY / process / "account.yaml")
     for manifest in (str(DEPLOY / "operator" / "namespace.yaml"), rights):
         cluster.kubectl("apply", "--server-side", "-f", manifest)

@@ -64,15 +64,17 @@ class Rollouts:
         """Prometheus is away: nothing is changed, and all goes on when it is back."""
         estate = self._estate
         estate.prometheus.kill()
-        eventually(
-            lambda: estate.condition("told", "MetricsAvailable") == "False", what="a status that says so"
-        )
-        target = self._tell_the_other()
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            assert target not in estate.sizes("canaried") + estate.sizes("rolled")
-            time.sleep(min(1.0, seconds))
-        estate.prometheus.start()
+        try:
+            eventually(
+                lambda: estate.condition("told", "MetricsAvailable") == "False", what="a status that says so"
+            )
+            target = self._tell_the_other()
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                assert target not in estate.sizes("canaried") + estate.sizes("rolled")
+                time.sleep(min(1.0, seconds))
+        finally:
+            estate.prometheus.start()  # for the next trial needs it
         eventually(lambda: estate.condition("told", "MetricsAvailable") == "True", what="usage again")
         self._settle(target)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.account import wait_for_home
 from harness.cluster import Cluster
 from trimtab import __version__
 from trimtab.cli import run
@@ -65,6 +66,7 @@ def as_operator(cluster: Cluster, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def deployed(cluster: Cluster) -> Iterator[None]:
     """All of deploy/ in the cluster; the webhooks, which nobody answers there, are taken away at once."""
+    wait_for_home(cluster)
     cluster.kubectl("apply", "--server-side", "-k", str(DEPLOY))
     cluster.kubectl("delete", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
     yield
