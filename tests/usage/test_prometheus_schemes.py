@@ -1,6 +1,7 @@
 """How servers name containers, and where they keep throttling and kills: every way is understood, or refused in words."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.prometheus.server import Server
 from trimtab.usage.source import Ask, Capabilities
 from trimtab.usage.usage import Oom, PodContainer, Usage
 from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, named
@@ -195,6 +197,28 @@ async def test_the_cpu_of_containers_that_are_scraped_less_often_than_others_is_
     assert (known[:, :5].sum(axis=0) >= minutes // 2).all()
     assert (known[:, 5].sum()) == 1  # its first steps, where a wide window is mostly empty, are not filled in
     np.testing.assert_allclose(usage.cpu[known], 0.5, rtol=1e-3)
+
+
+async def test_for_pods_that_are_new_nobody_is_asked_for_anew_though_another_has_missed_scrapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = scraped({"a": 30, "b": 30})
+    recording.add(MEMORY, named("new"), [(6890, 1e8)])
+    for metric, each in ((CPU, 0.5), (MEMORY, 0.0)):  # its node was away for eight minutes
+        there = [at for at in range(15, 7200, 30) if not 6330 < at < 6820]
+        recording.add(metric, named("c"), [(at, 1e8 + each * at) for at in there])
+    asked: list[str] = []
+    ranged = Server.range
+
+    async def noted(self: Server, promql: str, *rest: Any) -> Any:
+        asked.append(promql)
+        return await ranged(self, promql, *rest)
+
+    monkeypatch.setattr(Server, "range", noted)
+    usage, _ = await read(recording, tmp_path, ask=Ask(start=T0 + 6900, end=T0 + 6960, step=60))
+    assert [name.pod for name in usage.containers] == ["a", "b", "c", "new"]
+    np.testing.assert_array_equal(np.isfinite(usage.cpu[0]), [True, True, True, False])
+    assert len([promql for promql in asked if "rate(" in promql]) == 1
 
 
 async def test_a_kill_is_told_once_wherever_between_two_steps_it_falls(tmp_path: Path) -> None:

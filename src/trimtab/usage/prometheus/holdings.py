@@ -21,7 +21,7 @@ from trimtab.usage.prometheus.promql import all_equal, one_of, selector
 from trimtab.usage.prometheus.scheme import Labels, Scheme, recognise
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
-from trimtab.usage.usage import MOST_CORES
+from trimtab.usage.usage import MOST_CORES, PodContainer
 
 USUAL_INTERVAL = 30.0
 _COUNTED_OVER = 600.0
@@ -101,7 +101,7 @@ class Look:
         every = await self._values(scheme.labels.namespace, memory) if namespaces is None else namespaces
         containers = scheme.number_of_containers(pods, over=max(self._grid.step, _STALE))
         counted, *often = await asyncio.gather(
-            self._highest(containers, by=scheme.labels.namespace),
+            self._highest(containers, by=(scheme.labels.namespace,)),
             *(
                 self._highest(f"max(count_over_time({each}[{int(_COUNTED_OVER)}s]))")
                 for each in scheme.sampled(pods)
@@ -109,18 +109,23 @@ class Look:
         )
         return Holdings(
             scheme=scheme,
-            series={namespace: int(counted.get(namespace, 1)) for namespace in every},
-            interval=max(_COUNTED_OVER / max(1.0, each[""]) if each else USUAL_INTERVAL for each in often),
+            series={namespace: int(counted.get((namespace,), 1)) for namespace in every},
+            interval=max(_COUNTED_OVER / max(1.0, each[()]) if each else USUAL_INTERVAL for each in often),
             most_cores=await self._most_cores(scheme),
         )
 
-    async def longest_interval(self, scheme: Scheme, pods: Pods | None = None) -> float | None:
+    async def longest_interval(self, scheme: Scheme) -> float | None:
         """Seconds between two samples of what is sampled least often, of all that is there all the time."""
-        memory = scheme.memory_series(pods)
-        over = int(_COUNTED_OVER)
-        steady = f"{memory} offset {over}s and {memory}"
-        found = await self._highest(f"max({over} / (count_over_time({memory}[{over}s]) and {steady}))")
-        return found.get("")
+        return (await self._highest(f"max({_intervals(scheme, None)})")).get(())
+
+    async def seldom(self, scheme: Scheme, pods: Pods, *, least: float) -> dict[PodContainer, float]:
+        """Which of these containers have so many seconds between two samples, of all that are there all the time."""
+        names = scheme.labels
+        found = await self._highest(
+            f"max by ({names.key}) ({_intervals(scheme, pods)}) >= {least:g}",
+            by=(names.namespace, names.pod, names.container),
+        )
+        return {PodContainer(*name): interval for name, interval in found.items()}
 
     async def _scheme(self) -> Scheme:
         settings = self._settings
@@ -161,7 +166,7 @@ class Look:
         if names.MACHINE_CORES not in scheme.metrics:
             return MOST_CORES
         machine = selector(names.MACHINE_CORES, self._required)
-        cores = (await self._highest(f"max({machine})")).get("", 0.0)
+        cores = (await self._highest(f"max({machine})")).get((), 0.0)
         return _GLITCH * cores if cores > 0 else MOST_CORES
 
     async def _names(self, match: str) -> list[str]:
@@ -170,18 +175,18 @@ class Look:
     async def _values(self, label: str, match: str) -> list[str]:
         return await self._patience.ask(lambda: self._server.label_values(label, match, self._indexed))
 
-    async def _highest(self, promql: str, *, by: str = "") -> dict[str, float]:
-        """The highest that a query gives at a few moments, by the value of a label.
+    async def _highest(self, promql: str, *, by: tuple[str, ...] = ()) -> dict[tuple[str, ...], float]:
+        """The highest that a query gives at a few moments, by the values of some labels.
 
         Each is asked for by itself: over all of the window a server would open every series first. Where one is too
         much for it the others are left out, for all is only counted so that the read can be cut well.
         """
 
-        def read(found: list[Series]) -> dict[str, float]:
-            return {series.metric.get(by, ""): highest(series) for series in found}
+        def read(found: list[Series]) -> dict[tuple[str, ...], float]:
+            return {tuple(series.metric.get(label, "") for label in by): highest(series) for series in found}
 
         too_much = (TooMuchAsked, SourceSlow)
-        found: dict[str, float] = {}
+        found: dict[tuple[str, ...], float] = {}
         with suppress(*too_much):
             for moment in self._moments:
                 once = Grid(moment, self._grid.step, 1)
@@ -190,6 +195,12 @@ class Look:
                 )
                 found |= {value: max(number, found.get(value, 0.0)) for value, number in seen.items()}
         return found
+
+
+def _intervals(scheme: Scheme, pods: Pods | None) -> str:
+    """The seconds between two samples of each container that is there all the time."""
+    memory, over = scheme.memory_series(pods), int(_COUNTED_OVER)
+    return f"{over} / (count_over_time({memory}[{over}s]) and {memory} offset {over}s and {memory})"
 
 
 def _moments(grid: Grid) -> list[float]:

@@ -25,6 +25,8 @@ RESTARTS = "kube_pod_container_status_restarts_total"
 LAST_REASON = "kube_pod_container_status_last_terminated_reason"
 MACHINE_CORES = "machine_cpu_cores"
 
+SCRAPES = 4
+"""Over how many a rate is taken: some are missed, and two must be there."""
 _STATES_INTERVAL = 60.0
 """Seconds: kube-state-metrics is often scraped less than kubelets are."""
 
@@ -91,7 +93,7 @@ class Window:
     @classmethod
     def of(cls, *, step: float, interval: float, wished: float = 0.0) -> Window:
         """A step, unless that is too short for samples that come every `interval` seconds."""
-        rate = wished or max(step, 4 * interval)
+        rate = wished or max(step, SCRAPES * interval)
         return cls(
             rate=rate,
             gauge=max(step, 2 * interval),

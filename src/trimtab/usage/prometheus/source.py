@@ -34,7 +34,7 @@ from trimtab.usage.prometheus.pods import Pods
 from trimtab.usage.prometheus.promql import all_equal, selector
 from trimtab.usage.prometheus.remote import raw
 from trimtab.usage.prometheus.remote.raw import Raw, Rows
-from trimtab.usage.prometheus.scheme import CPU, KINDS, MEMORY, Kind, Labels, Question, Window
+from trimtab.usage.prometheus.scheme import CPU, KINDS, MEMORY, SCRAPES, Kind, Labels, Question, Window
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.prometheus.way import Way, ways_to
@@ -151,16 +151,18 @@ class Prometheus(Source[PrometheusSettings]):
     ) -> None:
         """Have the rates of those that are scraped so seldom that the window has no two samples of them over a wider one.
 
-        Whoever is new has few rates too; that others are scraped more often is found out first.
+        Whoever is new has few rates too; which of them are scraped less often is found out first.
         """
-        namespaces = tuple(sorted({container.namespace for container in seldom}))
-        if not namespaces:
+        if not seldom:
             return
         look = Look(server, self._patience, self.settings, _grid(ask))
-        longest = await look.longest_interval(held.scheme, Pods(namespaces))
-        wider = Window.of(step=ask.step, interval=longest or held.interval)
-        if wider.rate < MUCH_LONGER * window.rate:
+        pods = Pods(tuple(sorted({container.namespace for container in seldom})))
+        slow = await look.seldom(held.scheme, pods, least=MUCH_LONGER * window.rate / SCRAPES)
+        slow = {container: interval for container, interval in slow.items() if container in seldom}
+        if not slow:
             return
+        wider = Window.of(step=ask.step, interval=max(slow.values()))
+        namespaces = sorted({container.namespace for container in slow})
         theirs = replace(held, series={name: held.series.get(name, 1) for name in namespaces})
         found = await self._columns(server, theirs, ask, wider, only=frozenset({"cpu", "throttled"}))
         found["cpu"].without_edges(wider.partly(ask.step))
