@@ -108,6 +108,12 @@ def _is_of_node(file: Path) -> bool:
     return any(asked in text for asked in ("node_cluster: Cluster", "plodder: PodContainer"))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Whoever has the node by way of another fixture only would have a second one started beside the first."""
+    if item.get_closest_marker("node") and not _is_of_node(item.path):
+        pytest.fail("there is one node: ask for `node_cluster: Cluster` by name", pytrace=False)
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Together:
     return _Together(config, log)
 
