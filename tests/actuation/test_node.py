@@ -18,8 +18,7 @@ from harness.early import Early, early
 from harness.namespaces import fresh_namespace
 from harness.process import wait_for
 from trimtab.actuation.actuator import Report
-from trimtab.actuation.obstacles import DEFERRED_FOR
-from trimtab.actuation.progress import FALLING_FOR
+from trimtab.actuation.stuck import DEFERRED_FOR, FALLING_FOR
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.api.quantity import millicores

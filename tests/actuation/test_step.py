@@ -48,12 +48,11 @@ from trimtab.actuation.marks import (
     read_marks,
     write_marks,
 )
-from trimtab.actuation.obstacles import DEFERRED_FOR, IN_PROGRESS_FOR, UNPLACED_FOR
-from trimtab.actuation.progress import FALLING_FOR
 from trimtab.actuation.revert import FIRST_REST, LONGEST_REST, rest
 from trimtab.actuation.situation import Sightings, refusal_key
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
+from trimtab.actuation.stuck import DEFERRED_FOR, FALLING_FOR, IN_PROGRESS_FOR, UNPLACED_FOR
 from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
 from trimtab.api.optimizationpolicy import (
     Canary,

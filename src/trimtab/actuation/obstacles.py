@@ -1,6 +1,6 @@
-"""What speaks against a change that is under way: others were there first, it is refused, it is stuck, or it hurts.
+"""What speaks against a change that is under way: others were there first, it is refused, or it hurts.
 
-Left out: what is done about that (`progress`), and what counts as worse (`verdict`).
+Left out: what is waited for in vain (`stuck`), what is done about all that (`progress`), what counts as worse (`verdict`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,11 @@ import msgspec
 
 from trimtab.actuation.marks import Applied, Change, Phase, Way
 from trimtab.actuation.situation import TOLERATED, Situation
-from trimtab.actuation.sizes import Sizes, grows, has_size, is_settled, joined
+from trimtab.actuation.sizes import Sizes, grows, has_size, joined
 from trimtab.actuation.verdict import Verdict, health, judge
-from trimtab.actuation.windows import last_opening, next_opening, open_for
+from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
 
-DEFERRED_FOR = 300
-"""A node that has no room for so long will not have it soon."""
-UNPLACED_FOR = 600
-"""A pod for which no node was found in so long would have got one by then, had the cluster been able to grow."""
-IN_PROGRESS_FOR = 3600
-"""Nothing takes so long but what is stuck."""
 SET_BACK = (
     "its template was set back to the sizes of before: something keeps it so, such as a GitOps tool; "
     "change them there, or set updateStrategy.template to Never"
@@ -74,116 +68,6 @@ def refused_template(situation: Situation, change: Change) -> str:
     if _set_back(situation, change):
         return SET_BACK
     return situation.refusal(situation.workload.uid, joined(situation.template, change.after))
-
-
-def without_room(situation: Situation, change: Change) -> dict[str, Pod]:
-    """The pods whose node has no room for their new size, never or not soon, by what is to be said of that."""
-    found: dict[str, Pod] = {}
-    for pod in _awaited(situation, change):
-        if pod.resize and pod.resize.reason == "Infeasible":
-            found[f"{pod.name} cannot have it: {pod.resize.message}"] = pod
-        if pod.resize and pod.resize.reason == "Deferred" and _waited(situation, pod) > DEFERRED_FOR:
-            found[f"the node of {pod.name} has no room for it: {pod.resize.message}"] = pod
-    return found
-
-
-def missing(situation: Situation) -> int:
-    """How many pods there should be, and are not."""
-    return max(situation.workload.replicas - len(situation.live), 0)
-
-
-def moved_in_vain(situation: Situation, change: Change) -> str:
-    """Whether a pod that was evicted for want of room has not come back, or found no other node; or none was let go."""
-    if not change.moved or change.phase is Phase.VERIFYING or change.way in REPLACES:
-        return ""
-    if unplaced := _unplaced(situation, change):
-        return f"no node has room for {unplaced}"
-    gone = f"{missing(situation)} of its pods have not come back" if missing(situation) else ""
-    why = gone or next(iter(without_room(situation, change)), "")
-    return why if _is_late(situation, change) else ""
-
-
-def stuck(situation: Situation, change: Change) -> str:
-    """Whether a pod cannot get its new size, or not in any sensible time."""
-    for pod in _awaited(situation, change):
-        if pod.resize and pod.resize.reason == "Error" and _waited(situation, pod) > DEFERRED_FOR:
-            return f"{pod.name} is refused it by its runtime: {pod.resize.message}"
-        if _waited(situation, pod) > IN_PROGRESS_FOR:
-            return f"{pod.name} has not got it in an hour"
-    return next(iter(without_room(situation, change)), "") or _stuck_by_controller(situation, change)
-
-
-def _awaited(situation: Situation, change: Change) -> list[Pod]:
-    """The pods that were resized, and do not have it in effect yet.
-
-    None once all had: who comes later speaks against nothing, and is waited for elsewhere.
-    """
-    if change.phase is Phase.VERIFYING or (change.way in REPLACES and change.phase is Phase.PROMOTING):
-        return []
-    return [
-        pod for pod in situation.live if has_size(pod, change.after) and not is_settled(pod, change.after)
-    ]
-
-
-def _waited(situation: Situation, pod: Pod) -> int:
-    return situation.now - situation.sightings.unsettled.get(pod.uid, situation.now)
-
-
-def _stuck_by_controller(situation: Situation, change: Change) -> str:
-    """Whether replaced pods do not come, or come of another size."""
-    if change.way not in REPLACES or change.phase is not Phase.PROMOTING:
-        return ""
-    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
-    if not behind and rolled_out(situation):
-        return ""  # also where nobody has looked for hours
-    if unplaced := _unplaced(situation, change):
-        return f"no node has room for {unplaced}"
-    if _is_late(situation, change):
-        return "its pods were not replaced in time"
-    all_came = rolled_out(situation) and all(map(change.came_by_it, behind))
-    if all_came and not renews_once_more(situation, change):
-        return f"{behind[0].name} came of another size than its template's: something else sets it"
-    return ""
-
-
-def renews_once_more(situation: Situation, change: Change) -> bool:
-    """Whether a pod that came while others are evicted is of another size, for the first time: it may be of the template of
-    before, as where somebody scaled out just then.
-    """
-    if change.way is not Way.RECREATE or change.phase is not Phase.PROMOTING or change.renews:
-        return False
-    return any(change.came_by_it(pod) and not has_size(pod, change.after) for pod in situation.live)
-
-
-def _unplaced(situation: Situation, change: Change) -> str:
-    """A pod that has become too large for every node, and has waited for one for too long."""
-    long_ago = situation.now - UNPLACED_FOR
-    if situation.sightings.since > long_ago or not grows(change.before, change.after):
-        return ""
-    waiting = (pod for pod in situation.live if not pod.node and pod.created < long_ago)
-    return next((pod.name for pod in waiting if has_size(pod, change.after)), "")
-
-
-def _is_late(situation: Situation, change: Change) -> bool:
-    """Whether a change by which pods are replaced has not gone on for too long, though it could."""
-    now, windows = situation.now, situation.strategy.windows
-    came = [pod.created for pod in situation.live if pod.ready and has_size(pod, change.after)]
-    went_on = max(change.since, situation.sightings.since, *came)
-    # A controller goes on also while no window is open; and of windows that open every hour none is long enough.
-    waited = now - max(went_on, last_opening(windows, now=now))
-    is_long = max(waited, open_for(windows, since=went_on, now=now)) > IN_PROGRESS_FOR
-    return is_long and not _awaits_window(situation, change)
-
-
-def _awaits_window(situation: Situation, change: Change) -> bool:
-    """Whether it is only for a window to open that it does not go on: those that came by it are well.
-
-    A controller that replaces pods by itself waits for none.
-    """
-    workload = situation.workload
-    if is_open(situation) or workload.rolling or len(situation.live) < workload.replicas:
-        return False
-    return all(pod.ready for pod in situation.live if has_size(pod, change.after))
 
 
 def is_open(situation: Situation) -> bool:

@@ -16,28 +16,30 @@ from trimtab.actuation.obstacles import (
     REPLACES,
     falls,
     is_open,
-    missing,
-    moved_in_vain,
     overtaken,
     passed_over,
     refused,
     refused_template,
     relieves,
-    renews_once_more,
     rolled_out,
     size_of,
-    stuck,
     verdict,
-    without_room,
 )
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import grows, has_size, is_settled, joined, needs_room, only, said
+from trimtab.actuation.sizes import grows, has_size, is_settled, joined, only, said
+from trimtab.actuation.stuck import (
+    falling,
+    missing,
+    moved_in_vain,
+    outgrown,
+    renews_once_more,
+    stuck,
+    without_room,
+)
 from trimtab.actuation.ways import Plan, by_replacing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
 
-FALLING_FOR = 60
-"""Who could be caught between two falls has been by then: a container is started again after 10, 20 and 40 seconds."""
 POLL = 15
 """Seconds until pods are looked at again, should no event tell of them before."""
 
@@ -54,8 +56,8 @@ def advance(  # noqa: PLR0911 - one return a step
     if touches := _touches(situation, marks, change, pods):
         closed = _closed(situation) if change.phase is Phase.PROMOTING else None
         return [*_at_any_time(change, touches), closed] if closed else touches
-    if outgrown := _outgrown(situation, change):
-        return _moved(situation, marks, change, outgrown)
+    if moving := outgrown(situation, change):
+        return _moved(situation, marks, change, moving)
     if waits := _until_settled(situation, marks, change, pods):
         return waits
     if change.phase is Phase.PROMOTING:
@@ -77,7 +79,7 @@ def _turn(  # noqa: PLR0911 - one return a turn
     found = refused(situation, change) or verdict(situation, change).worse
     if why := found or moved_in_vain(situation, change):
         return _turn_back(situation, marks, change, why=why)
-    if _outgrown(situation, change):
+    if outgrown(situation, change):
         return []  # they are moved, once all others are resized
     if others := _by_others(situation, marks, change):
         return others
@@ -162,15 +164,15 @@ def _until_caught(
     What else pods wait for comes to its end by itself, or is `stuck`.
     """
     lacking = [pod for pod in pods if not is_settled(pod, change.after)]
-    falling = [pod for pod in lacking if falls(pod) and not has_size(pod, change.after)]
+    fallen = [pod for pod in lacking if falls(pod) and not has_size(pod, change.after)]
     replaced = change.way in REPLACES and change.phase is not Phase.CANARY
-    if replaced or not falling or falling != lacking:
+    if replaced or not fallen or fallen != lacking:
         return [Wait(situation.now + POLL, yet)]
     yet += ", which falls before it can be resized"
     if situation.now < _given_up(situation, change.since):
         return [Wait(situation.now + POLL, yet)]
     # The others go on without it, and it is resized once it runs.
-    return [] if len(falling) < len(pods) else _turn_back(situation, marks, change, why=yet, blameless=True)
+    return [] if len(fallen) < len(pods) else _turn_back(situation, marks, change, why=yet, blameless=True)
 
 
 def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
@@ -178,7 +180,7 @@ def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]
     full = without_room(situation, change)
     if full and (situation.workload.kind == "DaemonSet" or situation.workload.update == "Recreate"):
         return []  # they would come to the same node; or all would go at once, and there may be no room for any to come
-    why = next(iter(full), "") or _falling(situation, change)
+    why = next(iter(full), "") or falling(situation, change)
     found = by_replacing(situation, why) if why else None
     # Whoever injects the others gives them their size in pods that are made anew.
     after = only(change.after, situation.template)
@@ -197,23 +199,7 @@ def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]
     return [noted, Emit("Normal", "Replacing", f"its pods are replaced: {why}")]
 
 
-def _outgrown(situation: Situation, change: Change) -> dict[str, Pod]:
-    """The pods without room that alone are made anew where there is some, by what is to be said of that.
-
-    They come of their template's size, and with what is injected, so that must be enough; and once only, for then they
-    are resized there. A Job's would lose what it has done, and a DaemonSet's would come to the same node.
-    """
-    workload, made = situation.workload, change.before | situation.template
-    enough = not needs_room(made, change.after)
-    if change.way is not Way.IN_PLACE or not (enough and situation.strategy.allow_recreate):
-        return {}
-    if workload.kind == "DaemonSet" or not workload.runs_on:
-        return {}
-    full = without_room(situation, change)
-    return {why: pod for why, pod in full.items() if pod.created <= change.started}
-
-
-def _moved(situation: Situation, marks: Marks, change: Change, outgrown: Mapping[str, Pod]) -> list[Deed]:
+def _moved(situation: Situation, marks: Marks, change: Change, moving: Mapping[str, Pod]) -> list[Deed]:
     """Evict one of them, and leave the others in peace."""
     if not change.moved:
         return [_note(marks, change, moved=True)]
@@ -221,17 +207,8 @@ def _moved(situation: Situation, marks: Marks, change: Change, outgrown: Mapping
         return [closed]
     if situation.unwell:
         return [Wait(situation.now + POLL, f"{situation.unwell} of its pods are missing or not ready")]
-    why, pod = next(iter(outgrown.items()))
+    why, pod = next(iter(moving.items()))
     return [EvictPod(pod, Urgency.UP), Emit("Normal", "Replacing", f"{pod.name} is evicted: {why}")]
-
-
-def _falling(situation: Situation, change: Change) -> str:
-    """Whether a pod has not run for long enough to be resized, for too long."""
-    is_promoted = change.way is Way.IN_PLACE and change.phase is Phase.PROMOTING
-    if not is_promoted or situation.now - change.since < FALLING_FOR:
-        return ""
-    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
-    return next((f"{pod.name} falls before it can be resized" for pod in behind if falls(pod)), "")
 
 
 def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str:
