@@ -2,13 +2,12 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
-from urllib.error import HTTPError
 
 import pytest
 
 from harness import UnavailableError
 from harness.cluster import Cluster
+from harness.namespaces import make_namespace
 from harness.prometheus import Recorded
 from survey.scene import Ask, Scene, Town
 from trimtab.cli import run
@@ -18,10 +17,7 @@ from trimtab.cli import run
 def town(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     """Not for the session: its node, which is only a name, must be gone before the real one comes."""
     name = f"survey-{secrets.token_hex(4)}"
-    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    with suppress(HTTPError):  # its controller may have been there first
-        account = {"metadata": {"name": "default"}}
-        cluster.call("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account)
+    make_namespace(cluster, name)
     with Scene(cluster, name) as scene:
         try:
             recorded = Recorded(tmp_path_factory.mktemp("prometheus"), scene.recording())

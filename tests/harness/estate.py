@@ -11,12 +11,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.error import HTTPError
 
 import yaml
 
 from harness.cluster import Cluster
 from harness.liar import Liar
+from harness.namespaces import make_namespace
 from harness.operator import OperatorProcess
 from harness.process import free_port, wait_for
 from harness.prometheus import Prometheus, Server
@@ -176,10 +176,7 @@ def install(cluster: Cluster, namespace: str) -> None:
     cluster.learn()
     for part in ("namespace.yaml", "account.yaml"):
         kubectl("apply", "--server-side", "-f", str(DEPLOY / "operator" / part))
-    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    with suppress(HTTPError):  # its controller may have been first
-        account = {"metadata": {"name": "default"}}
-        cluster.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    make_namespace(cluster, namespace)
 
 
 def uninstall(cluster: Cluster, namespace: str) -> None:

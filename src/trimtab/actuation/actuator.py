@@ -36,13 +36,13 @@ from trimtab.actuation.step import next_deeds
 from trimtab.api.optimizationpolicy import WorkloadState
 from trimtab.kube.errors import (
     ApiError,
-    Conflict,
     DisruptionBlocked,
     FieldOwned,
     KubeError,
     NotFound,
     Unauthorized,
     describe,
+    is_lost_race,
 )
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
@@ -276,7 +276,7 @@ class Actuator:
         except ApiError as error:
             if error.transient or isinstance(error, Unauthorized):
                 raise
-            if isinstance(error, Conflict) and not isinstance(error, FieldOwned):
+            if is_lost_race(error):
                 memory.late += 1
                 return False
             self._refuse(deed, situation, memory, error)

@@ -159,6 +159,11 @@ class FieldOwned(Conflict):
     """Another field manager owns what was to be applied, and will not have lost it at the next try."""
 
 
+def is_lost_race(error: Exception) -> bool:
+    """Whether somebody else wrote first, so that the next try, with what there is then, may go well."""
+    return isinstance(error, Conflict) and not isinstance(error, FieldOwned)
+
+
 class Gone(ApiError):
     code = 410
 

@@ -28,7 +28,7 @@ from trimtab.intents.deed import Deed
 from trimtab.intents.limits import Limits
 from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import Size, State
-from trimtab.kube.errors import Conflict, FieldOwned, KubeError, NotFound, describe
+from trimtab.kube.errors import Conflict, KubeError, NotFound, describe, is_lost_race
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.intents.guarding import CHOOSING, RESIZING, SCALING
@@ -102,8 +102,7 @@ class Performer:
             except NotFound:
                 refused = "it is gone"
             except KubeError as error:
-                changed = isinstance(error, Conflict) and not isinstance(error, FieldOwned)
-                passes = error.transient or changed
+                passes = error.transient or is_lost_race(error)
                 return Performed(tuple(done), f"{deed.actuator}: {describe(error)}", passes)
             if refused:
                 words = f"{deed.actuator}: {refused}"
