@@ -27,7 +27,7 @@ from trimtab.actuation.deeds import (
     Wait,
     WriteMarks,
 )
-from trimtab.actuation.marks import Foreign, Marks, read_marks, write_marks
+from trimtab.actuation.marks import Marks, own_marks, write_marks
 from trimtab.actuation.pace import Pacer, Place
 from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Sightings, Situation, Wish, refusal_key
@@ -183,7 +183,7 @@ class Actuator:
                 if situation is None:
                     self.forget(key)
                     return None
-                memory.see(_marks(situation.workload))
+                memory.see(own_marks(situation.workload))
                 if found := await self._round(situation, memory, done):
                     memory.failures = 0
                     report = found
@@ -331,14 +331,8 @@ def _slot(deed: Deed, workload: Workload) -> _Slot | None:
     return None
 
 
-def _marks(workload: Workload) -> Marks | None:
-    """Those that a workload has; None where they are not ours."""
-    found = read_marks(dict(workload.annotations), uid=workload.uid)
-    return None if isinstance(found, Foreign) else found
-
-
 def _change_id(workload: Workload) -> str:
-    marks = _marks(workload)
+    marks = own_marks(workload)
     return marks.change.id if marks and marks.change else ""
 
 
@@ -350,7 +344,7 @@ def _later(situation: Situation, error: ApiError, seconds: float) -> Report:
 
 def _report(situation: Situation, rest: Wait | Skip | None) -> Report:
     """Where the workload stands when this is what is left to do."""
-    known = _marks(situation.workload)
+    known = own_marks(situation.workload)
     again = rest.until if isinstance(rest, Wait) else None
     return Report(
         state=_state(situation, known, rest), reason=rest.reason if rest else "", again=again, marks=known

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from trimtab.actuation.marks import Foreign, read_marks
+from trimtab.actuation.marks import own_marks
 from trimtab.actuation.sizes import Sizes, grows, sizes_of
 from trimtab.actuation.tend import is_behind, own_size, size_in_effect
 from trimtab.kube.limits import Amounts, LimitRange, Quota
@@ -32,8 +32,8 @@ def birth_size(
     """What containers of a pod of this workload are to have from the start; none that have it, are left to `tend`, or
     `alone`, for they are not ours to size.
     """
-    marks = read_marks(dict(workload.annotations), uid=workload.uid)
-    if isinstance(marks, Foreign) or marks.change or not marks.applied or workload.deleting:
+    marks = own_marks(workload)
+    if marks is None or marks.change or not marks.applied or workload.deleting:
         return {}
     made, template = sizes_of(pod.containers), sizes_of(workload.containers)
     own = own_size(pod, size_in_effect(marks.applied, template, alone=alone))

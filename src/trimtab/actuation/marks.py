@@ -17,6 +17,7 @@ import msgspec
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.verdict import Health
 from trimtab.kube.pods import Pod, Resources
+from trimtab.kube.workloads import Workload
 
 CHANGE = "trimtab.io/change"
 APPLIED = "trimtab.io/applied"
@@ -163,6 +164,12 @@ def read_marks(annotations: Mapping[str, str], *, uid: str) -> Marks | Foreign:
             return mark
         found[_field(key)] = mark
     return Marks(**found)
+
+
+def own_marks(workload: Workload) -> Marks | None:
+    """What our annotations on a workload say; None where we cannot have written them."""
+    found = read_marks(dict(workload.annotations), uid=workload.uid)
+    return None if isinstance(found, Foreign) else found
 
 
 def _read_mark(key: str, text: str, uid: str) -> Any:

@@ -165,8 +165,7 @@ def _until_caught(
     """
     lacking = [pod for pod in pods if not is_settled(pod, change.after)]
     fallen = [pod for pod in lacking if falls(pod) and not has_size(pod, change.after)]
-    replaced = change.way in REPLACES and change.phase is not Phase.CANARY
-    if replaced or not fallen or fallen != lacking:
+    if _is_replaced(change) or not fallen or fallen != lacking:
         return [Wait(situation.now + POLL, yet)]
     yet += ", which falls before it can be resized"
     if situation.now < _given_up(situation, change.since):
@@ -215,13 +214,17 @@ def _unsettled(situation: Situation, change: Change, pods: Sequence[Pod]) -> str
     """Which pods do not have the new size in effect; empty when all have."""
     if change.way is Way.TEMPLATE:
         return ""
-    replaced = change.way in REPLACES and change.phase is not Phase.CANARY
-    if replaced and not rolled_out(situation):
+    if _is_replaced(change) and not rolled_out(situation):
         return "the replaced pods"
     if change.moved and (away := missing(situation)):
         return f"{away} of its pods, which are missing"
     names = [pod.name for pod in pods if not is_settled(pod, change.after) or (change.moved and not pod.node)]
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
+
+
+def _is_replaced(change: Change) -> bool:
+    """Whether pods get the size by being made anew; canaries of such a change are resized."""
+    return change.way in REPLACES and change.phase is not Phase.CANARY
 
 
 def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:

@@ -7,7 +7,7 @@ could be learned of them. Left out: resources of the pod as a whole; a workload 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from trimtab.api.quantity import Quantity
@@ -67,24 +67,20 @@ def commonest(pods: Sequence[Pod]) -> dict[str, Resources]:
 
 def grows(before: Sizes, after: Sizes) -> bool:
     """Whether any container gets more of anything: such a change is the more urgent one."""
-    return any(
-        (new or 0) > (old or 0)
-        for name in before
-        if name in after
-        for old, new in zip(_fields(before[name]), _fields(after[name]), strict=True)
-    )
+    return _is_more(before, after, _fields)
 
 
 def needs_room(before: Sizes, after: Sizes) -> bool:
     """Whether any container requests more, so that a node must have room for it."""
+    return _is_more(before, after, lambda each: (each.cpu_request, each.memory_request))
+
+
+def _is_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[int | None, ...]]) -> bool:
     return any(
         (new or 0) > (old or 0)
         for name in before
         if name in after
-        for old, new in (
-            (before[name].cpu_request, after[name].cpu_request),
-            (before[name].memory_request, after[name].memory_request),
-        )
+        for old, new in zip(amounts(before[name]), amounts(after[name]), strict=True)
     )
 
 

@@ -17,7 +17,7 @@ import structlog
 from trimtab.actuation.actuator import Report
 from trimtab.actuation.cluster import Cluster
 from trimtab.actuation.hold import read_hold
-from trimtab.actuation.marks import Marks, read_marks
+from trimtab.actuation.marks import Marks, own_marks
 from trimtab.actuation.sizes import Sizes, said, written
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.objects import Objects
@@ -107,8 +107,8 @@ class LiveJournal:
 
     def left(self, workload: Workload) -> None:
         """Tell of a change under way that nobody will bring to its end: no policy is about the workload any more."""
-        found = read_marks(dict(workload.annotations), uid=workload.uid)
-        if isinstance(found, Marks) and found.change and self._may_annotate():
+        found = own_marks(workload)
+        if found and found.change and self._may_annotate():
             message = (
                 f"no policy is about it any more; the change to {said(found.change.after)} is left as it is"
             )

@@ -17,7 +17,7 @@ from typing import Protocol
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, ResizePod
 from trimtab.actuation.hold import read_hold
-from trimtab.actuation.marks import Marks, read_marks
+from trimtab.actuation.marks import own_marks
 from trimtab.actuation.verdict import Evidence
 from trimtab.api.optimizationpolicy import Mode, WorkloadState
 from trimtab.kube.hpas import Hpa
@@ -192,8 +192,7 @@ class SizingLoop:
         )
 
     def _note_kills(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> None:
-        read = read_marks(dict(workload.annotations), uid=workload.uid)
-        marks = read if isinstance(read, Marks) else None
+        marks = own_marks(workload)
         ended = [*pods, *self._catalog.failed_of(workload)]
         kills = self._learning.note_kills(
             kill for name in containers_of(self._catalog, workload) for kill in kills_of(name, ended, marks)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import structlog
 
 from trimtab.actuation.hold import HOLD, MANAGER, Hold, read_hold
-from trimtab.actuation.marks import Marks, read_marks
+from trimtab.actuation.marks import own_marks
 from trimtab.actuation.sizes import joined, said, sizes_of
 from trimtab.api.optimizationpolicy import Mode
 from trimtab.kube.errors import KubeError, describe
@@ -116,8 +116,8 @@ def _recommended(desk: Desk, workload: Workload) -> dict[str, Resources]:
 
 def _before(desk: Desk, workload: Workload) -> dict[str, Resources]:
     """What pods had before the last change that is in effect; nothing where there was none, or it is so already."""
-    marks = read_marks(dict(workload.annotations), uid=workload.uid)
-    before = marks.applied.before if isinstance(marks, Marks) and marks.applied else {}
+    marks = own_marks(workload)
+    before = marks.applied.before if marks and marks.applied else {}
     has = _has(desk, workload)
     return joined(has, before) if before and joined(has, before) != has else {}
 

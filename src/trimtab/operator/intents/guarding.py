@@ -13,7 +13,7 @@ from math import inf
 from msgspec.structs import replace
 
 from trimtab.actuation.hold import read_hold
-from trimtab.actuation.marks import Foreign, Marks, read_marks
+from trimtab.actuation.marks import Foreign, own_marks, read_marks
 from trimtab.actuation.options import RETRY, Phase, can_roll, read_options
 from trimtab.intents.actuators.resizing import Resource
 from trimtab.intents.limits import EVERY, Limits
@@ -184,8 +184,8 @@ def _freeze(workload: Workload, config: OperatorConfig, others: Others) -> str: 
 def _reverted(workload: Workload) -> dict[str, float]:
     """Until when sizes and options are left alone that had to be taken back the last time: other deeds may help."""
     found: dict[str, float] = {}
-    marks = read_marks(dict(workload.annotations), uid=workload.uid)
-    if isinstance(marks, Marks) and marks.reverted:
+    marks = own_marks(workload)
+    if marks and marks.reverted:
         found |= dict.fromkeys(RESIZING, float(marks.reverted.until))
     options = read_options(workload)
     if options is not None and options.phase is Phase.REVERTED:

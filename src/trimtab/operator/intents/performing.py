@@ -16,7 +16,7 @@ import structlog
 
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.cluster import Cluster
-from trimtab.actuation.marks import Marks, read_marks
+from trimtab.actuation.marks import own_marks
 from trimtab.actuation.options import Options, Phase, changed, followed_up
 from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Wish
@@ -115,8 +115,8 @@ class Performer:
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
-        marks = read_marks(dict(workload.annotations), uid=workload.uid)
-        if not isinstance(marks, Marks) or not (marks.change or marks.applied):
+        marks = own_marks(workload)
+        if marks is None or not (marks.change or marks.applied):
             return None
         # No new change: what most pods have may be their template's size, where they are many that have just come.
         return await self._resize(observation, workload, marks.change.after if marks.change else {}, now)
@@ -129,8 +129,8 @@ class Performer:
             self._resized.remove(key)
             self._actuator.forget(key)
             workload = known(key)
-            marks = read_marks(dict(workload.annotations), uid=workload.uid) if workload else None
-            if workload and isinstance(marks, Marks) and marks.change and self._may_write():
+            marks = own_marks(workload) if workload else None
+            if workload and marks and marks.change and self._may_write():
                 message = (
                     f"no active Intent is about it any more; the change to {said(marks.change.after)} is left to a policy that is, "
                     "and else as it is"
