@@ -19,8 +19,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from trimtab.api import Duration, DurationError
-from trimtab.cli.looking import pairs, plainly_refused, window_of
+from trimtab.cli.looking import pairs, plainly_refused, seconds, window_of
 from trimtab.counting import counted, lasting
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
@@ -218,13 +217,10 @@ class Asked:
 
 
 def _seconds(option: str, text: str) -> float:
-    try:
-        seconds = Duration.parse(text).seconds
-    except DurationError as error:
-        raise TrimtabError(f"{option}: {error}") from None
-    if seconds < 0 or (seconds == 0 and option not in {"--warm-up", "--stabilization"}):
+    found = seconds(option, text)
+    if found < 0 or (found == 0 and option not in {"--warm-up", "--stabilization"}):
         raise TrimtabError(f"{option}: must be more than 0")
-    return seconds
+    return found
 
 
 def _schedule(update: str, warm_up: str, minimum_change: float, stabilization: str) -> Schedule:

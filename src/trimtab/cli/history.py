@@ -16,10 +16,9 @@ from cyclopts import Parameter
 from rich.console import RenderableType
 from rich.text import Text
 
-from trimtab.api import Duration, DurationError
 from trimtab.api.fields import time_text
 from trimtab.cli.changing import is_among, parsed
-from trimtab.cli.looking import drawn, write
+from trimtab.cli.looking import drawn, seconds, write
 from trimtab.errors import TrimtabError
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.live import LiveConfig
@@ -75,7 +74,7 @@ def history(
     """
     if top < 0:
         raise TrimtabError(f"--top {top}: must be 0 or more")
-    begin = time.time() - _seconds(since)
+    begin = time.time() - seconds("--since", since)
     key = parsed(workload) if workload else None
     address = store or LiveConfig(config, environment=os.environ).current.store.url
     most = top + 1 if top else sys.maxsize  # one more tells that there are more
@@ -93,13 +92,6 @@ def history(
     write(text, output_file)
 
 
-def _seconds(since: str) -> float:
-    try:
-        return Duration.parse(since).seconds
-    except DurationError as error:
-        raise TrimtabError(f"--since: {error}") from None
-
-
 async def _read(
     address: str,
     begin: float,
@@ -111,33 +103,24 @@ async def _read(
 ) -> list[HistoryEntry]:
     """The newest first."""
     found: list[HistoryEntry] = []
-    async with Store.open(address, only_to_read=True) as store:
-        for word in dict.fromkeys(what):
-            found += await _newest(store, word, begin, key, cluster, most=most)
-    return sorted(found, key=lambda each: (-each.timestamp, -each.id))[:most]
-
-
-async def _newest(
-    store: Store, word: str, begin: float, key: WorkloadKey | None, cluster: str | None, *, most: int
-) -> list[HistoryEntry]:
-    found: list[HistoryEntry] = []
     page: list[HistoryEntry] | None = None
-    while page is None or (page and len(found) < most):
-        page = await store.history.find(
-            what=word,
-            since=begin,
-            cluster=cluster,
-            namespace=key.namespace if key else None,
-            name=key.name if key else None,
-            older_than=page[-1] if page else None,
-            limit=PAGE,
-        )
-        found += [
-            each
-            for each in page
-            if key is None or is_among(WorkloadKey(each.kind, each.namespace, each.name), [key])
-        ]
-    return found
+    async with Store.open(address, only_to_read=True) as store:
+        while page is None or (page and len(found) < most):
+            page = await store.history.find(
+                what=what,
+                since=begin,
+                cluster=cluster,
+                namespace=key.namespace if key else None,
+                name=key.name if key else None,
+                older_than=page[-1] if page else None,
+                limit=PAGE,
+            )
+            found += [
+                each
+                for each in page
+                if key is None or is_among(WorkloadKey(each.kind, each.namespace, each.name), [key])
+            ]
+    return found[:most]
 
 
 def _visible(text: str) -> str:

@@ -119,13 +119,18 @@ class Looking:
     def _step(self) -> float | None:
         if self.step is None:
             return None
-        try:
-            seconds = Duration.parse(self.step).seconds
-        except DurationError as error:
-            raise TrimtabError(f"--step: {error}") from None
-        if seconds < 1:
+        step = seconds("--step", self.step)
+        if step < 1:
             raise TrimtabError(f"--step {self.step}: must be at least 1s")
-        return seconds
+        return step
+
+
+def seconds(option: str, text: str) -> float:
+    """What an option says of time."""
+    try:
+        return Duration.parse(text).seconds
+    except DurationError as error:
+        raise TrimtabError(f"{option}: {error}") from None
 
 
 @asynccontextmanager

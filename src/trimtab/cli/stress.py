@@ -18,8 +18,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.api import Duration, DurationError
-from trimtab.cli.looking import pairs, plainly_refused, shown_progress
+from trimtab.cli.looking import pairs, plainly_refused, seconds, shown_progress
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
@@ -179,13 +178,10 @@ async def _interruptible(run: Coroutine[Any, Any, Journal]) -> Journal:
 
 
 def _seconds(option: str, text: str) -> float:
-    try:
-        seconds = Duration.parse(text).seconds
-    except DurationError as error:
-        raise TrimtabError(f"{option}: {error}") from None
-    if seconds < 1:
+    found = seconds(option, text)
+    if found < 1:
         raise TrimtabError(f"{option} {text}: must be at least 1s")
-    return seconds
+    return found
 
 
 def _print(journal: Journal, output: str) -> None:
