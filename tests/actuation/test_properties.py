@@ -38,7 +38,6 @@ from trimtab.kube.errors import Forbidden, Invalid, NotFound, Status
 from trimtab.kube.pods import Resources
 from trimtab.kube.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from trimtab.sizing.qos import qos_class
-from trimtab.sizing.rules import MEMORY_HEADROOM
 
 QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
 PLENTY = {"web": 0}
@@ -101,11 +100,11 @@ def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need:
         else:
             assert given_to is not None
             assert wanted <= given_to <= now
-            assert given_to == now or given_to >= need * (1 + MEMORY_HEADROOM)
+            assert given_to == now or given_to >= need
     assert (safe.cpu_request, safe.cpu_limit) == (new.cpu_request, new.cpu_limit)
     if safe.memory_limit is not None:
         assert (safe.memory_request or 0) <= safe.memory_limit
-        assert old.memory_limit is not None or safe.memory_limit >= (need or 0) * (1 + MEMORY_HEADROOM)
+        assert old.memory_limit is not None or safe.memory_limit >= (need or 0)
 
 
 @given(old=requests, new=requests, kind=kinds, obstacle=st.sampled_from(["cluster", "policy", "container"]))

@@ -104,7 +104,7 @@ def test_the_wish_names_the_containers_that_are_not_ours_to_size() -> None:
 
 def test_the_wish_says_what_is_needed() -> None:
     wish = assessed(learned(400)).wish(UpdateStrategy(), resizes_in_place=False, withheld="no")
-    assert wish.need == {"web": 100 * MIB}
+    assert wish.need == {"web": 110 * MIB}, "its peak and headroom"
     assert (wish.withheld, wish.resizes_in_place, wish.urgent) == ("no", False, False)
 
 

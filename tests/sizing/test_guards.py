@@ -28,7 +28,7 @@ from sizing.containers import (
 from trimtab.api.optimizationpolicy import BesideHpa, LimitMode
 from trimtab.kube.nodes import Room
 from trimtab.kube.pods import Container, Resources
-from trimtab.sizing import caps, change, floors, limits
+from trimtab.sizing import caps, change, floors, limits, safe_minimum
 from trimtab.sizing.around import recommend, recommend_pod
 from trimtab.sizing.case import Hold, Step
 from trimtab.sizing.change import round_up
@@ -39,7 +39,7 @@ from trimtab.sizing.oom import after_kills, in_a_row
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.recommendation import MIB, Factor, Recommendation
 from trimtab.sizing.rules import ResourceRules, Rules
-from trimtab.sizing.size import DEADBAND, FINAL, FLOORS, LIMITS, WORTH
+from trimtab.sizing.size import DEADBAND, FINAL, LIMITS, WORTH
 from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget, beside
 
 with_ = msgspec.structs.replace
@@ -219,7 +219,7 @@ def test_a_heap_needs_its_bound_and_what_stands_besides() -> None:
     found = sized(memory=100 * MIB, evidence=java)
     assert found.resources.memory_request == 750 * MIB
     assert found.explanation[-1].source == "-Xmx in args"
-    small = floors.heap(cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1])
+    small = safe_minimum.heap(cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1])
     assert small is not None
     assert small.amount == 128 * MIB
 
@@ -740,8 +740,13 @@ def test_the_example_in_the_documentation_is_what_comes_out() -> None:
 
 def test_every_guard_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text()
+    floor_names = {
+        floor.__name__
+        for table in (safe_minimum.CPU_REASONS, safe_minimum.MEMORY_REASONS, floors.AROUND)
+        for floor in table
+    }
+    assert [name for name in sorted(floor_names) if name not in page] == []
     tables: list[tuple[tuple[str, object], ...]] = [
-        *FLOORS.values(),
         DEADBAND,
         WORTH,
         *FINAL.values(),

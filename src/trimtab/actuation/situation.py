@@ -28,7 +28,8 @@ class Wish:
     """Whether the cluster can resize running pods."""
 
     need: Mapping[str, int] = field(default_factory=dict)
-    """The memory that each container really needs, in bytes; where it is unknown, memory is not lowered."""
+    """The least memory that each container may safely have, in bytes (`sizing.safe_minimum.needed_memory`, headroom
+    included); memory is not lowered where it is unknown."""
 
     evidence: Evidence = field(default_factory=Evidence)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from trimtab.api.quantity import Quantity
 from trimtab.kube.pods import Container, Pod, Resources
-from trimtab.sizing.rules import MEMORY_HEADROOM
 
 Sizes = Mapping[str, Resources]
 """Resources by the name of the container."""
@@ -85,21 +84,20 @@ def _is_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[i
 
 
 def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
-    """What is wanted, with memory lowered only down to real need and headroom; not at all where need is unknown.
+    """What is wanted, with memory lowered only down to what is needed; not at all where that is unknown.
 
     To have no limit is to have more than any; and a limit stays above its request.
     """
-    enough = None if need is None else int(need * (1 + MEMORY_HEADROOM)) + 1
 
     def floored(now: int | None, wish: int | None) -> int | None:
         if now is None or wish is None or wish >= now:
             return wish
-        return max(wish, now if enough is None else min(now, enough))
+        return max(wish, now if need is None else min(now, need))
 
     request = floored(current.memory_request, wanted.memory_request)
     limit = floored(current.memory_limit, wanted.memory_limit)
     if limit is not None:
-        first = enough if current.memory_limit is None else None
+        first = need if current.memory_limit is None else None
         limit = max(limit, request or 0, first or 0)
     return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
 

@@ -7,7 +7,7 @@ it runs now, and the outcome is put as a wish to `actuation`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
@@ -26,6 +26,7 @@ from trimtab.sizing.proposal import percentile_settings
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.sizing.registry import takes
 from trimtab.sizing.rules import Rules
+from trimtab.sizing.safe_minimum import needed_memory
 from trimtab.sizing.surroundings import Surroundings
 
 AS_A_WHOLE = (
@@ -45,6 +46,8 @@ class Assessment:
     """Whether a container that was just killed for memory is to get more."""
     alone: frozenset[str] = frozenset()
     """The containers of which the policy has nothing sized."""
+    need: Mapping[str, int] = field(default_factory=dict)
+    """The bytes of memory that each container is known to need (`safe_minimum`); those never measured are left out."""
 
     @property
     def sizes(self) -> dict[str, Resources]:
@@ -69,11 +72,7 @@ class Assessment:
             sizes=self.sizes,
             strategy=strategy,
             resizes_in_place=resizes_in_place,
-            need={
-                name: found.memory_peak
-                for name, found in self.evidence.items()
-                if found.memory_peak is not None
-            },
+            need=self.need,
             urgent=self.urgent,
             unread=unread,
             withheld=withheld,
@@ -119,6 +118,7 @@ def assess(
     return Assessment(
         recommendations=tuple(each for each in recommendations if _is_sized(each.container, containers)),
         evidence=evidence,
+        need=_need(containers, evidence, rules, now),
         urgent=any(
             _gets_more_after_a_kill(each, container, evidence.get(each.container), now)
             for each, container in zip(recommendations, containers, strict=True)
@@ -164,6 +164,18 @@ def _with_heaps(
 
 def _is_sized(name: str, containers: Sequence[Container]) -> bool:
     return any(each.name == name and each.role != "init" for each in containers)
+
+
+def _need(
+    containers: Sequence[Container], evidence: Mapping[str, Evidence], rules: Rules, now: float
+) -> dict[str, int]:
+    """Ask what each container is known to need."""
+    found = {
+        each.name: needed_memory(each, evidence=evidence[each.name], rules=rules, now=now)
+        for each in containers
+        if each.name in evidence
+    }
+    return {name: need for name, need in found.items() if need is not None}
 
 
 def _gets_more_after_a_kill(

@@ -6,36 +6,21 @@ say, so that an explanation holds only what mattered.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import msgspec
 
-from trimtab.kube.pods import Role
-from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import Ask
 from trimtab.sizing.qos import GUARANTEED
-from trimtab.sizing.recommendation import ResourceName
-from trimtab.sizing.rules import ResourceRules, Rules
+from trimtab.sizing.safe_minimum import SizedResource
 from trimtab.sizing.surroundings import Range, Surroundings
 
-AS_IT_IS = sys.maxsize
-"""A floor that nothing reaches: not to be made smaller at all."""
 
+class Case(SizedResource, frozen=True, gc=False, kw_only=True):
+    """One resource of one container, with what was proposed for it and what it stands among."""
 
-class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One resource of one container."""
-
-    resource: ResourceName
     container: str
-    role: Role
-    request: int | None
-    """What counts as its request now: the limit where only that is given, None where it has neither."""
-    limit: int | None
     ask: Ask
-    rule: ResourceRules
-    rules: Rules
-    evidence: Evidence
     around: Surroundings
     container_range: Range
     pod_range: Range
@@ -47,7 +32,6 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What it and those request of the other resource."""
     staying: int
     """What all that stay request together."""
-    now: float
 
     @property
     def stays_guaranteed(self) -> bool:
@@ -63,14 +47,6 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     source: str
 
 
-class Floor(msgspec.Struct, frozen=True, gc=False):
-    """A guard's answer: not to be made smaller than this."""
-
-    amount: int
-    why: str
-    source: str
-
-
 class Hold(msgspec.Struct, frozen=True, gc=False):
     """A guard's answer: leave this resource as it is."""
 
@@ -79,4 +55,3 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
 
 
 Guard = Callable[[int, Case], Step | Hold | None]
-FloorGuard = Callable[[Case], Floor | None]

@@ -14,10 +14,11 @@ import msgspec
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing import caps
-from trimtab.sizing.case import AS_IT_IS, Case, Hold
+from trimtab.sizing.case import Case, Hold
 from trimtab.sizing.change import is_small, round_up
 from trimtab.sizing.oom import lacks, least_limit
 from trimtab.sizing.recommendation import amount_text
+from trimtab.sizing.safe_minimum import AS_IT_IS
 
 
 class Pair(msgspec.Struct, frozen=True, gc=False):

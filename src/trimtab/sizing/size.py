@@ -18,13 +18,15 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any, TypeVar
 
-from trimtab.sizing import caps, change, floors, limits
-from trimtab.sizing.case import Case, Floor, FloorGuard, Guard, Hold
+from trimtab.sizing import caps, change, limits
+from trimtab.sizing.case import Case, Guard, Hold
+from trimtab.sizing.floors import UTILISATION, floors_of
 from trimtab.sizing.gate import gate, left_alone
 from trimtab.sizing.limits import Pair
 from trimtab.sizing.oom import after_kills, in_vain, lacks, unanswered
 from trimtab.sizing.proposal import ALMOST
 from trimtab.sizing.recommendation import Factor, ResourceName
+from trimtab.sizing.safe_minimum import SafeMinimum
 from trimtab.sizing.trail import Trail
 
 G = TypeVar("G", bound=Callable[..., Any])
@@ -35,10 +37,6 @@ def _named(*guards: G) -> tuple[tuple[str, G], ...]:
     return tuple((guard.__name__.replace("_", " "), guard) for guard in guards)
 
 
-FLOORS: dict[ResourceName, tuple[tuple[str, FloorGuard], ...]] = {
-    "cpu": _named(*floors.CPU),
-    "memory": _named(*floors.MEMORY),
-}
 DEADBAND: tuple[tuple[str, Guard], ...] = _named(change.deadband)
 WORTH: tuple[tuple[str, Guard], ...] = _named(change.smallest_change, change.largest_step)
 CAPS: tuple[tuple[str, Guard], ...] = _named(
@@ -53,8 +51,6 @@ CAPS: tuple[tuple[str, Guard], ...] = _named(
 KILLS: tuple[tuple[str, Guard], ...] = _named(after_kills)
 FINAL: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {"cpu": CAPS, "memory": (*KILLS, *CAPS)}
 LIMITS = _named(*limits.GUARDS)
-
-Floors = list[tuple[str, Floor]]
 
 
 def size(case: Case, strategy: str, trail: Trail) -> Pair | None:
@@ -71,17 +67,9 @@ def size(case: Case, strategy: str, trail: Trail) -> Pair | None:
 
 
 def _pair(case: Case, strategy: str, trail: Trail) -> Pair | Hold:
-    found: Floors = []
-    lasting, scaled = 0, 0
-    for name, guard in FLOORS[case.resource]:
-        floor = guard(case)
-        if floor is None:
-            continue
-        found.append((name, floor))
-        if guard is floors.utilisation:
-            scaled = floor.amount
-        elif guard in floors.LASTING and floor.amount > lasting:
-            lasting = floor.amount
+    found = floors_of(case)
+    lasting = max((floor.amount for floor in found if floor.binds_limit), default=0)
+    scaled = max((floor.amount for floor in found if floor.name == UTILISATION), default=0)
     wanted = _wanted(case, found, strategy, trail)
     amount = wanted if isinstance(wanted, Hold) else _through(FINAL[case.resource], wanted, case, trail)
     if isinstance(amount, Hold):
@@ -92,7 +80,7 @@ def _pair(case: Case, strategy: str, trail: Trail) -> Pair | Hold:
     return pair
 
 
-def _wanted(case: Case, found: Floors, strategy: str, trail: Trail) -> int | Hold:
+def _wanted(case: Case, found: tuple[SafeMinimum, ...], strategy: str, trail: Trail) -> int | Hold:
     """What the container should request, before anything forbids it."""
     hold = left_alone(case)
     if hold is not None:
@@ -110,16 +98,16 @@ def _wanted(case: Case, found: Floors, strategy: str, trail: Trail) -> int | Hol
     return amount
 
 
-def _worth(amount: int, case: Case, found: Floors, trail: Trail) -> int | Hold:
+def _worth(amount: int, case: Case, found: tuple[SafeMinimum, ...], trail: Trail) -> int | Hold:
     request = case.request
     if request is None:
         return amount
-    for name, floor in found:
+    for floor in found:
         if amount >= request:
             break
         least = min(request, floor.amount)
         if amount < least:
-            trail.step(case, name, amount, least, why=floor.why, source=floor.source)
+            trail.step(case, floor.name, amount, least, why=floor.why, source=floor.source)
             amount = least
     return _through(WORTH, amount, case, trail)
 

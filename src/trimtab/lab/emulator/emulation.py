@@ -36,6 +36,7 @@ from trimtab.lab.emulator.meter import CADVISOR, Cadvisor, Counters, Used, betwe
 from trimtab.lab.emulator.pods import Seen, StressPods
 from trimtab.lab.emulator.reach import ThroughApiServer
 from trimtab.lab.emulator.server import Utilisation, serve, uploaded
+from trimtab.sizing.safe_minimum import with_headroom
 from trimtab.usage.errors import UsageError
 from trimtab.usage.kubelet import KubeletSettings
 from trimtab.usage.source import Source, source
@@ -154,7 +155,7 @@ class Emulation:
     async def resize(self, entry: Entry) -> None:
         """Bring a pod closer to the size that it is to have, knowing how it just fared."""
         key = WorkloadKey("Deployment", self._place.namespace, entry.pod)
-        need = {} if math.isnan(entry.used_memory) else {CONTAINER: int(entry.used_memory)}
+        need = {} if math.isnan(entry.used_memory) else {CONTAINER: with_headroom(int(entry.used_memory))}
         wish = Wish(
             sizes={CONTAINER: self.sizes[entry.pod]},
             strategy=AT_ONCE,

@@ -33,6 +33,7 @@ from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.intents.guarding import CHOOSING, RESIZING, SCALING
 from trimtab.operator.intents.observing import Observation
+from trimtab.sizing.safe_minimum import with_headroom
 
 log = structlog.get_logger(__name__)
 
@@ -230,7 +231,7 @@ class Performer:
                 update_requests_only=False,
             ),
             resizes_in_place=self._resizes_in_place(),
-            need={} if used is None else {observation.main: int(used)},
+            need={} if used is None else {observation.main: with_headroom(int(used))},
         )
         if not self._may_write():
             return None

@@ -1,0 +1,189 @@
+"""Answer one question: what is the least that a container may safely have of a resource, and why?
+
+The answer rests on records of evidence alone (peaks, OOM kills, heaps, startup, coverage) and on the policy's lower
+bound. It is pure, and it is the only place that answers: whoever lowers a container, or puts it back to an earlier
+size, asks here.
+
+Who asks:
+
+* the sizing pipeline (`floors`), for every recommendation of policies, `scan` and `patch`
+* `operator.assessment`, whose answer (`needed_memory`) actuation uses for new changes and for reverts (`Wish.need`)
+* Intents, the VPA drop-in and pod admission, before they give a container less than it has
+
+Ask with `sized_resource(...)` and `safe_minimum(...)` for the highest reason, or `safe_minimums(...)` for all of them.
+Left out: what an autoscaler, a namespace or a node demands; those are not about the container's own safety.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from math import ceil
+
+import msgspec
+
+from trimtab.kube.pods import Container, Role
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.recommendation import MIB, ResourceName, amount_text
+from trimtab.sizing.rules import MEMORY_HEADROOM, ResourceRules, Rules
+from trimtab.sizing.surroundings import as_counted
+
+AS_IT_IS = sys.maxsize
+"""An amount that nothing reaches: too little is known to make the container smaller at all."""
+
+LEAST_HEAP_OVERHEAD = 64 * MIB
+
+
+class SizedResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One resource of one container, with the evidence about it and the policy that holds for it."""
+
+    resource: ResourceName
+    role: Role
+    request: int | None
+    """The request that counts now: the limit where only a limit is set, None where neither is."""
+    limit: int | None
+    rule: ResourceRules
+    rules: Rules
+    evidence: Evidence
+    now: float
+
+
+class SafeMinimum(msgspec.Struct, frozen=True, gc=False):
+    """One reason why a container must not have less than this amount."""
+
+    name: str
+    """The name of the reason, as it opens a line of an explanation: `peak`."""
+    amount: int
+    """Millicores or bytes, or `AS_IT_IS`."""
+    why: str
+    source: str
+    binds_limit: bool = True
+    """Whether the limit must not be lower either: a limit below what is needed throttles or kills."""
+
+
+def sized_resource(
+    container: Container, resource: ResourceName, *, evidence: Evidence, rules: Rules, now: float
+) -> SizedResource:
+    """Gather what the question needs; `rules` are the policy's, of which those for this container are taken."""
+    own, has, counted = (
+        rules.of_container(container.name),
+        container.resources,
+        as_counted(container.resources),
+    )
+    is_cpu = resource == "cpu"
+    return SizedResource(
+        resource=resource,
+        role=container.role,
+        request=(counted.cpu_request if is_cpu else counted.memory_request) or None,
+        limit=has.cpu_limit if is_cpu else has.memory_limit,
+        rule=own.cpu if is_cpu else own.memory,
+        rules=own,
+        evidence=evidence,
+        now=now,
+    )
+
+
+def safe_minimums(sized: SizedResource) -> tuple[SafeMinimum, ...]:
+    """List every reason against a smaller amount of this resource."""
+    reasons = CPU_REASONS if sized.resource == "cpu" else MEMORY_REASONS
+    return tuple(found for reason in reasons if (found := reason(sized)) is not None)
+
+
+def safe_minimum(sized: SizedResource) -> SafeMinimum | None:
+    """Return the reason that asks for the most; None where nothing speaks against any amount."""
+    return max(safe_minimums(sized), key=lambda found: found.amount, default=None)
+
+
+def needed_memory(container: Container, *, evidence: Evidence, rules: Rules, now: float) -> int | None:
+    """Return the bytes that a container is known to need; None where its use was never measured.
+
+    A short history or a gap in the samples is no amount, so it is not part of this answer: it forbids a new decrease,
+    but must not stop a revert to an earlier size.
+    """
+    if evidence.memory_peak is None:
+        return None
+    found = safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
+    return max((each.amount for each in found if each.binds_limit and each.amount != AS_IT_IS), default=0)
+
+
+def with_headroom(peak: int, share: float = MEMORY_HEADROOM) -> int:
+    """Return a peak with its headroom above it, in whole bytes."""
+    return peak + ceil(peak * share)
+
+
+def history(sized: SizedResource) -> SafeMinimum | None:
+    """Forbid a decrease on little evidence: one quiet night does not show what a container needs."""
+    evidence, least = sized.evidence, sized.rules.minimum_history
+    known = evidence.last - evidence.first
+    if known >= least:
+        return None
+    why = f"observed for {known / 3600:.1f} h, made smaller only after {least / 3600:.1f} h"
+    return SafeMinimum("history", AS_IT_IS, why, "policy metricsConfig.minimumHistory")
+
+
+def coverage(sized: SizedResource) -> SafeMinimum | None:
+    """Forbid a decrease while many samples are missing: peaks may lie in the gaps."""
+    share, wanted = sized.evidence.coverage, sized.rules.caution.coverage
+    if share >= wanted:
+        return None
+    why = f"{share:.0%} of the samples are there, {wanted:.0%} are needed"
+    return SafeMinimum("coverage", AS_IT_IS, why, "usage")
+
+
+def throttling(sized: SizedResource) -> SafeMinimum | None:
+    """Forbid a decrease of CPU while it is throttled: usage under a limit does not show the need."""
+    share = sized.evidence.throttled
+    if share is None or share <= sized.rules.caution.throttled:
+        return None
+    return SafeMinimum("throttling", AS_IT_IS, f"throttled in {share:.0%} of periods", "usage")
+
+
+def peak(sized: SizedResource) -> SafeMinimum | None:
+    """Keep memory above its recent peak and some headroom."""
+    highest, share = sized.evidence.memory_peak, sized.rules.caution.memory_headroom
+    if highest is None:
+        return SafeMinimum("peak", AS_IT_IS, "its recent peak is not known", "usage")
+    why = f"recent peak of {amount_text('memory', highest)} and {share:.0%}"
+    return SafeMinimum("peak", with_headroom(highest, share), why, "usage")
+
+
+def startup(sized: SizedResource) -> SafeMinimum | None:
+    """Keep what a container needs to start; CPU for init containers only, for others may start slowly."""
+    evidence = sized.evidence
+    if sized.resource == "memory":
+        highest, share = evidence.memory_start, sized.rules.caution.memory_headroom
+    else:
+        highest, share = evidence.cpu_start if sized.role == "init" else None, 0.0
+    if highest is None:
+        return None
+    why = f"peak while starting of {amount_text(sized.resource, highest)} and {share:.0%}"
+    return SafeMinimum("startup", with_headroom(highest, share), why, "usage")
+
+
+def heap(sized: SizedResource) -> SafeMinimum | None:
+    """Keep room for a whole heap and what stands beside it: a collected heap fills up to its own bound."""
+    evidence, share = sized.evidence, sized.rules.caution.heap_overhead
+    if evidence.heap is not None:
+        most = evidence.heap.most
+        overhead = max(ceil(most * share), LEAST_HEAP_OVERHEAD)
+        why = f"heap of up to {amount_text('memory', most)} and {amount_text('memory', overhead)} besides"
+        return SafeMinimum("heap", most + overhead, why, evidence.heap.source)
+    if evidence.sawtooth and evidence.memory_peak is not None:
+        why = f"a garbage-collected heap of unknown bound: its peak and {share:.0%}"
+        return SafeMinimum("heap", with_headroom(evidence.memory_peak, share), why, "usage")
+    return None
+
+
+def bounds(sized: SizedResource) -> SafeMinimum | None:
+    """Keep the policy's lower bound, which is one on requests."""
+    rule = sized.rule
+    if rule.least <= 1:
+        return None
+    why = f"at least {amount_text(sized.resource, rule.least)}"
+    source = f"policy {rule.said_in}.{sized.resource}"
+    return SafeMinimum("bounds", rule.least, why, source, binds_limit=False)
+
+
+Reason = Callable[[SizedResource], SafeMinimum | None]
+CPU_REASONS: tuple[Reason, ...] = (history, coverage, throttling, startup, bounds)
+MEMORY_REASONS: tuple[Reason, ...] = (history, coverage, peak, startup, heap, bounds)

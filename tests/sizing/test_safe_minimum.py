@@ -1,0 +1,76 @@
+"""The one answer to what a container may safely have at the least."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from msgspec.structs import replace as with_
+
+from sizing.containers import (
+    FREE,
+    HAS,
+    NOW,
+    WELL_KNOWN,
+    any_evidence,
+    any_resources,
+    any_role,
+    any_rules,
+)
+from trimtab.kube.pods import Container, Resources, Role
+from trimtab.sizing.evidence import Evidence, Heap
+from trimtab.sizing.recommendation import MIB
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.safe_minimum import (
+    AS_IT_IS,
+    SafeMinimum,
+    needed_memory,
+    safe_minimum,
+    safe_minimums,
+    sized_resource,
+)
+
+WEB = Container("web", "main", HAS)
+
+
+def least(evidence: Evidence, rules: Rules = FREE) -> SafeMinimum | None:
+    return safe_minimum(sized_resource(WEB, "memory", evidence=evidence, rules=rules, now=NOW))
+
+
+def test_safe_minimum_is_the_highest_reason_and_says_where_it_comes_from() -> None:
+    peaked = with_(WELL_KNOWN, memory_peak=400 * MIB)
+    found = least(peaked)
+    assert found is not None
+    assert (found.name, found.amount, found.source) == ("peak", 440 * MIB, "usage")
+    heaped = least(with_(peaked, heap=Heap(800 * MIB, "-Xmx in args")))
+    assert heaped is not None
+    assert (heaped.name, heaped.amount, heaped.source) == ("heap", 1000 * MIB, "-Xmx in args")
+
+
+def test_safe_minimum_forbids_any_decrease_of_what_was_never_measured() -> None:
+    found = least(with_(WELL_KNOWN, memory_peak=None))
+    assert found is not None
+    assert found.amount == AS_IT_IS
+
+
+def test_safe_minimum_of_a_container_of_its_own_rules_is_theirs() -> None:
+    bounded = with_(FREE, memory=with_(FREE.memory, least=700 * MIB))
+    found = least(WELL_KNOWN, bounded)
+    assert found is not None
+    assert (found.name, found.amount, found.binds_limit) == ("bounds", 700 * MIB, False)
+
+
+def test_needed_memory_is_unknown_without_a_peak_and_no_short_history_counts_for_it() -> None:
+    strict = with_(FREE, minimum_history=30 * 86400.0)
+    assert needed_memory(WEB, evidence=Evidence(), rules=FREE, now=NOW) is None
+    peaked = with_(WELL_KNOWN, memory_peak=400 * MIB)
+    assert needed_memory(WEB, evidence=peaked, rules=strict, now=NOW) == 440 * MIB
+
+
+@given(has=any_resources, evidence=any_evidence, rules=any_rules, role=any_role)
+def test_needed_memory_never_exceeds_what_is_safe(
+    has: Resources, evidence: Evidence, rules: Rules, role: Role
+) -> None:
+    container = Container("app", role, has)
+    need = needed_memory(container, evidence=evidence, rules=rules, now=NOW)
+    found = safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=NOW))
+    assert need is None or need <= max(each.amount for each in found)
+    assert all(each.amount >= 0 and each.why and each.source for each in found)
