@@ -17,6 +17,7 @@ from trimtab.actuation.marks import Applied, Foreign, Marks, read_marks, write_m
 from trimtab.actuation.options import OptionsMark
 from trimtab.actuation.sizes import Sizes, joined
 from trimtab.kube.errors import Conflict, NotFound, Status, Unreachable
+from trimtab.kube.heaps import HeapHint
 from trimtab.kube.ledger import EventType
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
 from trimtab.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
@@ -80,6 +81,7 @@ class World:
         """Whether kubelets resize any pod at all."""
         self.roomy: Sizes | None = None
         """The one size for which new pods find a node, where not for every."""
+        self.heaps: tuple[HeapHint, ...] = ()
         self.pods_by_name: dict[str, LivePod] = {}
         self.meddle: Callable[[str], None] = lambda _: None
         """Called before and after each write, and may raise."""
@@ -110,6 +112,7 @@ class World:
             update=self._update,
             rolling=self.rolling,
             version=self.version,
+            heaps=self.heaps,
         )
 
     async def pods(self, workload: Workload | None = None) -> Sequence[Pod]:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from actuation.builders import NOW, pod, workload
+from actuation.world import KEY, World, run
 from harness.records import workload as manifest
 from sizing.containers import rules
+from trimtab.actuation.actuator import Actuator
 from trimtab.actuation.marks import Applied, Marks
 from trimtab.api import Duration
-from trimtab.api.optimizationpolicy import Changes, OptimizationPolicySpec, StrategyChoice, UpdateStrategy
+from trimtab.api.optimizationpolicy import (
+    Canary,
+    Changes,
+    OptimizationPolicySpec,
+    StrategyChoice,
+    UpdateStrategy,
+)
+from trimtab.kube.heaps import HeapHint
 from trimtab.kube.pods import Container, Exit, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import AS_A_WHOLE, JUST_KILLED, Assessment, assess, sizing_of
@@ -22,7 +33,9 @@ from trimtab.sizing.surroundings import Surroundings
 from trimtab.usage.owners import WorkloadContainer
 
 MIB = 1 << 20
+GIB = 1024 * MIB
 DAY = 86400.0
+QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
 HAS = Resources(1000, None, 256 * MIB, 512 * MIB)
 FEW = Resources(200, None, 256 * MIB, 512 * MIB)
 
@@ -200,6 +213,54 @@ def test_a_java_process_is_never_made_smaller_than_its_heap(options: str) -> Non
 def test_one_that_was_made_smaller_in_place_still_has_the_heap_that_it_started_with() -> None:
     resized = pod(sizes={"web": Resources(1000, None, 900 * MIB, 1024 * MIB)})
     assert memory_for(java("-XX:MaxRAMPercentage=35"), resized) >= 1.25 * 700 * MIB
+
+
+@given(
+    percent=st.integers(20, 80),
+    template=st.integers(1, 8),
+    more=st.integers(0, 8),
+    events=st.lists(st.sampled_from(["none", "replace", "add"]), min_size=3, max_size=6),
+)
+@settings(max_examples=100, deadline=None)
+def test_assess_never_cuts_memory_below_the_heap_that_a_process_started_with(
+    percent: int, template: int, more: int, events: list[str]
+) -> None:
+    """Successive cuts in place: the heap of a running JVM is a share of the limit of its start, not of the last cut."""
+    world = World(template={"web": Resources(500, None, template * GIB, template * GIB)}, replicas=2)
+    world.heaps = (HeapHint("web", f"-XX:MaxRAMPercentage={percent}", ()),)
+    born = (template + more) * GIB
+    given_at_admission = {"web": Resources(500, None, born, born)}
+    world.resized_before(given_at_admission)
+    started = {each.number: given_at_admission["web"].memory_limit for each in world.pods_by_name.values()}
+    asked = rules(updateStrategy={"updateRequestsOnly": False})
+    actuator = Actuator(world, may_write=lambda: True)
+    for event in events:
+        if event == "replace":
+            world.replace_pod(next(iter(world.pods_by_name)))
+        elif event == "add":
+            world.add_pod()
+        for _ in range(12):
+            on, pods = run(world.workload(KEY)), run(world.pods())
+            for each in world.pods_by_name.values():
+                started.setdefault(each.number, each.spec["web"].memory_limit)
+            known = learned(500.0, 700.0 * MIB, memory_peak=600 * MIB, last=world.now)
+            found = assess(
+                on,
+                pods,
+                rules=asked,
+                learned=lambda _, known=known: known,
+                around=Surroundings(),
+                source="test",
+                now=world.now,
+            )
+            wish = found.wish(UpdateStrategy(canary=QUICK), resizes_in_place=True, withheld="")
+            run(actuator.reconcile(KEY, wish, now=world.now))
+            world.pass_time(30)
+            for each in world.pods_by_name.values():
+                assert (each.spec["web"].memory_limit or 0) >= (
+                    started.get(each.number) or 0
+                ) * percent // 100
+        world.pass_time(int(DAY))
 
 
 def test_one_that_says_nothing_of_its_heap_is_sized_by_what_it_uses() -> None:

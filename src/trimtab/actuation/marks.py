@@ -99,6 +99,9 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The size that pods had"""
     until: int = 0
     """up to this time, at the latest."""
+    started: dict[str, int] = {}
+    """The largest memory limit, in bytes, that a process of a pod from before `at` may have started with; only of containers
+    whose template says anything of their heap."""
 
 
 class Reverted(msgspec.Struct, frozen=True, kw_only=True):

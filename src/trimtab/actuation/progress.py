@@ -27,6 +27,7 @@ from trimtab.actuation.obstacles import (
 )
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import grows, has_size, is_settled, joined, only, said
+from trimtab.actuation.started import memory_limits_at_start
 from trimtab.actuation.stuck import (
     falling,
     missing,
@@ -248,8 +249,19 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
         template=template,
         before=change.before,
         until=change.settled,
+        started=_started(situation, marks),
     )
     return [WriteMarks(Marks(applied=applied)), Emit("Normal", "Resized", f"to {said(change.after)}")]
+
+
+def _started(situation: Situation, marks: Marks) -> dict[str, int]:
+    """Return the memory limits that the processes started with, of containers whose heap may be a share of it."""
+    limits = memory_limits_at_start(situation.workload, situation.live, marks)
+    return {
+        hint.container: limits[hint.container]
+        for hint in situation.workload.heaps
+        if hint.container in limits
+    }
 
 
 def _given_up(situation: Situation, since: int) -> int:

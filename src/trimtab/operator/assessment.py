@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from trimtab.actuation.marks import own_marks
 from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import commonest
+from trimtab.actuation.started import memory_limits_at_start
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.counting import counted
 from trimtab.kube.pods import Container, Pod, Resources
@@ -111,7 +113,7 @@ def assess(
         name: msgspec.structs.replace(found.proposal, facts=_facts(found, source))
         for name, found in known.items()
     }
-    evidence = _with_heaps({name: found.evidence for name, found in known.items()}, workload, containers)
+    evidence = _with_heaps({name: found.evidence for name, found in known.items()}, workload, pods)
     recommendations = recommend_pod(
         containers, proposals=proposals, evidence=evidence, rules=rules, around=around, now=now
     )
@@ -145,18 +147,14 @@ def as_they_run(workload: Workload, pods: Sequence[Pod]) -> tuple[Container, ...
 
 
 def _with_heaps(
-    evidence: Mapping[str, Evidence], workload: Workload, containers: Sequence[Container]
+    evidence: Mapping[str, Evidence], workload: Workload, pods: Sequence[Pod]
 ) -> Mapping[str, Evidence]:
-    """With what the template says of a container's heap; most say nothing."""
+    """Add what the template says of each container's heap; most templates say nothing."""
     if not workload.heaps:
         return evidence
-    limits: dict[str, int] = {}
-    # A share of the limit is taken when a process starts. One that was resized since has its bound by what it had then, of
-    # which the template tells: the larger of the two.
-    for each in (*workload.containers, *containers):
-        limits[each.name] = max(limits.get(each.name, 0), each.resources.memory_limit or 0)
+    limits = memory_limits_at_start(workload, pods, own_marks(workload))
     heaps = {
-        hint.container: heap([hint.args], dict(hint.env), limits.get(hint.container) or None)
+        hint.container: heap([hint.args], dict(hint.env), limits.get(hint.container))
         for hint in workload.heaps
     }
     return {name: msgspec.structs.replace(seen, heap=heaps.get(name)) for name, seen in evidence.items()}
