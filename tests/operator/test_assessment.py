@@ -248,7 +248,7 @@ def test_assess_never_cuts_memory_below_the_heap_that_a_process_started_with(
                 on,
                 pods,
                 rules=asked,
-                learned=lambda _, known=known: known,
+                learned={"web": known}.get,
                 around=Surroundings(),
                 source="test",
                 now=world.now,

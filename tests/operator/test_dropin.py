@@ -68,5 +68,23 @@ def test_what_vpa_knew_is_known_by_its_names_and_what_cannot_be_read_is_left_out
     assert known.cpu.target == pytest.approx(1000 * sizer.recommend(NOW).cpu.target[0], rel=0.06)
 
 
+def test_inherited_recommendations_divide_the_minimum_of_a_pod() -> None:
+    sizer = Vpa(1, VpaSettings())
+    for minute in range(0, 3 * 1440, 30):
+        sizer.observe(NOW - 3 * DAY + minute * 60, np.array([0.001]), np.array([1e6]))
+    keys = [CheckpointKey("shop", "web", name) for name in ("app", "log")] + [
+        CheckpointKey("shop", "api", "app")
+    ]
+    found = inherited(
+        {
+            key: export_checkpoint(sizer, 0, now=NOW, vpa_name=key.vpa, container_name=key.container)
+            for key in keys
+        },
+        NOW,
+    )
+    assert {name: known.cpu.target for name, known in found["shop", "web"].items()} == {"app": 12, "log": 12}
+    assert found["shop", "api"]["app"].memory.target == 250 * 2**20
+
+
 def test_where_there_are_no_checkpoints_nothing_is_inherited() -> None:
     assert inherited({}, NOW) == {}

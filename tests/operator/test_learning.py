@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from actuation.builders import SMALL, pod
 from harness.records import workload
 from harness.scripted import Scripted, steady
+from trimtab.operator.census import containers_per_pod
 from trimtab.operator.cohort import Kill, Sizing
 from trimtab.operator.cohorts import Want, state_key
 from trimtab.operator.learning import DEFAULT, Learning
@@ -95,3 +97,27 @@ async def test_a_kill_is_noted_by_whoever_learns_of_the_container(tmp_path: Path
         kill = Kill(API, NOW - 5, 2e8, 2e8)
         assert both.learning.note_kills([kill]) == {kill}
         assert both.learning.note_kills([kill]) == set()
+
+
+@pytest.mark.parametrize(("containers", "cpu", "memory"), [(1, 25, 250 << 20), (2, 12, 125 << 20)])
+async def test_learning_divides_the_vpa_minimum_among_the_containers_of_a_pod(
+    tmp_path: Path, containers: int, cpu: int, memory: int
+) -> None:
+    """As VPA's recommender does: 25m and 250Mi are of a pod, not of each small sidecar."""
+    vpa = Sizing.of("vpa", {})
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        source = Scripted(steady(0.001, 1e6), *PODS)
+        learning = Learning({DEFAULT: source}, store, cluster="c", pace=Pace(past=86400.0), metrics=Metrics())
+        for now in (NOW, NOW + 60):  # also once more rows than the first were made
+            wanted = {WEB: Want(vpa, 0.0, containers)}
+            await learning.advance(now, wanted=wanted, owners=lambda: OWNERS, running={WEB})
+            found = learning.learned(WEB, vpa, now=now, runs_on=True)
+            assert found
+            assert (found.proposal.cpu.target, found.proposal.memory.target) == (cpu, memory)
+
+
+def test_census_counts_the_containers_of_a_pod_with_those_that_were_injected() -> None:
+    made = workload("web", containers=({"name": "web"}, {"name": "log"}))
+    injected = pod(sizes={"web": SMALL, "log": SMALL, "mesh": SMALL, "proxy": SMALL})
+    assert containers_per_pod([], made) == 2
+    assert containers_per_pod([injected], made) == 4

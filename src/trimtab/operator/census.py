@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
 from trimtab.usage.owners import WorkloadContainer
@@ -13,6 +16,12 @@ def containers_of(catalog: Catalog, workload: Workload) -> list[WorkloadContaine
     if not found and (pods := catalog.pods_of(workload)):
         found = pods[0].containers
     return [WorkloadContainer.of(workload.key, each.name) for each in found if each.role != "init"]
+
+
+def containers_per_pod(pods: Sequence[Pod], workload: Workload) -> int:
+    """Count the containers of a pod that run on after its start; what a mesh injects is in the pods only."""
+    found = (workload.containers, *(pod.containers for pod in pods[:1]))
+    return max(1, *(sum(each.role != "init" for each in containers) for containers in found))
 
 
 def running(catalog: Catalog) -> set[WorkloadContainer]:

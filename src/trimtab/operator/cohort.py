@@ -91,6 +91,7 @@ class Cohort:
         # How long sizes are kept is said of the policy, where it made a difference.
         said = {name: value for name, value in sizing.given().items() if name != "stabilization"}
         self._facts = (told(sizing.strategy, said),) if said else ()
+        self._containers_per_pod: dict[WorkloadContainer, int] = {}
         self._sizes: Sizes | None = None
         self._latest: Floats | None = None
 
@@ -105,6 +106,15 @@ class Cohort:
         """Learn of these too, from now on."""
         self.fleet.include(names)
         self._sizes = self._latest = None  # their rows may have moved
+
+    def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
+        """Note how many containers the pod of each has: some strategies divide a pod's minimum among them."""
+        if not self.fleet.strategy.divides_pod_minimum:
+            return
+        shared = {name: containers.get(name, 1) for name in self.fleet}
+        if shared != self._containers_per_pod:
+            self._containers_per_pod = shared
+            self._sizes = None
 
     def take_in(
         self, usage: WorkloadUsage, *, running: Collection[WorkloadContainer] | None, until: float
@@ -127,10 +137,12 @@ class Cohort:
             for replica in range(int(usage.replica.max(initial=0)) + 1):
                 self._observe(usage, rows, step=step, replica=replica, t=t, due=due)
             if self.fleet.is_due(t, until=until):
+                self._divide_pod_minimum()
                 self.fleet.propose(t)
         self._latest = self._last_step(usage, rows)
         if running is None:
             self._observe_past_kills(usage, rows)
+        self._divide_pod_minimum()
         self._sizes = self.fleet.propose(self.until)
 
     def say_nothing(self) -> None:
@@ -155,6 +167,7 @@ class Cohort:
     def learned(self, name: WorkloadContainer, *, now: float, runs_on: bool) -> Learned:
         """What is known of a container of this cohort."""
         if self._sizes is None:
+            self._divide_pod_minimum()
             self._sizes = self.fleet.recommend(now)
         rows = self.fleet.rows([name])
         (evidence,) = self.fleet.evidence(now, rows, runs_on=[runs_on])
@@ -209,6 +222,15 @@ class Cohort:
             running=None if replica else due,
             lasts=0.0 if replica else usage.step,
         )
+
+    def _divide_pod_minimum(self) -> None:
+        """Tell the strategy how many containers share each pod; its rows move as containers come and go."""
+        if not self._containers_per_pod:
+            return
+        sharing = np.ones(self.fleet.places, np.intp)
+        known = [name for name in self._containers_per_pod if name in self.fleet]
+        sharing[self.fleet.rows(known)] = [self._containers_per_pod[name] for name in known]
+        self.fleet.strategy.share_pods(sharing)
 
     def _last_step(self, usage: WorkloadUsage, rows: Indices) -> Floats:
         latest = np.full((2, self.fleet.places), np.nan)

@@ -38,6 +38,8 @@ class Want(NamedTuple):
 
     sizing: Sizing
     created: float
+    beside: int = 1
+    """How many containers its pod has, itself included."""
 
 
 class Past(NamedTuple):
@@ -119,6 +121,9 @@ class Cohorts:
                     self._failed(sizing, error)
                 else:
                     newcomers.update(new)
+        containers_per_pod = {name: want.beside for name, want in wanted.items()}
+        for cohort in self:
+            cohort.share_pods(containers_per_pod)
         return newcomers
 
     async def save(self, now: float, *, lock: asyncio.Lock) -> None:

@@ -13,9 +13,11 @@ not lean on it: they act on what was seen by ourselves.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
+import numpy as np
 import structlog
 
 from trimtab.kube.client import Object
@@ -85,6 +87,8 @@ def inherited(checkpoints: Mapping[CheckpointKey, Object], now: float) -> Herita
     rows = {key: row for row, key in enumerate(checkpoints)}
     sizer = VpaStrategy(max(len(rows), 1), VpaSettings())
     known = warm_up(sizer, rows, checkpoints)
+    pods = Counter(key[:2] for key in known)
+    sizer.share_pods(np.array([pods[key[:2]] for key in rows] or [1], np.intp))
     sizes = sizer.recommend(now)
     found: dict[tuple[str, str], dict[str, Proposal]] = {}
     for key in known:

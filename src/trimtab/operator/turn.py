@@ -10,7 +10,7 @@ from functools import cache
 
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
-from trimtab.operator.census import containers_of, running
+from trimtab.operator.census import containers_of, containers_per_pod, running
 from trimtab.operator.cohort import Used
 from trimtab.operator.cohorts import Want
 from trimtab.operator.dropin import DropIn
@@ -64,7 +64,8 @@ class Turns:
         wanted: dict[WorkloadContainer, Want] = {}
         for workload in workloads:
             if sizing := self._orders.sizing(self._orders.of(workload), asked=workload.key in asked):
-                wanted |= dict.fromkeys(containers_of(catalog, workload), Want(sizing, workload.created))
+                want = Want(sizing, workload.created, containers_per_pod(catalog.pods_of(workload), workload))
+                wanted |= dict.fromkeys(containers_of(catalog, workload), want)
         before = self._learning.troubles
         new = await self._learning.advance(
             now,

@@ -53,6 +53,12 @@ class Strategy(Rowed[S]):
     """Whether it wants a sample of each replica of a workload, one after the other at the same time; without, it is
     shown the replica that used most."""
 
+    divides_pod_minimum: ClassVar[bool] = False
+    """Whether it divides a minimum for a pod among the pod's containers, and wants to be told by `share_pods`."""
+
+    def share_pods(self, containers: Indices) -> None:
+        """Take in how many containers the pod of each row has."""
+
     @property
     def keeps_cpu(self) -> bool:
         """Whether it sizes CPU for the time that a policy keeps sizes; for one that does not, the highest of late stays."""

@@ -70,7 +70,7 @@ class VpaSettings(Settings):
     pod_min_memory: float = Field(default=250 * 2**20, ge=0)
     """The least bytes of a pod, divided among its containers; 0 for no floor."""
     containers_per_pod: int = Field(default=1, ge=1)
-    """How many containers share the floors of a pod."""
+    """How many containers share the floors of a pod; left out, they are counted where pods are known."""
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -195,7 +195,7 @@ def recommend_all(
     quantiles: tuple[float, float, float],
     margin: float,
     confidence_interval: float,
-    floor: float,
+    floors: Floats,
     answers: Floats,
 ) -> None:
     """Lower, target and upper of each container, in the whole units that the recommender reckons in."""
@@ -213,7 +213,7 @@ def recommend_all(
             base = np.floor(min(buckets.ends[places[which]] * buckets.units, MOST_UNITS))
             base += np.floor(min(base * margin, MOST_UNITS))
             amount = np.floor(min(base * factors[which], MOST_UNITS))
-            answers[which, row] = max(amount, floor) / buckets.units
+            answers[which, row] = max(amount, floors[row]) / buckets.units
 
 
 class Vpa(Strategy[VpaSettings]):
@@ -222,9 +222,11 @@ class Vpa(Strategy[VpaSettings]):
     name = "vpa"
     settings_type = VpaSettings
     replicas_apart = True
+    divides_pod_minimum = True
 
     def __init__(self, containers: int, settings: VpaSettings) -> None:
         super().__init__(containers, settings)
+        self._sharing: Indices = np.full(containers, settings.containers_per_pod, np.intp)
         self.cpu = Histogram(containers, CPU_BUCKETS, settings.half_life)
         self.memory = Histogram(containers, MEMORY_BUCKETS, settings.half_life)
         self.history = History(
@@ -249,6 +251,10 @@ class Vpa(Strategy[VpaSettings]):
         note_peaks(self.peaks, t, self.settings.memory_interval, which, memory[which], olds, news)
         self._replace(which, olds, news)
 
+    def share_pods(self, containers: Indices) -> None:
+        if "containers_per_pod" not in self.settings.model_fields_set:  # what a user set holds
+            self._sharing = np.maximum(containers, 1)
+
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         s = self.settings
         olds, news = np.full((2, containers.size), np.nan)
@@ -270,7 +276,7 @@ class Vpa(Strategy[VpaSettings]):
         s = self.settings
         answers = np.full((3, self.containers), np.nan)
         quantiles = (s.lower_percentile, s.target_percentile, s.upper_percentile)
-        floor = math.floor(math.floor(pod_floor * usage.buckets.units) * (1.0 / s.containers_per_pod))
+        floors = np.floor(math.floor(pod_floor * usage.buckets.units) * (1.0 / self._sharing))
         recommend_all(
             usage.rows,
             usage.buckets,
@@ -278,7 +284,7 @@ class Vpa(Strategy[VpaSettings]):
             quantiles,
             s.margin,
             s.confidence_interval,
-            floor,
+            floors,
             answers,
         )
         return Bounds(lower=answers[0], target=answers[1], upper=answers[2])

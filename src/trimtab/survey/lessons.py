@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload
+from trimtab.operator.census import containers_per_pod
 from trimtab.operator.cohort import Cohort, Learned, Sizing, kills_of
 from trimtab.survey.consumption import Consumption
 from trimtab.survey.picture import Picture
@@ -21,16 +22,19 @@ class Lessons:
     ) -> None:
         self.owners = picture.owners()
         self.consumption = Consumption(now)
+        by_key = {workload.key: workload for workload in workloads}
         pods = {workload.key: picture.pods_of(workload) for workload in workloads}
         names = [
             WorkloadContainer.of(workload.key, container)
             for workload in workloads
             for container in _containers(workload, pods[workload.key])
         ]
+        containers = {name: containers_per_pod(pods[name.workload], by_key[name.workload]) for name in names}
         self._cohorts = {}
         for sizing in sizings:
             cohort = Cohort(sizing, until=0.0)
             cohort.include(names)
+            cohort.share_pods(containers)
             self._cohorts[sizing] = cohort
         self._kills = [kill for name in names for kill in kills_of(name, pods[name.workload])]
 
