@@ -76,8 +76,14 @@ class Memory:
     def of(self, grid: Grid, namespaces: tuple[str, ...] | None, *, at: float) -> Holdings | None:
         """What was seen not long ago of a window in which this one lies."""
         within = self._grid.start <= grid.start and grid.end <= self._grid.end
-        lately = at - self._at < _REMEMBERED
-        return self._held if within and lately and namespaces == self._namespaces else None
+        return self._held if within and self._is_recent(at) and namespaces == self._namespaces else None
+
+    def scheme(self, *, at: float) -> Scheme | None:
+        """Return the names that the server used in the last look; None where that was long ago."""
+        return self._held.scheme if self._held and self._is_recent(at) else None
+
+    def _is_recent(self, at: float) -> bool:
+        return at - self._at < _REMEMBERED
 
 
 class Look:
@@ -92,10 +98,22 @@ class Look:
         # A window may be shorter than the time between two scrapes; the first of its samples then lies before it.
         self._indexed = Grid(grid.start - _STALE, grid.end - grid.start + _STALE, 2)
         self._required = all_equal(settings.labels)
+        self._memory = selector(settings.memory_rule or names.MEMORY, self._required)
 
-    async def holdings(self, namespaces: tuple[str, ...] | None) -> Holdings:
-        """What there is in these namespaces, or in all; `SourceRefused` where there is nothing to read."""
-        scheme = await self._scheme()
+    async def holdings(
+        self, namespaces: tuple[str, ...] | None, *, now: float, known: Scheme | None = None
+    ) -> Holdings:
+        """Find what there is in these namespaces, or in all.
+
+        A window without any samples, as before a young server was started or while it was down, is empty holdings, by
+        the names `known` from another window or those of later. `SourceRefused` is for a server that has nothing later
+        either: it does not scrape kubelets, or not for us.
+        """
+        present = await self._names(self._memory)
+        if not present:
+            scheme = known or await self._later_scheme(now)
+            return Holdings(scheme=scheme, series={}, interval=USUAL_INTERVAL, most_cores=MOST_CORES)
+        scheme = await self._scheme(present)
         pods = None if namespaces is None else Pods(namespaces)
         memory = scheme.memory_series(pods)
         every = await self._values(scheme.labels.namespace, memory) if namespaces is None else namespaces
@@ -127,10 +145,15 @@ class Look:
         )
         return {PodContainer(*name): interval for name, interval in found.items()}
 
-    async def _scheme(self) -> Scheme:
-        settings = self._settings
-        memory = selector(settings.memory_rule or names.MEMORY, self._required)
-        present = await self._names(memory)
+    async def _later_scheme(self, now: float) -> Scheme:
+        """Find the names that a server uses between the window and now."""
+        later = Grid(self._grid.start, max(now, self._grid.end) - self._grid.start, 2)
+        since = Look(self._server, self._patience, self._settings, later)
+        return await since._scheme(await since._names(self._memory))
+
+    async def _scheme(self, present: list[str]) -> Scheme:
+        """Find the names under which a server has what; `present` are the labels of the memory series."""
+        settings, memory = self._settings, self._memory
         labels = recognise(present)
         if settings.namespace_label and settings.pod_label and settings.container_label:
             labels = Labels(settings.namespace_label, settings.pod_label, settings.container_label)

@@ -299,7 +299,8 @@ class Prometheus(Source[PrometheusSettings]):
         now = time.monotonic()
         held = self._memory.of(grid, namespaces, at=now)
         if held is None:
-            held = await Look(server, patience or self._patience, self.settings, grid).holdings(namespaces)
+            look = Look(server, patience or self._patience, self.settings, grid)
+            held = await look.holdings(namespaces, now=time.time(), known=self._memory.scheme(at=now))
             self._memory.keep(held, grid, namespaces, at=now)
         self.capabilities = Capabilities(
             history=True,
