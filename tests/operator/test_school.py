@@ -171,14 +171,39 @@ async def test_samples_of_the_past_stand_for_more_time_than_those_of_the_present
     assert kept.evidence.ran == evidence.ran + MINUTE
 
 
-async def test_more_than_any_machine_has_is_not_believed(store: Store) -> None:
-    bed = Bed(store, "web", script=steady(100.0, 1e14))
+async def test_school_drops_present_samples_above_what_any_node_has(store: Store) -> None:
+    bed = Bed(store, "web", history=False, script=steady(100.0, 1e14))
     machine = Room(cpu=64_000, memory=1 << 38)
     await bed.advance(NOW, machine=machine)
     assert bed.samples("web", NOW) == 0
     bed.source.script = steady(64.0, 3e8)
     await bed.advance(NOW + MINUTE, machine=machine)
     assert bed.samples("web", NOW + MINUTE) == 1
+
+
+async def test_school_keeps_past_samples_of_nodes_that_are_gone(store: Store) -> None:
+    """A node pool at zero, or a spot node that was taken back: what ran there ran all the same."""
+    large, small = Room(cpu=64_000, memory=256 << 30), Room(cpu=16_000, memory=64 << 30)
+
+    def nightly(_: PodContainer, t: float) -> tuple[float, float]:
+        return (30.0, 192.0 * 2**30) if t < NOW - HOUR else (0.1, 4.0 * 2**30)
+
+    found = {}
+    for machine in (large, small):
+        bed = Bed(store, "web", script=nightly)
+        bed.school = School(bed.source, store, cluster=str(machine), pace=PACE, metrics=bed.metrics)
+        await bed.advance(NOW, machine=machine)
+        found[machine] = bed.school.learned(container("web"), EASY, now=NOW, runs_on=True)
+    assert found[small] == found[large]
+    assert found[small]
+    assert found[small].evidence.memory_peak == 192 << 30
+
+
+async def test_school_keeps_samples_of_a_node_that_left_since_they_were_taken(store: Store) -> None:
+    bed = Bed(store, "web", history=False, script=steady(30.0, 192.0 * 2**30))
+    await bed.advance(NOW, machine=Room(cpu=64_000, memory=256 << 30))
+    await bed.advance(NOW + MINUTE, machine=Room(cpu=16_000, memory=64 << 30))
+    assert bed.samples("web", NOW + MINUTE) == 2
 
 
 async def test_a_source_without_a_past_is_asked_for_now_alone(store: Store) -> None:

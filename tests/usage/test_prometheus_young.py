@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask
-from usage.recording import MIB, SCRAPE, T0, Recording, named
+from usage.recording import MEMORY, MIB, SCRAPE, T0, Recording, named
 
 HOUR, DAY = 3600.0, 86400.0
 GAP = range(240, 600)
@@ -91,3 +92,29 @@ async def test_prometheus_refuses_a_server_that_never_had_samples_of_containers(
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         with pytest.raises(UsageError, match="is not there"):
             await prometheus.read(Ask(start=now - HOUR, end=now, step=300.0))
+
+
+async def test_prometheus_believes_what_ran_on_a_node_that_was_there_for_part_of_the_window(
+    tmp_path: Path,
+) -> None:
+    """The largest machine of a window is that of any time in it, not of the few moments at which series are counted."""
+    recording = Recording()
+    night = range(60, 100)
+    for metric, small, large in (("machine_cpu_cores", 4, 64), ("machine_memory_bytes", 2**33, 2**38)):
+        recording.add(metric, {"node": "small"}, [(SCRAPE * i, small) for i in range(480)])
+        recording.add(metric, {"node": "large"}, [(SCRAPE * i, large) for i in night])
+    recording.container(named("web"), cores=0.5, memory=100 * MIB, scrapes=range(480))
+    recording.container(named("night"), cores=30, memory=192 * 2.0**30, scrapes=night)
+    glitch = [(SCRAPE * i, 2.0**45 if i == 200 else 100 * MIB) for i in range(480)]
+    recording.add(MEMORY, named("glitch"), glitch)
+    try:
+        recorded = Recorded(tmp_path, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as running:
+        async with Prometheus(PrometheusSettings(url=running.url)) as prometheus:
+            usage = await prometheus.read(Ask(start=T0, end=T0 + 4 * HOUR, step=60.0))
+    columns = {container.pod: place for place, container in enumerate(usage.containers)}
+    assert np.nanmax(usage.memory[:, columns["night"]]) == 192 * 2.0**30
+    assert np.nanmax(usage.cpu[:, columns["night"]]) == pytest.approx(30, rel=0.01)
+    assert np.nanmax(usage.memory[:, columns["glitch"]]) == 100 * MIB

@@ -89,7 +89,8 @@ class School:
         self._confused: set[Sizing] = set()
         """and at learning, when it was last shown anything."""
         self._saved_at = float("-inf")
-        self._machine: Room | None = None
+        self._largest = Room(cpu=0, memory=0)
+        """The most CPU and the most memory that any node has had while this was watched."""
         self.lock = lock or asyncio.Lock()
         """Held while cohorts learn, which is done in a thread: who asks them anything holds it too."""
         self.trouble = ""
@@ -131,10 +132,14 @@ class School:
     ) -> set[WorkloadContainer]:
         """Bring every cohort up to the last step that can be known by now; the answer is those that are learned of since now.
 
-        Whose usage it is is asked only once that was read: with all their names, owners are not held meanwhile. What
-        no `machine` has is not believed.
+        Whose usage it is is asked only once that was read: with all their names, owners are not held meanwhile. What is
+        more than any node has had, of which `machine` is the largest now, is not believed.
         """
-        self._machine = machine
+        if machine is not None:
+            largest = self._largest
+            self._largest = Room(
+                cpu=max(machine.cpu, largest.cpu), memory=max(machine.memory, largest.memory)
+            )
         async with self.lock:
             new = await self._cohorts.assign(wanted, now=now, past=self._past(now))
         try:
@@ -238,7 +243,9 @@ class School:
             kills=is_past,  # of those of the present the pods tell
         )
         with self._metrics.metrics_collection_duration.labels(self.name).time():
-            usage = _possible(await self.source.read(ask), self._machine)
+            usage = await self.source.read(ask)
+        if not is_past:  # which nodes there were before we watched, the source may know: we do not
+            usage = _possible(usage, self._largest)
         if self._watched and not is_past:
             self.present = usage.last_step()
         async with self.lock:
@@ -280,9 +287,9 @@ def _teach(
     return failed
 
 
-def _possible(usage: Usage, machine: Room | None) -> Usage:
-    """Without what is more than the largest machine has: one such sample would be a day's peak."""
-    if machine is None or not (machine.cpu and machine.memory):
+def _possible(usage: Usage, machine: Room) -> Usage:
+    """Drop what is more than the largest machine has: one such sample would be a day's peak."""
+    if not (machine.cpu and machine.memory):
         return usage
     cpu, memory = machine.cpu / 1000 * GLITCH, float(machine.memory)
     if np.nanmax(usage.cpu, initial=0.0) <= cpu and np.nanmax(usage.memory, initial=0.0) <= memory:

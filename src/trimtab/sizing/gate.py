@@ -12,6 +12,7 @@ from trimtab.api.optimizationpolicy import BesideHpa
 from trimtab.counting import counted
 from trimtab.sizing.case import Case, Hold
 from trimtab.sizing.qos import BEST_EFFORT
+from trimtab.sizing.recommendation import amount_text
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
 
 _USAGE = "usage"
@@ -59,7 +60,9 @@ def _believable(case: Case) -> Hold | None:
     peak = case.evidence.cpu_peak if is_cpu else case.evidence.memory_peak
     most = max((room.cpu if is_cpu else room.memory for room in case.around.nodes), default=0)
     if peak is not None and peak > 2 * most > 0:
-        return Hold(f"a peak of {peak} is more than any node has: the measurement is wrong", _USAGE)
+        shown = amount_text(case.resource, peak)
+        why = f"its peak of {shown} is more than any node has: the measurement is wrong, or its node is gone"
+        return Hold(why, _USAGE)
     return None
 
 

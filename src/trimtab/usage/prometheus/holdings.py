@@ -21,13 +21,15 @@ from trimtab.usage.prometheus.promql import all_equal, one_of, selector
 from trimtab.usage.prometheus.scheme import Labels, Scheme, recognise
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
-from trimtab.usage.usage import MOST_CORES, PodContainer
+from trimtab.usage.usage import MOST_BYTES, MOST_CORES, PodContainer
 
 USUAL_INTERVAL = 30.0
 _COUNTED_OVER = 600.0
 _STALE = 300.0
 _MOMENTS = 3
 """At most, of a window of any length but the shortest."""
+_MOST_LOOKS = 5000
+"""Times of a window at which the largest machine is looked for: servers answer up to 11,000."""
 _REMEMBERED = 600.0
 _GLITCH = 2.0
 """Times the largest machine: a rate over a counter that went back a little is far more, an extrapolated one less."""
@@ -40,6 +42,7 @@ _OPTIONAL = (
     names.RESTARTS,
     names.LAST_REASON,
     names.MACHINE_CORES,
+    names.MACHINE_MEMORY,
 )
 
 
@@ -52,8 +55,10 @@ class Holdings:
     """About how many containers each namespace has at a time."""
     interval: float
     """Seconds between two samples."""
-    most_cores: float
-    """More than any container can use."""
+    most_cores: float = MOST_CORES
+    """The CPU above which a sample is a fault: more than any machine of the window has."""
+    most_bytes: float = MOST_BYTES
+    """The memory above which a sample is a fault."""
 
     def weight(self, part: Part) -> int:
         """About how many samples a part has."""
@@ -112,7 +117,7 @@ class Look:
         present = await self._names(self._memory)
         if not present:
             scheme = known or await self._later_scheme(now)
-            return Holdings(scheme=scheme, series={}, interval=USUAL_INTERVAL, most_cores=MOST_CORES)
+            return Holdings(scheme=scheme, series={}, interval=USUAL_INTERVAL)
         scheme = await self._scheme(present)
         pods = None if namespaces is None else Pods(namespaces)
         memory = scheme.memory_series(pods)
@@ -129,7 +134,8 @@ class Look:
             scheme=scheme,
             series={namespace: int(counted.get((namespace,), 1)) for namespace in every},
             interval=max(_COUNTED_OVER / max(1.0, each[()]) if each else USUAL_INTERVAL for each in often),
-            most_cores=await self._most_cores(scheme),
+            most_cores=await self._largest_machine(scheme, names.MACHINE_CORES) or MOST_CORES,
+            most_bytes=await self._largest_machine(scheme, names.MACHINE_MEMORY) or MOST_BYTES,
         )
 
     async def longest_interval(self, scheme: Scheme) -> float | None:
@@ -185,12 +191,28 @@ class Look:
                 f"say which one is meant, such as labels.{label}={clusters[0]}"
             )
 
-    async def _most_cores(self, scheme: Scheme) -> float:
-        if names.MACHINE_CORES not in scheme.metrics:
-            return MOST_CORES
-        machine = selector(names.MACHINE_CORES, self._required)
-        cores = (await self._highest(f"max({machine})")).get((), 0.0)
-        return _GLITCH * cores if cores > 0 else MOST_CORES
+    async def _largest_machine(self, scheme: Scheme, metric: str) -> float:
+        """Return twice what the largest machine of the window has; 0 where that is not known.
+
+        All of the window is looked at, not a few moments of it: a node pool may be there for two hours a night only, and
+        what ran there is no fault.
+        """
+        if metric not in scheme.metrics:
+            return 0.0
+        machines = f"max({selector(metric, self._required)})"
+        length = self._grid.end - self._grid.start
+        step = max(_STALE, length / _MOST_LOOKS)
+        whole = Grid(self._grid.end - length // step * step, step, int(length // step) + 1)
+
+        def read(found: list[Series]) -> float:
+            return max(map(highest, found), default=0.0)
+
+        too_much = (TooMuchAsked, SourceSlow)
+        with suppress(*too_much):
+            return _GLITCH * await self._patience.ask(
+                partial(self._server.range, machines, whole, read), unless=too_much
+            )
+        return 0.0
 
     async def _names(self, match: str) -> list[str]:
         return await self._patience.ask(lambda: self._server.label_names(match, self._indexed))

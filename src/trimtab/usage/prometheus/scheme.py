@@ -24,6 +24,7 @@ OOM_EVENTS = "container_oom_events_total"
 RESTARTS = "kube_pod_container_status_restarts_total"
 LAST_REASON = "kube_pod_container_status_last_terminated_reason"
 MACHINE_CORES = "machine_cpu_cores"
+MACHINE_MEMORY = "machine_memory_bytes"
 
 SCRAPES = 4
 """Over how many a rate is taken: some are missed, and two must be there."""

@@ -41,7 +41,7 @@ from trimtab.usage.prometheus.way import Way, ways_to
 from trimtab.usage.prometheus.wire import Wire
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.trace import Floats
-from trimtab.usage.usage import MOST_BYTES, Oom, PodContainer, Usage
+from trimtab.usage.usage import Oom, PodContainer, Usage
 
 if TYPE_CHECKING:
     from trimtab.store import Store
@@ -357,7 +357,7 @@ def _kills(seen: Columns | None, ask: Ask, window: Window) -> tuple[Oom, ...] | 
 
 
 def _most(kind: Kind, held: Holdings) -> float:
-    return {"cpu": held.most_cores, "memory": MOST_BYTES, "throttled": 1.0 + ROUNDING, "oom": MOST_KILLS}[
+    return {"cpu": held.most_cores, "memory": held.most_bytes, "throttled": 1.0 + ROUNDING, "oom": MOST_KILLS}[
         kind
     ]
 
