@@ -195,8 +195,7 @@ async def test_school_keeps_past_samples_of_nodes_that_are_gone(store: Store) ->
         await bed.advance(NOW, machine=machine)
         found[machine] = bed.school.learned(container("web"), EASY, now=NOW, runs_on=True)
     assert found[small] == found[large]
-    assert found[small]
-    assert found[small].evidence.memory_peak == 192 << 30
+    assert [each.evidence.memory_peak for each in found.values() if each] == [192 << 30] * 2
 
 
 async def test_school_keeps_samples_of_a_node_that_left_since_they_were_taken(store: Store) -> None:

@@ -13,6 +13,7 @@ import pytest
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
+from trimtab.kube.features import cluster_uid
 from trimtab.store import Store
 from trimtab.usage import kubelet
 from trimtab.usage.errors import BadAnswer, SourceRefused
@@ -46,7 +47,8 @@ async def test_a_real_container_is_sampled_and_remembered(
                     await asyncio.sleep(0.5)
         _is_the_plodder(usage, plodder)
     async with Store.open(address) as store:
-        again = source(name, store=store)  # without a cluster: from what was kept alone
+        # Without a client: from what was kept alone, under the uid of the cluster.
+        again = source(name, store=store, cluster=await cluster_uid(client))
         _is_the_plodder(await _last(again, plodder.namespace), plodder)
         await conforms(again, Ask.last(600, now=time.time(), step=60))
 

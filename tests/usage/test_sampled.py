@@ -4,12 +4,16 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trimtab.kube.client import Client
+from trimtab.kube.errors import Forbidden, KubeError, Status
+from trimtab.kube.resources import NAMESPACES, Resource
 from trimtab.store import Store
 from trimtab.store.states import StateKey
 from trimtab.store.tables import states
@@ -45,7 +49,7 @@ class Told(Sampled[SampledSettings]):
         assert (await self.check()).ok
 
 
-def told(store: Store | None = None, **settings: float) -> Told:
+def told(store: Store | None = None, **settings: Any) -> Told:
     made = Told(SampledSettings(**settings), store=store, clock=lambda: made.now)
     return made
 
@@ -242,3 +246,84 @@ async def test_many_containers_of_a_day_are_read_at_once() -> None:
     usage = await history.usage(Ask(start=NOW, end=NOW + DAY, step=HOUR))
     assert usage.cpu.shape == (24, 500)
     assert usage.samples == 24 * 500
+
+
+class Named:
+    """A cluster of which only the uid matters: it lists its namespace kube-system."""
+
+    def __init__(self, uid: str, *, failure: KubeError | None = None) -> None:
+        self.uid = uid
+        self.failure = failure
+
+    async def items(self, resource: Resource, *, fields: str) -> list[dict[str, Any]]:
+        assert (resource, fields) == (NAMESPACES, "metadata.name=kube-system")
+        if self.failure:
+            raise self.failure
+        return [{"metadata": {"name": "kube-system", "uid": self.uid}}]
+
+
+def told_of(api: Named, store: Store, **settings: Any) -> Told:
+    client = cast("Client", api)
+    made = Told(SampledSettings(**settings), client=client, store=store, clock=lambda: made.now)
+    return made
+
+
+ASKED = Ask(start=NOW - HOUR, end=NOW + HOUR, step=300.0)
+
+
+async def seen_after_a_restart(source: Told) -> set[float]:
+    """What is read of WEB's memory while nothing new can be seen."""
+    source.sees = None
+    usage = await source.read(ASKED)
+    return {value for column in usage.memory.T.tolist() for value in column if value == value}
+
+
+async def test_sampled_keeps_the_samples_of_clusters_that_share_a_store_apart(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        prod, test = Named("prod-uid"), Named("test-uid")
+        for cluster, memory in ((prod, 3e9), (test, 1e9)):
+            async with told_of(cluster, store) as source:
+                await source.at(NOW, sample(WEB, NOW, memory=memory))
+        assert await seen_after_a_restart(told_of(prod, store)) == {3e9}
+        assert await seen_after_a_restart(told_of(test, store)) == {1e9}
+
+
+async def test_sampled_goes_on_from_samples_that_were_kept_without_a_clusters_name(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        async with told(store, cluster="default") as before:
+            await before.at(NOW, sample(WEB, NOW, memory=3e9))
+        await store.states.save(StateKey("prod-uid", "trimtab", "a/0"), b"learned", timestamp=NOW)
+        assert await seen_after_a_restart(told_of(Named("prod-uid"), store)) == {3e9}
+        assert {note.cluster for note in await store.states.notes()} == {"prod-uid"}
+        assert await seen_after_a_restart(told_of(Named("prod-uid"), store)) == {3e9}, "and once more"
+
+
+async def test_sampled_does_not_take_unnamed_samples_for_its_own_where_clusters_share_the_store(
+    tmp_path: Path,
+) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        async with told(store, cluster="default") as before:
+            await before.at(NOW, sample(WEB, NOW, memory=3e9))
+        await store.states.save(StateKey("test-uid", "trimtab", "a/0"), b"learned", timestamp=NOW)
+        prod = told_of(Named("prod-uid"), store)
+        await prod.at(NOW + HOUR, sample(DB, NOW + HOUR))
+        assert await seen_after_a_restart(prod) == set()
+
+
+async def test_sampled_keeps_the_name_that_it_was_given(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        async with told_of(Named("prod-uid"), store, cluster="mine") as source:
+            await source.at(NOW, sample(WEB, NOW))
+        assert {note.cluster for note in await store.states.notes()} == {"mine"}
+
+
+async def test_sampled_tells_when_it_cannot_name_its_cluster(tmp_path: Path) -> None:
+    refused = Forbidden(Status(message="namespaces is forbidden"))
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        async with told_of(Named("", failure=refused), store) as source:
+            source.sees = (sample(WEB, NOW),)
+            health = await source.check()
+        assert not health.ok
+        assert "namespaces is forbidden" in health.detail
+        assert health.advice == "let namespaces be listed, or set cluster to a name of its own"
+        assert await store.states.notes() == []

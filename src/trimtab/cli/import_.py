@@ -19,8 +19,9 @@ from trimtab.files import write
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object
 from trimtab.kube.errors import NotFound
+from trimtab.kube.features import cluster_uid
 from trimtab.kube.pace import RetryRule
-from trimtab.kube.resources import NAMESPACES, VPAS
+from trimtab.kube.resources import VPAS
 from trimtab.kube.vpas import Vpa, vpas
 from trimtab.kube.workloads import Workload
 from trimtab.operator.checkpoints import read_checkpoints
@@ -129,8 +130,7 @@ async def _keep(client: Client, known: list[Vpa], workloads: Sequence[Workload],
     cohort = learned_of(known, await read_checkpoints(client), workloads)
     if cohort is None:
         return "nothing learned: there are no checkpoints of these VPAs' containers"
-    system = await client.get(NAMESPACES, "kube-system")
-    key = state_key(system["metadata"]["uid"], SIZING, 0)
+    key = state_key(await cluster_uid(client), SIZING, 0)
     async with Store.open(address) as store:
         if await store.states.load(key):
             raise TrimtabError(

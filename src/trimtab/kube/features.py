@@ -1,4 +1,4 @@
-"""What a cluster can do: its version, its resources, resizing in place.
+"""What a cluster is and can do: its uid, its version, its resources, resizing in place.
 
 Read from the server's own discovery rather than deduced from its version, which managed offerings and
 feature gates make unreliable.
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import msgspec
 
 from trimtab.kube.client import Client
-from trimtab.kube.errors import ApiError, NotFound
+from trimtab.kube.errors import ApiError, NotFound, Status
+from trimtab.kube.resources import NAMESPACES
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,6 +71,17 @@ async def served(client: Client, group_version: str) -> frozenset[str]:
 async def resizes_in_place(client: Client) -> bool:
     """Whether running pods can be resized: the feature is on exactly when the subresource is served."""
     return "pods/resize" in await served(client, "v1")
+
+
+async def cluster_uid(client: Client) -> str:
+    """Return what tells a cluster from all others: the uid of its namespace kube-system.
+
+    It is listed and not got: the operator lists namespaces, and needs no further right.
+    """
+    found = await client.items(NAMESPACES, fields="metadata.name=kube-system")
+    if not found:
+        raise NotFound(Status(message='namespaces "kube-system" not found', reason="NotFound", code=404))
+    return str(found[0]["metadata"]["uid"])
 
 
 async def answers(client: Client, path: str) -> bool:

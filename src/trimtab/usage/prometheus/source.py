@@ -357,9 +357,12 @@ def _kills(seen: Columns | None, ask: Ask, window: Window) -> tuple[Oom, ...] | 
 
 
 def _most(kind: Kind, held: Holdings) -> float:
-    return {"cpu": held.most_cores, "memory": held.most_bytes, "throttled": 1.0 + ROUNDING, "oom": MOST_KILLS}[
-        kind
-    ]
+    return {
+        "cpu": held.most_cores,
+        "memory": held.most_bytes,
+        "throttled": 1.0 + ROUNDING,
+        "oom": MOST_KILLS,
+    }[kind]
 
 
 async def _take(

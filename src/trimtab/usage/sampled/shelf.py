@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from trimtab.store import Store
 from trimtab.store.errors import DamagedStateError
 from trimtab.store.states import StateKey
 from trimtab.usage.sampled.hour import LENGTH, Hour
+
+UNNAMED = "default"
+"""What every cluster was called where nobody gave it a name, and is where there is no cluster to ask for its uid."""
 
 
 class Shelf(Protocol):
@@ -43,29 +47,66 @@ class InMemory:
 class InStore:
     """A state an hour: written over while it lasts, then left alone."""
 
-    def __init__(self, store: Store, *, cluster: str, source: str) -> None:
+    def __init__(self, store: Store, *, cluster: Callable[[], Awaitable[str]], source: str) -> None:
+        """`cluster` names the cluster that the samples are of; it is asked once, when a sample is kept or read."""
         self._states = store.states
         self._cluster = cluster
         self._whose = f"usage/{source}"
+        self._name: str | None = None
+        self._naming = asyncio.Lock()
 
     async def numbers(self) -> list[int]:
-        mine = (self._cluster, self._whose)
-        notes = await self._states.notes()
-        return sorted(int(note.shard) for note in notes if (note.cluster, note.strategy) == mine)
+        return await self._numbers_of(await self._named())
 
     async def put(self, hour: Hour) -> None:
         packed = await asyncio.to_thread(hour.pack)  # a second for a hundred thousand containers
-        await self._states.save(self._key(hour.number), packed, timestamp=(hour.number + 1) * LENGTH)
+        key = await self._key(hour.number)
+        await self._states.save(key, packed, timestamp=(hour.number + 1) * LENGTH)
 
     async def get(self, number: int) -> Hour | None:
         try:
-            state = await self._states.load(self._key(number))
+            state = await self._states.load(await self._key(number))
             return None if state is None else await asyncio.to_thread(Hour.unpack, number, state.data)
         except (DamagedStateError, ValueError):
             return None
 
     async def forget(self, number: int) -> None:
-        await self._states.forget(self._key(number))
+        await self._states.forget(await self._key(number))
 
-    def _key(self, number: int) -> StateKey:
-        return StateKey(self._cluster, self._whose, str(number))
+    async def _key(self, number: int) -> StateKey:
+        return StateKey(await self._named(), self._whose, str(number))
+
+    async def _named(self) -> str:
+        async with self._naming:
+            if self._name is None:
+                name = await self._cluster()
+                await self._take_over_unnamed(name)
+                self._name = name
+            return self._name
+
+    async def _numbers_of(self, cluster: str) -> list[int]:
+        mine = (cluster, self._whose)
+        notes = await self._states.notes()
+        return sorted(int(note.shard) for note in notes if (note.cluster, note.strategy) == mine)
+
+    async def _take_over_unnamed(self, name: str) -> None:
+        """Go on from what a release kept that called every cluster the same, if no other cluster uses the store.
+
+        Where one does, nobody can tell whose samples those are: they may be of both, so they are left alone.
+        """
+        if name == UNNAMED:
+            return
+        others = {note.cluster for note in await self._states.notes()} - {name, UNNAMED}
+        if others:
+            return
+        known = set(await self._numbers_of(name))
+        for number in await self._numbers_of(UNNAMED):
+            old = StateKey(UNNAMED, self._whose, str(number))
+            try:
+                state = await self._states.load(old) if number not in known else None
+            except DamagedStateError:
+                state = None
+            if state is not None:
+                new = StateKey(name, self._whose, str(number))
+                await self._states.save(new, state.data, timestamp=state.timestamp)
+            await self._states.forget(old)

@@ -17,13 +17,15 @@ from pydantic import Field, field_validator
 
 from trimtab.counting import counted
 from trimtab.kube.client import Client
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.features import cluster_uid
 from trimtab.plugins import Settings
 from trimtab.store import Store
 from trimtab.store.errors import StoreError
-from trimtab.usage.errors import SourceAway, UsageError
+from trimtab.usage.errors import SourceAway, SourceRefused, UsageError
 from trimtab.usage.sampled.history import AHEAD, STALE, History
 from trimtab.usage.sampled.hour import LENGTH, Sample
-from trimtab.usage.sampled.shelf import InMemory, InStore
+from trimtab.usage.sampled.shelf import UNNAMED, InMemory, InStore
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.usage import Usage
 
@@ -44,8 +46,8 @@ class SampledSettings(Settings):
     keep: Annotated[float, Field(ge=LENGTH)] = 8 * 86400.0
     """Seconds of history to keep."""
 
-    cluster: str = "default"
-    """The name under which the history is kept, where several clusters share a store."""
+    cluster: str = ""
+    """The name under which the history is kept; the uid of the cluster's namespace kube-system if not given."""
 
     @field_validator("step")
     @classmethod
@@ -71,7 +73,7 @@ class Sampled(Source[S]):
     ) -> None:
         super().__init__(settings, client=client, store=store)
         self.capabilities = Capabilities(history=True, sampled=True, late=PUBLISHED + settings.interval)
-        shelf = InStore(store, cluster=settings.cluster, source=self.name) if store else InMemory()
+        shelf = InStore(store, cluster=self._cluster_name, source=self.name) if store else InMemory()
         self._history = History(shelf, step=settings.step, keep=settings.keep)
         self._clock = clock
         self._looking = asyncio.Lock()
@@ -93,7 +95,7 @@ class Sampled(Source[S]):
             with suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-        with suppress(StoreError):  # some minutes are lost, and nothing else
+        with suppress(StoreError, UsageError):  # some minutes are lost, and nothing else
             await self._history.save(now=self._clock())
 
     async def check(self) -> Health:
@@ -134,6 +136,19 @@ class Sampled(Source[S]):
                         raise
         with self._remembering():
             return await self._history.usage(ask, progress=progress)
+
+    async def _cluster_name(self) -> str:
+        """Name the cluster so that others which share the store do not read its samples as theirs."""
+        if self.settings.cluster or self.client is None:
+            return self.settings.cluster or UNNAMED
+        try:
+            return await cluster_uid(self.client)
+        except KubeError as error:
+            kind = SourceAway if error.transient else SourceRefused
+            raise kind(
+                f"{self.name}: the uid of namespace kube-system cannot be read, {describe(error)}; "
+                "let namespaces be listed, or set cluster to a name of its own"
+            ) from error
 
     async def _look(self) -> None:
         async with self._looking:
