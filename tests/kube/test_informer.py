@@ -2,8 +2,12 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import permutations
+from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
@@ -12,14 +16,16 @@ from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.faults import Asked
 from harness.objects import pod, pod_status
+from harness.records import folded
 from harness.watching import eventually, watching
 from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.errors import Garbled, Gone, TimedOut
 from trimtab.kube.informer import Informer, Scope
+from trimtab.kube.limits import limit_ranges
 from trimtab.kube.metadata import Metadata, metadata
 from trimtab.kube.pods import Resources, pods
 from trimtab.kube.records import JSON
-from trimtab.kube.resources import CONFIG_MAPS, PODS
+from trimtab.kube.resources import CONFIG_MAPS, LIMIT_RANGES, PODS
 from trimtab.kube.watch import EventDecoder, whole_lines
 
 IS_WATCH: Callable[[Asked], bool] = lambda asked: asked.is_watch  # noqa: E731 - reads as what it is
@@ -160,6 +166,68 @@ async def test_pods_are_folded_to_what_matters(client: Client, namespace: str) -
     )
     assert found.resize is not None
     assert (found.resize.condition, found.resize.reason) == ("PodResizePending", "Deferred")
+
+
+PENDING = {"type": "PodResizePending", "status": "True", "reason": "Infeasible", "message": "too large"}
+IN_PROGRESS = {"type": "PodResizeInProgress", "status": "True", "reason": "", "message": ""}
+
+
+@pytest.mark.parametrize("conditions", list(permutations([PENDING, IN_PROGRESS])))
+def test_pod_with_both_resize_conditions_tells_why_the_later_resize_waits(
+    conditions: tuple[Object, ...],
+) -> None:
+    manifest = {"metadata": {"name": "web"}, "status": {"conditions": list(conditions)}}
+    found = folded(pods(), manifest).resize
+    assert found is not None
+    assert (found.condition, found.reason, found.message) == ("PodResizePending", "Infeasible", "too large")
+
+
+class _Lines:
+    """A server whose watch says these lines and then no more."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self._lines = lines
+
+    @asynccontextmanager
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def chunks() -> AsyncIterator[bytes]:
+            for line in self._lines:
+                yield line + b"\n"
+            await asyncio.Event().wait()
+
+        yield chunks()
+
+
+def _told(kind: str, version: int, **spec: Any) -> bytes:
+    found = {"metadata": {"name": "odd", "uid": "1", "resourceVersion": str(version)}, "spec": spec}
+    return msgspec.json.encode({"type": kind, "object": found})
+
+
+LISTED = msgspec.json.encode(
+    {
+        "type": "BOOKMARK",
+        "object": {
+            "metadata": {"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}
+        },
+    }
+)
+UNDECODABLE = {"limits": "none"}
+UNFOLDABLE = {"limits": [{"type": "Container", "max": {"cpu": "a lot"}}]}
+
+
+@pytest.mark.parametrize("odd", [UNDECODABLE, UNFOLDABLE], ids=["undecodable", "unfoldable"])
+@pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
+async def test_informer_forgets_an_object_that_can_no_longer_be_read(kind: str, odd: Object) -> None:
+    server: Any = _Lines(_told("ADDED", 1, limits=[]), LISTED, _told(kind, 2, **odd))
+    informer = Informer(server, LIMIT_RANGES, limit_ranges())
+    changes: list[tuple[bool, bool]] = []
+    informer.cache.on_change(lambda old, new: changes.append((old is not None, new is not None)))
+    following = asyncio.create_task(informer.run())
+    await eventually(lambda: len(changes) == 2, what="both events were taken in")
+    assert changes == [(False, True), (True, False)]
+    assert len(informer.cache) == 0
+    following.cancel()
+    await asyncio.wait([following])
 
 
 async def test_a_cut_watch_resumes_without_listing_again(

@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.kube.errors import Garbled, Gone
 from trimtab.kube.metadata import metadata
+from trimtab.kube.pods import pods
 from trimtab.kube.watch import EventDecoder, whole_lines
 
 ADDED = b'{"type":"ADDED","object":{"metadata":{"name":"%d"}}}\n'
@@ -41,6 +43,14 @@ def test_an_error_in_the_stream_is_raised_as_what_it_stands_for() -> None:
 def test_a_misshapen_object_costs_only_itself(odd: bytes) -> None:
     events = EventDecoder(metadata()).decode(odd + STREAM)
     assert [event.object.metadata.name for event in events] == [str(number) for number in range(20)]
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+def test_event_decoder_reports_an_unreadable_object_as_deleted(kind: str) -> None:
+    """Or a cache would keep what it was before, also after its deletion."""
+    line = {"type": kind, "object": {"metadata": {"name": "odd", "resourceVersion": "7"}, "spec": []}}
+    (event,) = EventDecoder(pods()).decode(msgspec.json.encode(line) + b"\n")
+    assert (event.type, event.object.metadata.name, event.object.metadata.version) == ("DELETED", "odd", 7)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records import folded, workload
-from trimtab.kube.client import Client, Object
+from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.heaps import HeapHint
+from trimtab.kube.pages import records
 from trimtab.kube.pods import Resources
 from trimtab.kube.resources import (
     CRON_JOBS,
@@ -262,3 +263,49 @@ def test_workloads_of_one_template_share_their_containers() -> None:
     )
     assert first.containers is second.containers
     assert len(msgspec.json.encode(workload())) < 1000
+
+
+async def test_cron_job_stays_known_while_its_job_runs(client: Client, namespace: str) -> None:
+    await client.create(
+        CRON_JOBS, {"metadata": {"name": "web"}, "spec": SPECS[CRON_JOBS]}, namespace=namespace
+    )
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "web-1", "namespace": namespace, "uid": "1"}
+    await client.patch(
+        CRON_JOBS,
+        "web",
+        {"status": {"active": [job]}},
+        type=PatchType.MERGE,
+        namespace=namespace,
+        subresource="status",
+    )
+    listed = [found async for found in records(client, CRON_JOBS, workloads(CRON_JOBS), namespace=namespace)]
+    assert [found.name for found in listed] == ["web"]
+
+
+@given(spec=odd, status=odd, replicas=odd, ready=odd, containers=odd, resources=odd)
+def test_custom_kind_is_read_whatever_its_fields_hold(
+    spec: Any, status: Any, replicas: Any, ready: Any, containers: Any, resources: Any
+) -> None:
+    metadata = {"name": "web", "namespace": "shop"}
+    pods = {"containers": [{"name": "web", "resources": resources}, *([containers] if containers else [])]}
+    for theirs in (ROLLOUTS, *(Resource("example.org", "v1", each.plural, each.kind) for each in SPECS)):
+        shape = workloads(theirs)
+        fields = {"replicas": replicas, "template": {"spec": pods}, "jobTemplate": replicas}
+        for manifest in (
+            {"metadata": metadata, "spec": spec, "status": status},
+            {"metadata": metadata, "spec": fields, "status": {"ready": ready, "active": ready}},
+        ):
+            assert folded(shape, manifest).name == "web"
+
+
+def test_custom_kind_named_after_a_built_in_one_is_read_like_it() -> None:
+    theirs = workloads(Resource("apps.kruise.io", "v1beta1", "statefulsets", "StatefulSet"))
+    manifest: dict[str, Any] = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
+        "status": {"replicas": 3, "updatedReplicas": 0, "currentRevision": "a", "updateRevision": "b"},
+    }
+    found = folded(theirs, manifest)
+    assert (found.partition, found.rolling) == (2, True)
+    odd = {**manifest, "status": {**manifest["status"], "readyReplicas": True}}
+    assert folded(theirs, odd).rolling

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from trimtab.kube.records import R
+from trimtab.kube.records import R, Versioned
 
 log = structlog.get_logger(__name__)
 
@@ -82,10 +82,10 @@ class Cache(Generic[R]):
         self._reindex(old, record)
         self._tell(old, record)
 
-    def remove(self, record: R) -> None:
+    def remove(self, gone: Versioned) -> None:
         """Forget an object that the server has deleted, unless a newer one has taken its name."""
-        old = self.get(record.name, record.namespace)
-        if old is not None and old.version <= record.version:
+        old = self.get(gone.name, gone.namespace)
+        if old is not None and old.version <= gone.version:
             self._drop(old)
 
     def keep_only(self, uids: AbstractSet[str]) -> None:

@@ -72,11 +72,13 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     init_containers: tuple[_Container, ...] = ()
 
 
-class _Template(msgspec.Struct, frozen=True, gc=False):
+class TemplateWire(msgspec.Struct, frozen=True, gc=False):
+    """The parts of a pod template that may speak of heaps."""
+
     spec: _Spec = _Spec()
 
 
-_TEMPLATES = msgspec.json.Decoder(_Template)
+_TEMPLATES = msgspec.json.Decoder(TemplateWire)
 
 
 def heap_hints(template: bytes, intern: InternTable) -> tuple[HeapHint, ...]:

@@ -61,19 +61,32 @@ class _AmountWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     average_utilization: int | None = None
 
 
-class _ResourceWire(msgspec.Struct, frozen=True, gc=False):
+class _ResourceTarget(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
-    container: str = ""
     target: _AmountWire = _AmountWire()
-    current: _AmountWire = _AmountWire()
+
+
+class _ContainerTarget(_ResourceTarget, frozen=True, gc=False):
+    container: str = ""
 
 
 class _MetricWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    resource: _ResourceWire | None = None
-    container_resource: _ResourceWire | None = None
+    resource: _ResourceTarget | None = None
+    container_resource: _ContainerTarget | None = None
 
-    def read(self) -> _ResourceWire | None:
-        return self.resource or self.container_resource
+
+class _ResourceReading(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    current: _AmountWire = _AmountWire()
+
+
+class _ContainerReading(_ResourceReading, frozen=True, gc=False):
+    container: str = ""
+
+
+class _CurrentWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    resource: _ResourceReading | None = None
+    container_resource: _ContainerReading | None = None
 
 
 class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -84,7 +97,7 @@ class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    current_metrics: tuple[_MetricWire, ...] | None = None
+    current_metrics: tuple[_CurrentWire, ...] | None = None
 
 
 class _HpaWire(msgspec.Struct, frozen=True, gc=False):
@@ -114,18 +127,20 @@ def hpas(folding: Folding | None = None) -> Shape[Hpa]:
 
 
 def _utilisations(wire: _HpaWire) -> tuple[Utilisation, ...]:
-    seen = {
-        (read.name, read.container): read.current.average_utilization
-        for metric in wire.status.current_metrics or ()
-        if (read := metric.read())
-    }
+    seen: dict[tuple[str, str], int | None] = {}
+    for current in wire.status.current_metrics or ():
+        if current.resource:
+            seen[current.resource.name, ""] = current.resource.current.average_utilization
+        if each := current.container_resource:
+            seen[each.name, each.container] = each.current.average_utilization
     found = []
     for metric in wire.spec.metrics:
-        read = metric.read()
+        read = metric.resource or metric.container_resource
         if read is None or read.target.average_utilization is None:
             continue
+        container = read.container if isinstance(read, _ContainerTarget) else ""
         match read.name:
             case "cpu" | "memory" as resource:
-                current = seen.get((resource, read.container))
-                found.append(Utilisation(resource, read.target.average_utilization, read.container, current))
+                current_share = seen.get((resource, container))
+                found.append(Utilisation(resource, read.target.average_utilization, container, current_share))
     return tuple(found)

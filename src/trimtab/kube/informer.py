@@ -243,17 +243,19 @@ class Informer(Generic[R]):
                             self._finish_list(listed)
                             listed = None
                         continue
+                    if event.type == "DELETED":
+                        cache.remove(event.object.metadata)
+                        continue
                     try:
                         record = fold(event.object)
                     except ValueError as error:
                         ignore(self._name, event.object, error)
+                        # What was known of it is outdated; a list would leave it out as well.
+                        cache.remove(event.object.metadata)
                         continue
-                    if event.type == "DELETED":
-                        cache.remove(record)
-                    else:
-                        cache.put(record, listed=listed is not None)
-                        if listed is not None:
-                            listed.add(record.uid)
+                    cache.put(record, listed=listed is not None)
+                    if listed is not None:
+                        listed.add(record.uid)
                 if listed is None and batch:
                     self._version = batch[-1].object.metadata.resource_version
                 events.inc(len(batch))

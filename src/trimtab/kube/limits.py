@@ -73,7 +73,7 @@ class _LimitWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class _LimitRangeSpecWire(msgspec.Struct, frozen=True, gc=False):
-    limits: tuple[_LimitWire, ...] = ()
+    limits: tuple[_LimitWire, ...] | None = ()  # null where nothing is limited: the server lets that in
 
 
 class _LimitRangeWire(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +108,7 @@ def limit_ranges(folding: Folding | None = None) -> Shape[LimitRange]:
             name=found.name,
             uid=found.uid,
             version=version_number(found.resource_version),
-            limits=shared.intern[tuple(_limits(limit) for limit in wire.spec.limits)],
+            limits=shared.intern[tuple(_limits(limit) for limit in wire.spec.limits or ())],
         )
 
     return Shape(wire=_LimitRangeWire, fold=fold)

@@ -7,13 +7,24 @@ containers. They would differ from replica to replica and so could not be shared
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from trimtab.api.quantity import memory_bytes, millicores
 from trimtab.kube.intern import Memo
-from trimtab.kube.records import Folding, Labels, MetadataWire, Owner, Shape, seconds, version_number
+from trimtab.kube.records import (
+    Folding,
+    Labels,
+    MetadataWire,
+    Owner,
+    Shape,
+    holds,
+    seconds,
+    version_number,
+)
+
+_PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
 Role = Literal["main", "init", "sidecar"]
 
@@ -102,14 +113,15 @@ class _ResizePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     restart_policy: str = ""
 
 
+RawResources = Annotated[msgspec.Raw, holds(_ResourcesWire)]
 _RESOURCES = msgspec.json.Decoder(_ResourcesWire)
 _RESIZE_POLICIES = msgspec.json.Decoder(list[_ResizePolicyWire])
 
 
 class _ContainerWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: str = ""
-    resources: msgspec.Raw = msgspec.Raw(b"{}")
-    resize_policy: msgspec.Raw = msgspec.Raw(b"[]")
+    resources: RawResources = msgspec.Raw(b"{}")
+    resize_policy: Annotated[msgspec.Raw, holds(list[_ResizePolicyWire])] = msgspec.Raw(b"[]")
     restart_policy: str | None = None
 
 
@@ -144,7 +156,7 @@ class _ContainerStatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False
     name: str = ""
     ready: bool = False
     restart_count: int = 0
-    resources: msgspec.Raw = msgspec.Raw(b"null")
+    resources: RawResources = msgspec.Raw(b"null")
     state: _StateWire = _StateWire()
     last_state: _StateWire = _StateWire()
 
@@ -307,14 +319,20 @@ class _PodFolding:
 
 def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, Resize | None]:
     """Whether the pod is ready, and its resize if there is one."""
-    ready, resize = False, None
+    ready = False
+    resize: Resize | None = None
+    in_progress: Resize | None = None
     for condition in conditions:
         kind = condition.type
         if kind == "Ready":
             ready = condition.status == "True"
-        elif kind in {"PodResizePending", "PodResizeInProgress"} and condition.status == "True":
+        elif kind == _PENDING and condition.status == "True":
             resize = Resize(kind, condition.reason, condition.message)
-    return ready, resize
+        elif kind == _IN_PROGRESS and condition.status == "True":
+            in_progress = Resize(kind, condition.reason, condition.message)
+    # A pod whose first resize is under way and whose second has to wait has both: only the pending one is about the size
+    # that the spec has now, and only it says Infeasible or Deferred.
+    return ready, resize or in_progress
 
 
 def _amount(amounts: _Amounts, resource: str) -> int | None:

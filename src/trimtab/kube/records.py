@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -27,17 +27,22 @@ Labels = tuple[tuple[str, str], ...]
 """Labels or annotations as sorted pairs: they hash, so that equal sets are kept once. `dict(labels)` gives a mapping."""
 
 
-class Record(Protocol):
-    """An object in a cache, told from its namesakes by uid and from its former selves by version."""
+class Versioned(Protocol):
+    """One version of an object."""
 
     @property
     def namespace(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
-    def uid(self) -> str: ...
-    @property
     def version(self) -> int: ...
+
+
+class Record(Versioned, Protocol):
+    """An object in a cache, told from its namesakes by uid and from its former selves by version."""
+
+    @property
+    def uid(self) -> str: ...
 
 
 R = TypeVar("R", bound=Record)
@@ -52,6 +57,21 @@ class Owner(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     uid: str
 
 
+class _OwnerWire(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+def holds(kind: Any) -> msgspec.Meta:
+    """Declare the type that a raw part of a wire struct is decoded as later; tests check it against the server's schema."""
+    return msgspec.Meta(extra={"holds": kind})
+
+
+RawLabels = Annotated[msgspec.Raw, holds(dict[str, str])]
+
+
 class MetadataWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """Metadata as sent. What replicas have in common stays raw, so that it is parsed once for all of them."""
 
@@ -62,16 +82,13 @@ class MetadataWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     generation: int = 0
-    labels: msgspec.Raw = msgspec.Raw(b"{}")
-    annotations: msgspec.Raw = msgspec.Raw(b"{}")
-    owner_references: msgspec.Raw = msgspec.Raw(b"[]")
+    labels: RawLabels = msgspec.Raw(b"{}")
+    annotations: RawLabels = msgspec.Raw(b"{}")
+    owner_references: Annotated[msgspec.Raw, holds(list[_OwnerWire])] = msgspec.Raw(b"[]")
 
-
-class _OwnerWire(msgspec.Struct, frozen=True, gc=False):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool = False
+    @property
+    def version(self) -> int:
+        return version_number(self.resource_version)
 
 
 _LABELS = msgspec.json.Decoder(dict[str, str])

@@ -6,13 +6,15 @@ how VPA's own parts put a recommendation into effect, save whether they do.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from trimtab.api.quantity import memory_bytes, millicores
 from trimtab.kube.hpas import Target, TargetWire
 from trimtab.kube.intern import Memo
 from trimtab.kube.limits import Amounts
-from trimtab.kube.records import Folding, MetadataWire, Shape, seconds, version_number
+from trimtab.kube.records import Folding, MetadataWire, Shape, holds, seconds, version_number
 from trimtab.kube.workloads import BUILT_IN
 
 EVERY_CONTAINER = "*"
@@ -82,7 +84,7 @@ class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     target_ref: TargetWire = TargetWire()
     update_policy: _UpdatePolicyWire | None = None
     recommenders: tuple[_RecommenderWire, ...] = ()
-    resource_policy: msgspec.Raw = msgspec.Raw(b"{}")
+    resource_policy: Annotated[msgspec.Raw, holds(_ResourcePolicyWire)] = msgspec.Raw(b"{}")
 
 
 class _VpaWire(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,7 @@ shape's wire struct. Lines have no length limit. What a watch does not know: cac
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import suppress
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -37,11 +38,11 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
     object: msgspec.Raw
 
 
-class _BookmarkWire(msgspec.Struct, frozen=True, gc=False):
+class _MetadataOnly(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire
 
 
-_BOOKMARK = msgspec.json.Decoder(_BookmarkWire)
+_METADATA_ONLY = msgspec.json.Decoder(_MetadataOnly)
 
 
 class EventDecoder(Generic[R]):
@@ -60,16 +61,22 @@ class EventDecoder(Generic[R]):
             return understood(bytes(lines), self._decode_one_by_one, request="watch")
 
     def _decode_one_by_one(self, lines: bytes) -> list[Event[Any]]:
-        """The slow way, when a line is an error or a bookmark (a hollow object), or an object is misshapen."""
+        """The slow way, when a line is an error or a bookmark (a hollow object), or an object is misshapen.
+
+        Of a deleted object the metadata is enough. An object that can no longer be read is reported as deleted: a list
+        would pass it over too, and what a cache kept of it from before would be outdated for ever.
+        """
         events: list[Event[Any]] = []
         for line in self._lines.decode_lines(lines):
             if line.type == "ERROR":
                 raise error_from_status(msgspec.json.decode(line.object, type=Status), request="watch")
-            decoder = _BOOKMARK if line.type == "BOOKMARK" else self._wire
+            decoder = self._wire if line.type in {"ADDED", "MODIFIED"} else _METADATA_ONLY
             try:
                 events.append(Event(line.type, decoder.decode(line.object)))
             except ValueError as error:
                 log.warning("object.ignored", object=excerpt(bytes(line.object)), reason=describe(error))
+                with suppress(ValueError):  # one without a name was never in a cache
+                    events.append(Event("DELETED", _METADATA_ONLY.decode(line.object)))
         return events
 
 

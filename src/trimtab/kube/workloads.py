@@ -1,7 +1,8 @@
 """Workloads, folded to what sizing and actuation look at: whose pods, of what size, and whether they are being rolled.
 
-One shape reads every kind: the built-in ones, and any that has a pod template at `spec.template`, as the kinds with
-a scale subresource do. Left out: the pods themselves (`pods`), and who matches which policy.
+One record describes every kind: the built-in ones, and any that has a pod template at `spec.template`, as the kinds with
+a scale subresource do; `workload_kinds` has how each is written. Left out: the pods themselves (`pods`), and who matches
+which policy.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from trimtab.kube.records import (
     version_number,
     without_nulls,
 )
-from trimtab.kube.resources import (
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    JOBS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    Resource,
+from trimtab.kube.resources import Resource
+from trimtab.kube.workload_kinds import (
+    KINDS,
+    Selector,
+    Template,
+    WorkloadState,
+    state_reader,
+    wire_type,
 )
 
 T = TypeVar("T")
 
-BUILT_IN = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, JOBS, CRON_JOBS)
+BUILT_IN = KINDS
 _RUN_NOW_AND_THEN = frozenset({"Job", "CronJob"})
 _BUILT_IN_GROUPS = frozenset(resource.group for resource in BUILT_IN)
 
@@ -115,96 +116,16 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
         return WorkloadKey(kind_name(self.resource.kind, self.resource.group), self.namespace, self.name)
 
 
-class _Expression(msgspec.Struct, frozen=True, gc=False):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class _Selector(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[_Expression, ...] = ()
-
-
-class _RollingUpdate(msgspec.Struct, frozen=True, gc=False):
-    partition: int = 0
-
-
-class _Update(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    type: str = ""
-    rolling_update: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _PodSpec(ContainersWire, rename="camel", frozen=True, gc=False):
-    resources: msgspec.Raw = msgspec.Raw(b"{}")
-    tolerations: msgspec.Raw = msgspec.Raw(b"[]")
-    node_selector: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Template(msgspec.Struct, frozen=True, gc=False):
-    spec: _PodSpec = _PodSpec()
-
-
 class _Whole(msgspec.Struct, frozen=True, gc=False):
     requests: dict[str, Any] = {}
     limits: dict[str, Any] = {}
 
 
-class _JobSpec(msgspec.Struct, frozen=True, gc=False):
-    template: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _JobTemplate(msgspec.Struct, frozen=True, gc=False):
-    spec: _JobSpec = _JobSpec()
-
-
-class _Spec(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    replicas: int | None = None
-    parallelism: int | None = None
-    paused: bool = False
-    suspend: bool | None = None
-    selector: msgspec.Raw = msgspec.Raw(b"{}")
-    template: msgspec.Raw = msgspec.Raw(b"{}")
-    job_template: _JobTemplate | None = None
-    strategy: msgspec.Raw = msgspec.Raw(b"{}")
-    update_strategy: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Condition(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
-
-
-class _Status(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    observed_generation: Any = None
-    replicas: int = 0
-    updated_replicas: int = 0
-    ready_replicas: int = 0
-    current_number_scheduled: int = 0
-    desired_number_scheduled: int = 0
-    updated_number_scheduled: int = 0
-    number_ready: int = 0
-    active: int = 0
-    ready: int | None = None
-    conditions: msgspec.Raw = msgspec.Raw(b"[]")
-    current_revision: str = ""
-    update_revision: str = ""
-
-
-_SELECTORS = msgspec.json.Decoder(_Selector)
-_UPDATES = msgspec.json.Decoder(_Update)
-_PARTITIONS = msgspec.json.Decoder(_RollingUpdate)
-_TEMPLATES = msgspec.json.Decoder(_Template)
+_SELECTORS = msgspec.json.Decoder(Selector)
+_TEMPLATES = msgspec.json.Decoder(Template)
 _WHOLES = msgspec.json.Decoder(_Whole)
-_CONDITIONS = msgspec.json.Decoder(list[_Condition])
 _TOLERATIONS = msgspec.json.Decoder(tuple[Toleration, ...])
 _NODE_SELECTORS = msgspec.json.Decoder(dict[str, str])
-
-
-class _WorkloadWire(msgspec.Struct, frozen=True, gc=False):
-    metadata: MetadataWire = MetadataWire()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
 
 
 def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workload]:
@@ -214,20 +135,17 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
     selectors = Memo(_selector)
     placings = Memo(_placing)
 
-    def fold(wire: _WorkloadWire) -> Workload:
-        found, spec = wire.metadata, wire.spec
-        template = bytes(spec.job_template.spec.template if spec.job_template else spec.template)
-        if b"null" in template and resource not in BUILT_IN:
+    read_state = state_reader(resource)
+    is_custom = resource not in BUILT_IN
+
+    def fold(wire: Any) -> Workload:
+        found: MetadataWire = wire.metadata
+        state = read_state(wire)
+        template = bytes(state.template)
+        if is_custom and b"null" in template:
             # Of the built-in kinds the server has left them out; others' templates it may take as they come.
             template = msgspec.json.encode(without_nulls(msgspec.json.decode(template)))
-        update = _read(
-            _UPDATES,
-            spec.strategy if resource.kind == "Deployment" else spec.update_strategy,
-            otherwise=_Update(),
-        )
-        pod = _read(_TEMPLATES, template, otherwise=_Template()).spec
-        partition = _partition(resource, update)
-        wanted, updated, ready = _pods(resource, wire)
+        pod = _read(_TEMPLATES, template, otherwise=Template()).spec
         return Workload(
             resource=resource,
             namespace=shared.intern[found.namespace],
@@ -240,23 +158,23 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             owner=shared.owner(found.owner_references),
             labels=shared.labels(found.labels),
             annotations=shared.our_annotations(found.annotations),
-            containers=containers.fold(pod),
-            selector=selectors[bytes(spec.selector)],
-            replicas=wanted,
-            updated=updated,
-            ready=ready,
-            update=shared.intern[update.type],
-            observed=_observed(wire),
-            rolling=_rolling(resource, wire, update, partition),
-            paused=spec.paused or bool(spec.suspend),
-            finished=resource.kind == "Job" and _has_ended(wire.status.conditions),
+            containers=_fitting(containers, pod) if is_custom else containers.fold(pod),
+            selector=selectors[bytes(state.selector)],
+            replicas=state.replicas,
+            updated=state.updated,
+            ready=state.ready,
+            update=shared.intern[state.update],
+            observed=_observed(state, found),
+            rolling=state.rolling,
+            paused=state.paused,
+            finished=state.finished,
             heaps=heap_hints(template, shared.intern),
             as_a_whole=_is_as_a_whole(pod.resources),
-            partition=partition,
+            partition=state.partition,
             placing=shared.intern[placings[bytes(pod.tolerations), bytes(pod.node_selector)]],
         )
 
-    return Shape(wire=_WorkloadWire, fold=fold)
+    return Shape(wire=wire_type(resource), fold=fold)
 
 
 def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, *, otherwise: T) -> T:
@@ -267,21 +185,12 @@ def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, *, otherwi
         return otherwise
 
 
-def _pods(resource: Resource, wire: _WorkloadWire) -> tuple[int, int, int]:
-    """How many pods are wanted, how many are of the latest template, and how many are ready."""
-    spec, status = wire.spec, wire.status
-    match resource.kind:
-        case "DaemonSet":
-            return status.desired_number_scheduled, status.updated_number_scheduled, status.number_ready
-        case "Job":
-            return _or_one(spec.parallelism), status.active, status.ready or 0
-        case "ReplicaSet":
-            return _or_one(spec.replicas), status.replicas, status.ready_replicas
-    return _or_one(spec.replicas), status.updated_replicas, status.ready_replicas
-
-
-def _or_one(count: int | None) -> int:
-    return 1 if count is None else count
+def _fitting(containers: ContainerFolding, pod: ContainersWire) -> tuple[Container, ...]:
+    """Fold the containers of a custom kind's template; none where their resources are no quantities."""
+    try:
+        return containers.fold(pod)
+    except ValueError:
+        return ()
 
 
 def _is_as_a_whole(resources: msgspec.Raw) -> bool:
@@ -298,41 +207,15 @@ def _placing(raw: tuple[bytes, bytes]) -> Placing:
     )
 
 
-def _has_ended(conditions: msgspec.Raw) -> bool:
-    return any(
-        condition.status == "True" and condition.type in {"Complete", "Failed"}
-        for condition in _read(_CONDITIONS, conditions, otherwise=[])
-    )
-
-
-def _observed(wire: _WorkloadWire) -> bool:
-    observed = wire.status.observed_generation
+def _observed(state: WorkloadState, metadata: MetadataWire) -> bool:
+    observed = state.observed_generation
     # Some kinds write it as text, others not at all.
-    return observed is None or str(observed) == str(wire.metadata.generation)
-
-
-def _partition(resource: Resource, update: _Update) -> int:
-    if resource.kind != "StatefulSet" or update.type == "OnDelete":
-        return 0
-    return _read(_PARTITIONS, update.rolling_update, otherwise=_RollingUpdate()).partition
-
-
-def _rolling(resource: Resource, wire: _WorkloadWire, update: _Update, partition: int) -> bool:
-    """A workload that grows has fewer pods than it wants, and yet is not rolled: only older pods tell."""
-    status = wire.status
-    match resource.kind:
-        case "Deployment":
-            return status.replicas > status.updated_replicas
-        case "StatefulSet" if update.type != "OnDelete" and status.current_revision != status.update_revision:
-            return status.updated_replicas < status.replicas - partition
-        case "DaemonSet" if update.type != "OnDelete":
-            return status.updated_number_scheduled < status.current_number_scheduled
-    return False
+    return observed is None or str(observed) == str(metadata.generation)
 
 
 def _selector(raw: bytes) -> str:
     """A label selector as a request spells it."""
-    selector = _read(_SELECTORS, raw, otherwise=_Selector())
+    selector = _read(_SELECTORS, raw, otherwise=Selector())
     terms = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
     for expression in selector.match_expressions:
         key, values = expression.key, f"({','.join(expression.values)})"

@@ -21,8 +21,8 @@ from trimtab.usage.usage import PodContainer
 
 
 class _Usage(msgspec.Struct, frozen=True, gc=False):
-    cpu: str | None = None
-    memory: str | None = None
+    cpu: str | int | None = None
+    memory: str | int | None = None
 
 
 class _Container(msgspec.Struct, frozen=True, gc=False):
@@ -96,9 +96,9 @@ def samples(page: bytes) -> list[Sample]:
     ]
 
 
-def _number(quantity: str | None) -> float:
+def _number(quantity: str | int | None) -> float:
     """NaN for what is no quantity: one bad value is no reason to lose the others."""
     try:
-        return Quantity.parse(quantity).cores if quantity else math.nan
+        return math.nan if quantity is None else Quantity.parse(str(quantity)).cores
     except QuantityError:
         return math.nan

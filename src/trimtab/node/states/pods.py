@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from trimtab.kube.pods import ContainerFolding, ContainersWire, Resources
+from trimtab.kube.pods import ContainerFolding, ContainersWire, RawResources, Resources
 from trimtab.kube.records import Folding, Labels, MetadataWire, Shape, seconds, version_number
 from trimtab.node.cgroups import QosClass
 
@@ -53,7 +53,7 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
 
 class _SpecWire(ContainersWire, frozen=True, gc=False):
     priority: int = 0
-    resources: msgspec.Raw = msgspec.Raw(b"{}")
+    resources: RawResources = msgspec.Raw(b"{}")
 
 
 class _RunningWire(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class _ContainerStatusWire(msgspec.Struct, rename={"container_id": "containerID"
     name: str = ""
     container_id: str = ""
     state: _StateWire = _StateWire()
-    resources: msgspec.Raw = msgspec.Raw(b"null")
+    resources: RawResources = msgspec.Raw(b"null")
 
 
 class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
