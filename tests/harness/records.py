@@ -7,7 +7,7 @@ import msgspec
 
 from trimtab.kube.policies import Policy, policies
 from trimtab.kube.records import R, Shape
-from trimtab.kube.resources import DEPLOYMENTS, Resource
+from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, Resource
 from trimtab.kube.workloads import Workload, workloads
 
 _POLICIES = policies()
@@ -33,6 +33,7 @@ def workload(
     **metadata: Any,
 ) -> Workload:
     """A workload that was just made."""
+    spec: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
     manifest = {
         "metadata": {
             "name": name,
@@ -42,7 +43,7 @@ def workload(
             "labels": labels or {},
             **metadata,
         },
-        "spec": {"template": {"spec": {"containers": containers}}},
+        "spec": {"jobTemplate": {"spec": spec}} if resource == CRON_JOBS else spec,
     }
     return folded(_workloads(resource), manifest)
 
