@@ -53,7 +53,7 @@ from trimtab.actuation.situation import Sightings, refusal_key
 from trimtab.actuation.sizes import Sizes
 from trimtab.actuation.step import next_deeds
 from trimtab.actuation.stuck import DEFERRED_FOR, FALLING_FOR, IN_PROGRESS_FOR, UNPLACED_FOR
-from trimtab.actuation.verdict import Evidence, Health, Throttled, health, judge
+from trimtab.actuation.verdict import UNREADY_FOR, Evidence, Health, Throttled, health_since, judge
 from trimtab.api.optimizationpolicy import (
     Canary,
     MaintenanceWindow,
@@ -314,15 +314,22 @@ FELL = {"web": Exit("Error", 1, NOW + 5)}
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"exits": KILLED}, "1 of 1 pods were killed for lack of memory, before it 0 of 5"),
-        ({"exits": FELL}, "1 of 1 pods restarted, before it 0 of 5"),
-        ({"ready": False}, "1 of 1 pods are not ready, before it 0 of 5"),
+        ({"exits": KILLED}, "1 of 1 pods were killed for lack of memory, in the day before 0 of 5"),
+        ({"exits": FELL}, "1 of 1 pods restarted, in the day before 0 of 5"),
     ],
 )
 def test_a_canary_that_fares_worse_is_taken_back_at_once(facts: Any, reason: str) -> None:
     taken = turned_back(step(change(), sized(AFTER, 4, **facts), now=NOW + 10))
     assert taken.reason == reason
     assert not taken.blameless
+
+
+def test_a_canary_that_is_not_ready_for_a_minute_is_taken_back() -> None:
+    unready, seen = sized(AFTER, 4, ready=False), Sightings(unready={"uid-web-4": NOW})
+    waits = step(change(settled=NOW), unready, now=NOW + UNREADY_FOR - 1, sightings=seen)
+    assert "watching" in why(waits), "a probe may fail once"
+    taken = turned_back(step(change(settled=NOW), unready, now=NOW + UNREADY_FOR, sightings=seen))
+    assert taken.reason == "1 of 1 pods are not ready, before it 0 of 5"
 
 
 def test_restarts_from_before_the_change_are_not_held_against_it() -> None:
@@ -359,8 +366,12 @@ def test_throttling_counts_of_the_changed_pods_since_they_were_changed() -> None
     of_canary = [Throttled(NOW - 60, 0.9), Throttled(NOW + 20, 0.1), Throttled(NOW + 40, 0.3)]
     known = evidence(throttled={**others, "web-4": of_canary})
     canary = [pod("web-4")]
-    assert health(canary, since=NOW, until=NOW + 60, evidence=known).throttled == pytest.approx(0.2)
-    assert health(canary, since=NOW, until=NOW + 10, evidence=known).throttled is None
+
+    def throttled(until: int) -> float | None:
+        return health_since(canary, since=NOW, now=until, window=60, evidence=known, known={}).throttled
+
+    assert throttled(NOW + 60) == pytest.approx(0.2)
+    assert throttled(NOW + 10) is None
 
 
 def test_without_evidence_a_change_waits_and_is_then_taken_back() -> None:
@@ -407,9 +418,11 @@ def test_pods_that_came_by_the_change_and_do_not_stay_ready_are_worse(update: st
     assert watched
     assert (watched.phase, watched.settled) == (Phase.VERIFYING, NOW + 30)
     assert "watching" in why(step(watched, pods(), now=NOW + 40, **terms))
-    taken = turned_back(step(watched, pods(1, 3), now=NOW + 40, **terms))
+    later = NOW + 40 + UNREADY_FOR
+    seen = Sightings(unready={"uid-web-1": NOW + 40, "uid-web-3": NOW + 40})
+    taken = turned_back(step(watched, pods(1, 3), now=later, sightings=seen, **terms))
     assert taken.reason == "2 of 5 pods are not ready, before it 0 of 5"
-    newer = step(watched, pods(1, 3, created=NOW + 35), now=NOW + 40, **terms)
+    newer = step(watched, pods(1, 3, created=NOW + 35), now=later, sightings=seen, **terms)
     assert why(newer), "those have yet to start: it is scaled out, or nodes were drained"
 
 
@@ -421,7 +434,7 @@ def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evid
     patience = NOW + 60 + OBSERVATION + PATIENCE
     assert "yet to take effect" in why(step(watched, later, now=patience - 1, **terms))
     assert "for too long" in turned_back(step(watched, later, now=patience, **terms)).reason
-    relief = msgspec.structs.replace(watched, health=Health(pods=1, killed=1))
+    relief = msgspec.structs.replace(watched, relief=True)
     assert marks_of(step(relief, later, now=patience, **terms)).applied, "the others need it"
     falls = pod("web-1", created=NOW + 60, ready=False, waiting="CrashLoopBackOff")
     in_place = change(Phase.VERIFYING, settled=NOW)

@@ -86,6 +86,7 @@ class _Memory:
     """What is remembered of one workload between two looks."""
 
     unsettled: dict[str, int] = field(default_factory=dict)
+    unready: dict[str, int] = field(default_factory=dict)
     refused: dict[str, tuple[str, int]] = field(default_factory=dict)
     holding: set[Hashable] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
@@ -108,18 +109,18 @@ class _Memory:
             self.seen.append(marks)
 
     def look(self, pods: Sequence[Pod], now: int) -> Sightings:
-        """Note which pods are not settled, and forget what is over."""
-        waiting = [
-            pod.uid
-            for pod in pods
-            if pod.phase not in {"Succeeded", "Failed"} and not is_settled(pod, sizes_of(pod.containers))
-        ]
+        """Note which pods are not settled or not ready, and forget what is over."""
+        live = [pod for pod in pods if pod.phase not in {"Succeeded", "Failed"}]
+        waiting = [pod.uid for pod in live if not is_settled(pod, sizes_of(pod.containers))]
         self.unsettled = {uid: min(self.unsettled.get(uid, now), now) for uid in waiting}
+        unready = [pod.uid for pod in live if not pod.ready]
+        self.unready = {uid: min(self.unready.get(uid, now), now) for uid in unready}
         self.since = min(self.since or now, now)
         # Or it holds for as long as a clock was set back by.
         self.refused = {key: said for key, said in self.refused.items() if abs(now - said[1]) < REFUSAL_HOLDS}
         return Sightings(
             unsettled=dict(self.unsettled),
+            unready=dict(self.unready),
             refused={key: words for key, (words, _) in self.refused.items()},
             patched=self.patched,
             since=self.since,

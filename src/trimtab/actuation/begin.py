@@ -17,6 +17,7 @@ from trimtab.actuation.obstacles import REPLACES, SET_BACK, set_back_since
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import (
     Sizes,
+    adds_memory,
     at_least,
     commonest,
     grows,
@@ -28,7 +29,7 @@ from trimtab.actuation.sizes import (
     same_fields,
     sizes_of,
 )
-from trimtab.actuation.verdict import health
+from trimtab.actuation.verdict import ends_ahead, health_before
 from trimtab.actuation.ways import Plan, plan, replaces_nothing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod, Resources
@@ -162,11 +163,25 @@ def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) 
         before=dict(before),
         after=dict(after),
         template=situation.template,
-        health=health(live, since=now - window, until=now, evidence=situation.wish.evidence, count_new=True),
+        health=health_before(live, now=now, window=window, evidence=situation.wish.evidence),
+        relief=_is_relief(situation, before, after),
+        ends=ends_ahead(live, now=now),
         odd={pod.uid: only(sizes_of(pod.containers), before) for pod in odd},
         canaries=first,
         patches_template=chosen.patches_template,
         restarts=chosen.restarts,
+    )
+
+
+def _is_relief(situation: Situation, before: Sizes, after: Sizes) -> bool:
+    """Whether memory is given, nothing taken, and a pod was killed for lack of it in the time that a change is watched for."""
+    if grows(after, before) or not adds_memory(before, after):
+        return False
+    lately = situation.now - int(situation.strategy.canary.observation.seconds)
+    return situation.wish.urgent or any(
+        state.last_exit and state.last_exit.reason == "OOMKilled" and state.last_exit.at >= lately
+        for pod in situation.live
+        for state in pod.states
     )
 
 

@@ -76,6 +76,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the change itself restarts containers."""
     moved: bool = False
     """Whether pods are evicted for it whose node has no room."""
+    relief: bool = False
+    """Whether it only gives, and pods had just been killed for lack of memory: it is never reverted because they still fail,
+    and waits for no window."""
+    ends: dict[str, int] = {}
+    """Ends of containers, by pod, that were known when the phase began and are later than that by the clock of their node."""
     reason: str = ""
     blameless: bool = False
     """Whether it is taken back for no fault of its own, and may be tried again at once."""

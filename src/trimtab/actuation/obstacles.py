@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from trimtab.actuation.marks import Applied, Change, Phase, Way
-from trimtab.actuation.situation import TOLERATED, Situation
-from trimtab.actuation.sizes import Sizes, grows, has_size, joined
-from trimtab.actuation.verdict import Verdict, health, judge
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.sizes import Sizes, has_size, joined
+from trimtab.actuation.verdict import STARTS_IN, Verdict, health_since, judge
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
 
@@ -97,42 +97,53 @@ def passed_over(situation: Situation, pods: Sequence[Pod]) -> list[Pod]:
 
 
 def verdict(situation: Situation, change: Change) -> Verdict:
-    """How the pods that were changed fare, against how they did before."""
+    """How the pods that were changed fare, against how they did before.
+
+    Nothing speaks against more memory for pods that were killed for lack of it: what still fails, fails by what was, and
+    guardrails may be broken by the kills.
+    """
+    if change.relief:
+        return Verdict()
     evidence = situation.wish.evidence
     changed = [pod for pod in situation.live if has_size(pod, change.after)]
     if change.phase is Phase.CANARY:
         changed = [pod for pod in changed if pod.name in change.canaries]
-    now = health(
+    now = health_since(
         changed,
         # What our own resize restarts is no harm; once all have settled, every restart is. Ends are told by the second,
         # and a container that is quick ends, starts and has settled within one.
         since=change.settled + 1 if change.restarts and change.settled else change.since,
-        until=situation.now,
+        now=situation.now,
+        window=_window(situation),
         evidence=evidence,
+        known=change.ends,
         count_restarts=not change.restarts or bool(change.settled),
     )
-    if (fell := _no_longer_ready(change, changed)) > len(changed) * TOLERATED:
-        now = msgspec.structs.replace(now, unready=max(fell, now.unready))
     if changed and not any(each.resources.cpu_limit for pod in changed for each in pod.containers):
         # Of those without a limit nobody tells, for they never are.
         now = msgspec.structs.replace(now, throttled=0.0)
-    if relieves(change):
-        now = msgspec.structs.replace(now, killed=0, restarted=0, unready=0)
-    return judge(change.health, now, evidence)
+    seen = situation.sightings.unready
+    unready = [
+        situation.now - seen.get(pod.uid, situation.now)
+        for pod in changed
+        if not pod.ready and _should_be_ready(situation, change, pod)
+    ]
+    return judge(change.health, now, evidence, unready=unready)
 
 
-def _no_longer_ready(change: Change, pods: Sequence[Pod]) -> int:
-    """How many pods that came by the change are not; when it had settled, all but a few were."""
-    if change.way not in REPLACES or change.phase is not Phase.VERIFYING:
-        return 0
-    return sum(not pod.ready and change.since <= pod.created < change.settled for pod in pods)
+def _should_be_ready(situation: Situation, change: Change, pod: Pod) -> bool:
+    """Whether a pod was there before the change, came by it and has been ready since, or has had the time to start.
 
-
-def relieves(change: Change) -> bool:
-    """Whether pods that were killed for lack of memory get more of it, and nothing is taken: what still falls, falls
-    by what was. To take that back would leave them to be killed.
+    One that an autoscaler has just added says nothing of the change.
     """
-    return bool(change.health.killed) and not grows(change.after, change.before)
+    was_ready = change.phase is Phase.VERIFYING and change.since <= pod.created < change.settled
+    came_by_it = change.way in REPLACES and was_ready
+    had_time = situation.now - pod.created >= max(STARTS_IN, _window(situation))
+    return pod.created <= change.started or came_by_it or had_time
+
+
+def _window(situation: Situation) -> int:
+    return int(situation.strategy.canary.observation.seconds)
 
 
 def size_of(pod: Pod, change: Change) -> Sizes:

@@ -20,7 +20,6 @@ from trimtab.actuation.obstacles import (
     passed_over,
     refused,
     refused_template,
-    relieves,
     rolled_out,
     size_of,
     verdict,
@@ -37,6 +36,7 @@ from trimtab.actuation.stuck import (
     stuck,
     without_room,
 )
+from trimtab.actuation.verdict import ends_ahead
 from trimtab.actuation.ways import Plan, by_replacing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
@@ -62,9 +62,9 @@ def advance(  # noqa: PLR0911 - one return a step
     if waits := _until_settled(situation, marks, change, pods):
         return waits
     if change.phase is Phase.PROMOTING:
-        return [_note(marks, change, phase=Phase.VERIFYING, settled=situation.now)]
+        return [_settle(situation, marks, change, phase=Phase.VERIFYING)]
     if not change.settled:
-        return [_note(marks, change, settled=situation.now)]
+        return [_settle(situation, marks, change)]
     return _observe(situation, marks, change)
 
 
@@ -106,7 +106,7 @@ def _choose_again(situation: Situation, marks: Marks, change: Change) -> Deed:
         return _note(marks, change, canaries=tuple(came[:MOST_CANARIES]), settled=0)
     chosen = canaries(situation, situation.live)
     phase = Phase.CANARY if chosen else Phase.PROMOTING
-    return _note(marks, change, canaries=chosen, phase=phase, since=situation.now, settled=0)
+    return _next_phase(situation, marks, change, canaries=chosen, phase=phase)
 
 
 def _touches(situation: Situation, marks: Marks, change: Change, pods: Sequence[Pod]) -> list[Deed]:
@@ -152,7 +152,7 @@ def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Seq
     if situation.now < _given_up(situation, _unwell_since(change, pods)):
         return [Wait(situation.now + POLL, yet)]
     # A pod that came later is resized later, once it can be; and it is no reason to take from others what keeps them alive.
-    if change.way is Way.IN_PLACE or relieves(change):
+    if change.way is Way.IN_PLACE or change.relief:
         return []
     return _turn_back(situation, marks, change, why=f"{yet}, for too long")
 
@@ -186,15 +186,14 @@ def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]
     after = only(change.after, situation.template)
     if not isinstance(found, Plan) or after == only(change.before, situation.template):
         return []
-    noted = _note(
+    noted = _next_phase(
+        situation,
         marks,
         change,
         way=found.way,
         after=after,
         patches_template=True,
         phase=Phase.PROMOTING,
-        since=situation.now,
-        settled=0,
     )
     return [noted, Emit("Normal", "Replacing", f"its pods are replaced: {why}")]
 
@@ -239,7 +238,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
             return [Wait(min(given_up, now + LOOK_AGAIN), unknown)]
         return _turn_back(situation, marks, change, why=f"{unknown}, and was so for too long")
     if change.phase is Phase.CANARY:
-        noted = _note(marks, change, phase=Phase.PROMOTING, since=now, settled=0)
+        noted = _next_phase(situation, marks, change, phase=Phase.PROMOTING)
         return [_closed(situation) or noted]
     template = joined(change.template, change.after) if change.patches_template else change.template
     applied = Applied(
@@ -296,6 +295,20 @@ def _closed(situation: Situation) -> Wait | None:
 
 def _note(marks: Marks, change: Change, **changes: object) -> WriteMarks:
     return WriteMarks(msgspec.structs.replace(marks, change=msgspec.structs.replace(change, **changes)))
+
+
+def _next_phase(situation: Situation, marks: Marks, change: Change, **changes: object) -> WriteMarks:
+    """Note that a phase begins now, and which ends of containers were known by then."""
+    now = situation.now
+    return _note(marks, change, since=now, settled=0, ends=ends_ahead(situation.live, now=now), **changes)
+
+
+def _settle(situation: Situation, marks: Marks, change: Change, **changes: object) -> WriteMarks:
+    """Note that all pods of the phase have their size."""
+    now = situation.now
+    # Of a change that itself restarts containers, restarts count from here on.
+    ends = ends_ahead(situation.live, now=now) if change.restarts else change.ends
+    return _note(marks, change, settled=now, ends=ends, **changes)
 
 
 def _turn_back(

@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from trimtab.actuation.sizes import Sizes, sizes_of
-from trimtab.actuation.verdict import Evidence
+from trimtab.actuation.verdict import TOLERATED, Evidence
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.pods import Pod, Resources
 from trimtab.kube.workloads import Workload
-
-TOLERATED = 0.1
-"""The share of a workload's pods that may be missing or not ready when others are touched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +52,9 @@ class Sightings:
 
     unsettled: Mapping[str, int] = field(default_factory=dict)
     """Since when each pod, by uid, has been seen with a resize that is not in effect."""
+
+    unready: Mapping[str, int] = field(default_factory=dict)
+    """Since when each pod, by uid, has been seen not ready."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
     """What the server said no to, by `refusal_key`, in its own words."""

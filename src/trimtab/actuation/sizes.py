@@ -74,6 +74,11 @@ def needs_room(before: Sizes, after: Sizes) -> bool:
     return _is_more(before, after, lambda each: (each.cpu_request, each.memory_request))
 
 
+def adds_memory(before: Sizes, after: Sizes) -> bool:
+    """Whether any container gets more memory, by request or by limit."""
+    return _is_more(before, after, lambda each: (each.memory_request, each.memory_limit))
+
+
 def _is_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[int | None, ...]]) -> bool:
     return any(
         (new or 0) > (old or 0)
