@@ -1,6 +1,7 @@
 """A source of the present alone gets a past: sampled, bounded, there again after a restart."""
 
 import asyncio
+import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -275,7 +276,7 @@ async def seen_after_a_restart(source: Told) -> set[float]:
     """What is read of WEB's memory while nothing new can be seen."""
     source.sees = None
     usage = await source.read(ASKED)
-    return {value for column in usage.memory.T.tolist() for value in column if value == value}
+    return {value for column in usage.memory.T.tolist() for value in column if not math.isnan(value)}
 
 
 async def test_sampled_keeps_the_samples_of_clusters_that_share_a_store_apart(tmp_path: Path) -> None:
