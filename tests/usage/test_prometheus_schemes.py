@@ -71,6 +71,29 @@ async def test_each_way_to_name_a_container_is_recognised(labels: dict[str, str]
     assert usage.ooms is None
 
 
+def by_a_second_cadvisor(pod: str) -> dict[str, str]:
+    """The labels of a container as a cAdvisor that is a pod itself has them, scraped with labels of its own."""
+    own = {"namespace": "kube-system", "pod": "cadvisor-x", "container": "cadvisor", "job": "cadvisor"}
+    return own | {"exported_namespace": "shop", "exported_pod": pod, "exported_container": "app"}
+
+
+@pytest.mark.parametrize("raw", [True, False], ids=["raw samples", "queries"])
+async def test_prometheus_reads_each_scrape_job_by_its_own_labels(tmp_path: Path, raw: bool) -> None:  # noqa: FBT001
+    """A second cAdvisor's exported_* labels hid all that the kubelets said."""
+    recording = Recording()
+    recording.container(named("web"), cores=0.5, memory=1e8)
+    recording.container(named("db"), cores=0.25, memory=2e8)
+    recording.container(by_a_second_cadvisor("web"), cores=0.5, memory=1.5e8)
+    recording.container(by_a_second_cadvisor("elsewhere"), cores=0.125, memory=3e8)
+    # Its whole machine, which is nobody's usage.
+    machine = {**by_a_second_cadvisor(""), "exported_namespace": "", "exported_container": "", "id": "/"}
+    recording.container(machine, cores=60, memory=2e11)
+    usage, _ = await read(recording, tmp_path, raw_samples=raw)
+    assert [container.pod for container in usage.containers] == ["db", "elsewhere", "web"]
+    assert np.nanmax(usage.memory, axis=0).tolist() == [2e8, 3e8, 1.5e8]
+    np.testing.assert_allclose(np.nanmax(usage.cpu, axis=0), [0.25, 0.125, 0.5], rtol=1e-3)
+
+
 async def test_labels_of_ones_own_can_be_named(tmp_path: Path) -> None:
     recording = Recording()
     recording.container({"ns": "shop", "p": "web", "c": "app"}, cores=0.5, memory=1e8)

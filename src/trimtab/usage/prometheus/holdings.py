@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from trimtab.usage.errors import SourceRefused, SourceSlow, TooMuchAsked
@@ -17,7 +18,7 @@ from trimtab.usage.prometheus.answer import Grid, Series, highest
 from trimtab.usage.prometheus.asking import Patience
 from trimtab.usage.prometheus.parts import Part
 from trimtab.usage.prometheus.pods import Pods
-from trimtab.usage.prometheus.promql import all_equal, one_of, selector
+from trimtab.usage.prometheus.promql import all_equal, equals, one_of, selector
 from trimtab.usage.prometheus.scheme import Labels, Scheme, recognise
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.prometheus.settings import PrometheusSettings
@@ -120,35 +121,49 @@ class Look:
             return Holdings(scheme=scheme, series={}, interval=USUAL_INTERVAL)
         scheme = await self._scheme(present)
         pods = None if namespaces is None else Pods(namespaces)
-        memory = scheme.memory_series(pods)
-        every = await self._values(scheme.labels.namespace, memory) if namespaces is None else namespaces
-        containers = scheme.number_of_containers(pods, over=max(self._grid.step, _STALE))
-        counted, *often = await asyncio.gather(
-            self._highest(containers, by=(scheme.labels.namespace,)),
+        series: Counter[str] = Counter()
+        for labels in scheme.labels:
+            series += await self._containers(scheme, labels, pods)
+        series |= Counter(namespaces or ())  # at least one in each that is asked for
+        often = await asyncio.gather(
             *(
                 self._highest(f"max(count_over_time({each}[{int(_COUNTED_OVER)}s]))")
                 for each in scheme.sampled(pods)
-            ),
+            )
         )
         return Holdings(
             scheme=scheme,
-            series={namespace: int(counted.get((namespace,), 1)) for namespace in every},
+            series=dict(series),
             interval=max(_COUNTED_OVER / max(1.0, each[()]) if each else USUAL_INTERVAL for each in often),
             most_cores=await self._largest_machine(scheme, names.MACHINE_CORES) or MOST_CORES,
             most_bytes=await self._largest_machine(scheme, names.MACHINE_MEMORY) or MOST_BYTES,
         )
 
+    async def _containers(self, scheme: Scheme, labels: Labels, pods: Pods | None) -> Counter[str]:
+        """Count the containers of each namespace that series with these labels name; at least one where there are any."""
+        by = labels.namespace
+        number = scheme.number_of_containers(labels, pods, over=max(self._grid.step, _STALE))
+        counted = await self._highest(number, by=(by,))
+        found = Counter({namespace: int(count) for (namespace,), count in counted.items()})
+        if (
+            pods is None
+        ):  # who was there at none of the moments at which they are counted is there all the same
+            found |= Counter(await self._values(by, scheme.memory_series(labels)))
+        return found
+
     async def longest_interval(self, scheme: Scheme) -> float | None:
         """Seconds between two samples of what is sampled least often, of all that is there all the time."""
-        return (await self._highest(f"max({_intervals(scheme, None)})")).get(())
+        found = [await self._highest(f"max({_intervals(scheme, labels, None)})") for labels in scheme.labels]
+        return max((each[()] for each in found if each), default=None)
 
     async def seldom(self, scheme: Scheme, pods: Pods, *, least: float) -> dict[PodContainer, float]:
         """Which of these containers have so many seconds between two samples, of all that are there all the time."""
-        names = scheme.labels
-        found = await self._highest(
-            f"max by ({names.key}) ({_intervals(scheme, pods)}) >= {least:g}",
-            by=(names.namespace, names.pod, names.container),
-        )
+        found: dict[tuple[str, ...], float] = {}
+        for labels in scheme.labels:
+            found |= await self._highest(
+                f"max by ({labels.key}) ({_intervals(scheme, labels, pods)}) >= {least:g}",
+                by=(labels.namespace, labels.pod, labels.container),
+            )
         return {PodContainer(*name): interval for name, interval in found.items()}
 
     async def _later_scheme(self, now: float) -> Scheme:
@@ -160,18 +175,23 @@ class Look:
     async def _scheme(self, present: list[str]) -> Scheme:
         """Find the names under which a server has what; `present` are the labels of the memory series."""
         settings, memory = self._settings, self._memory
-        labels = recognise(present)
+        metric = settings.memory_rule or names.MEMORY
         if settings.namespace_label and settings.pod_label and settings.container_label:
-            labels = Labels(settings.namespace_label, settings.pod_label, settings.container_label)
-        if not present or labels is None:
+            given = Labels(settings.namespace_label, settings.pod_label, settings.container_label)
+            labels: tuple[Labels, ...] = (given,)
+        else:
+            labels = await self._labels(metric, present)
+        if not present or not labels:
             found = f"only with the labels {', '.join(sorted(present))}" if present else "not there"
             raise SourceRefused(f"{self._server.address}: {memory} is {found}; {ADVICE}")
         if settings.cluster_label in present:
             await self._one_cluster(memory)
         sought = (settings.cpu_rule or names.CPU, *_OPTIONAL)
         metrics = await self._values("__name__", selector("", (one_of("__name__", sought), *self._required)))
-        restarts = selector(names.RESTARTS, self._required)
-        state_labels = recognise(await self._names(restarts)) if names.RESTARTS in metrics else None
+        state_labels: tuple[Labels, ...] = ()
+        if names.RESTARTS in metrics:
+            restarts = selector(names.RESTARTS, self._required)
+            state_labels = await self._labels(names.RESTARTS, await self._names(restarts))
         return Scheme(
             labels=labels,
             state_labels=state_labels,
@@ -180,6 +200,27 @@ class Look:
             cpu_rule=settings.cpu_rule,
             memory_rule=settings.memory_rule,
         )
+
+    async def _labels(self, metric: str, present: list[str]) -> tuple[Labels, ...]:
+        """Find how the series of a metric, which have these labels all together, name containers.
+
+        Each scrape job is looked at by itself: a second cAdvisor, whose own labels push the container's aside, must not
+        hide what the kubelets say.
+        """
+        together = recognise(present)
+        series = selector(metric, self._required)
+        jobs = await self._values(names.JOB, series) if together and names.JOB in present else []
+        if len(jobs) <= 1:
+            return (together,) if together else ()
+        found: dict[Labels, list[str]] = {}
+        for job in (*jobs, ""):  # the last: series of no job
+            of_job = selector(metric, (*self._required, equals(names.JOB, job)))
+            labels = recognise(await self._names(of_job))
+            if labels:
+                found.setdefault(labels, []).append(job)
+        if len(found) <= 1:
+            return tuple(found)
+        return tuple(replace(labels, jobs=tuple(theirs)) for labels, theirs in found.items())
 
     async def _one_cluster(self, memory: str) -> None:
         """Containers of the same name in two clusters would be taken for one."""
@@ -242,9 +283,9 @@ class Look:
         return found
 
 
-def _intervals(scheme: Scheme, pods: Pods | None) -> str:
+def _intervals(scheme: Scheme, labels: Labels, pods: Pods | None) -> str:
     """The seconds between two samples of each container that is there all the time."""
-    memory, over = scheme.memory_series(pods), int(_COUNTED_OVER)
+    memory, over = scheme.memory_series(labels, pods), int(_COUNTED_OVER)
     return f"{over} / (count_over_time({memory}[{over}s]) and {memory} offset {over}s and {memory})"
 
 

@@ -31,6 +31,9 @@ SCRAPES = 4
 _STATES_INTERVAL = 60.0
 """Seconds: kube-state-metrics is often scraped less than kubelets are."""
 
+JOB = "job"
+"""The label with which Prometheus marks all that one scrape configuration finds."""
+
 Kind = Literal["cpu", "memory", "throttled", "oom"]
 KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 
@@ -42,6 +45,8 @@ class Labels:
     namespace: str
     pod: str
     container: str
+    jobs: tuple[str, ...] = ()
+    """The scrape jobs whose series have these labels; empty where those of all jobs do."""
 
     @property
     def key(self) -> str:
@@ -50,6 +55,7 @@ class Labels:
     def matchers(self, pods: Pods | None = None) -> Matchers:
         """Real containers, of these pods or of all: not a pod's own cgroup, nor the one that holds it open."""
         return (
+            *((one_of(JOB, self.jobs),) if self.jobs else ()),
             differs(self.namespace, "") if pods is None else one_of(self.namespace, pods.namespaces),
             differs(self.pod, "") if pods is None or pods.all else like(self.pod, pods.pattern),
             differs(self.container, ""),
@@ -119,8 +125,9 @@ class Question:
 class Scheme:
     """Where a server has what: labels of the kubelet's series and of kube-state-metrics', and the series there are."""
 
-    labels: Labels
-    state_labels: Labels | None
+    labels: tuple[Labels, ...]
+    """How the kubelet's series name containers. Scrape jobs may differ in that: each is asked for by its own labels."""
+    state_labels: tuple[Labels, ...]
     metrics: frozenset[str]
     required: Matchers
     """What every series must match besides."""
@@ -141,61 +148,63 @@ class Scheme:
 
     @property
     def _has_states(self) -> bool:
-        return self.state_labels is not None and {RESTARTS, LAST_REASON} <= self.metrics
+        return bool(self.state_labels) and {RESTARTS, LAST_REASON} <= self.metrics
 
     def questions(self, window: Window) -> Iterator[Question]:
         """All that can be asked."""
-        yield Question("cpu", self.labels, partial(self._cpu, window))
-        yield Question("memory", self.labels, partial(self._memory, window))
-        if self.throttling:
-            yield Question("throttled", self.labels, partial(self._throttled, window))
-        # The kubelet's count of kills dies with the container it is of, so kube-state-metrics is asked too.
-        if OOM_EVENTS in self.metrics:
-            yield Question("oom", self.labels, partial(self._oom_events, window))
-        if self.state_labels is not None and self._has_states:
-            yield Question("oom", self.state_labels, partial(self._oom_restarts, self.state_labels, window))
+        for labels in self.labels:
+            yield Question("cpu", labels, partial(self._cpu, labels, window))
+            yield Question("memory", labels, partial(self._memory, labels, window))
+            if self.throttling:
+                yield Question("throttled", labels, partial(self._throttled, labels, window))
+            # The kubelet's count of kills dies with the container it is of, so kube-state-metrics is asked too.
+            if OOM_EVENTS in self.metrics:
+                yield Question("oom", labels, partial(self._oom_events, labels, window))
+        for labels in self.state_labels if self._has_states else ():
+            yield Question("oom", labels, partial(self._oom_restarts, labels, window))
 
-    def matchers(self, pods: Pods | None) -> Matchers:
-        """What the kubelet's series of these pods must match, or those of all."""
-        return (*self.labels.matchers(pods), *self.required)
+    def matchers(self, labels: Labels, pods: Pods | None) -> Matchers:
+        """What the kubelet's series of these pods must match, or those of all, where they have such labels."""
+        return (*labels.matchers(pods), *self.required)
 
-    def memory_series(self, pods: Pods | None = None) -> str:
-        return self._selected(self.memory_rule or MEMORY, pods)
+    def memory_series(self, labels: Labels, pods: Pods | None = None) -> str:
+        return self._selected(self.memory_rule or MEMORY, labels, pods)
 
     def sampled(self, pods: Pods | None) -> Iterator[str]:
         """The series by which it is told how often samples come: a rule is made at its own pace, whatever it is made of."""
-        yield self.memory_series(pods)
-        if self.cpu_rule or self.memory_rule:
-            yield self._selected(self.cpu_rule or CPU, pods)
+        for labels in self.labels:
+            yield self.memory_series(labels, pods)
+            if self.cpu_rule or self.memory_rule:
+                yield self._selected(self.cpu_rule or CPU, labels, pods)
 
-    def number_of_containers(self, pods: Pods | None, over: float) -> str:
+    def number_of_containers(self, labels: Labels, pods: Pods | None, over: float) -> str:
         """How many containers each namespace has."""
-        there = self._highest(f"last_over_time({self.memory_series(pods)}[{span(over)}])")
-        return f"count by ({self.labels.namespace}) ({there})"
+        there = _highest(f"last_over_time({self.memory_series(labels, pods)}[{span(over)}])", labels)
+        return f"count by ({labels.namespace}) ({there})"
 
-    def _cpu(self, window: Window, pods: Pods) -> str:
+    def _cpu(self, labels: Labels, window: Window, pods: Pods) -> str:
         """Cores. PromQL's rate sees a counter's resets; without two samples in the window it says nothing."""
         if self.cpu_rule:
-            rule = self._selected(self.cpu_rule, pods)
-            return self._highest(f"avg_over_time({rule}[{span(window.gauge)}])")
-        counter = self._selected(CPU, pods)
+            rule = self._selected(self.cpu_rule, labels, pods)
+            return _highest(f"avg_over_time({rule}[{span(window.gauge)}])", labels)
+        counter = self._selected(CPU, labels, pods)
         # An old kubelet has a series for each processor instead of one for all.
-        return self._highest(f"sum without (cpu) (rate({counter}[{span(window.rate)}]))")
+        return _highest(f"sum without (cpu) (rate({counter}[{span(window.rate)}]))", labels)
 
-    def _memory(self, window: Window, pods: Pods) -> str:
+    def _memory(self, labels: Labels, window: Window, pods: Pods) -> str:
         """Bytes: the highest of a step, so that a long step hides no peak."""
-        return self._highest(f"max_over_time({self.memory_series(pods)}[{span(window.gauge)}])")
+        return _highest(f"max_over_time({self.memory_series(labels, pods)}[{span(window.gauge)}])", labels)
 
-    def _throttled(self, window: Window, pods: Pods) -> str:
+    def _throttled(self, labels: Labels, window: Window, pods: Pods) -> str:
         """The share of CFS periods."""
         over = span(window.rate)
-        held, all_periods = (self._selected(metric, pods) for metric in (THROTTLED, PERIODS))
-        return self._highest(f"rate({held}[{over}]) / rate({all_periods}[{over}])")
+        held, all_periods = (self._selected(metric, labels, pods) for metric in (THROTTLED, PERIODS))
+        return _highest(f"rate({held}[{over}]) / rate({all_periods}[{over}])", labels)
 
-    def _oom_events(self, window: Window, pods: Pods) -> str:
+    def _oom_events(self, labels: Labels, window: Window, pods: Pods) -> str:
         """A sample at each step within whose window the kernel killed something in a container."""
-        events = self._selected(OOM_EVENTS, pods)
-        return self._highest(f"increase({events}[{span(window.kills)}])") + " > 0"
+        events = self._selected(OOM_EVENTS, labels, pods)
+        return _highest(f"increase({events}[{span(window.kills)}])", labels) + " > 0"
 
     def _oom_restarts(self, labels: Labels, window: Window, pods: Pods) -> str:
         """The same where a container came back and had last ended so."""
@@ -204,8 +213,9 @@ class Scheme:
         killed = selector(LAST_REASON, (*matchers, equals("reason", "OOMKilled")))
         return f"max by ({labels.key}) ({restarts}) > 0 and max by ({labels.key}) ({killed}) > 0"
 
-    def _selected(self, metric: str, pods: Pods | None) -> str:
-        return selector(metric, self.matchers(pods))
+    def _selected(self, metric: str, labels: Labels, pods: Pods | None) -> str:
+        return selector(metric, self.matchers(labels, pods))
 
-    def _highest(self, expression: str) -> str:
-        return f"max by ({self.labels.key}) ({expression})"
+
+def _highest(expression: str, labels: Labels) -> str:
+    return f"max by ({labels.key}) ({expression})"

@@ -109,7 +109,7 @@ class Prometheus(Source[PrometheusSettings]):
         containers = sum(held.series.values())
         within = counted(len(held.series), "namespace")
         detail = f"{server.address}: {counted(containers, 'container')} in {within}, a sample every {held.interval:.0f} s"
-        detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {scheme.labels.key}"
+        detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {' and '.join(each.key for each in scheme.labels)}"
         if longest and longest >= MUCH_LONGER * held.interval:
             detail += f"; of some containers only every {longest:.0f} s"
         return Health(ok=True, detail=detail)
@@ -203,7 +203,8 @@ class Prometheus(Source[PrometheusSettings]):
                 grid = _grid(asked_of[question.kind])
                 await _take(server, question, part, grid=grid, names=names, into=into)
             else:
-                _lay(await samples_of.rows(question.kind, part), question, part, names=names, into=into)
+                rows = await samples_of.rows(question.kind, question.labels, part)
+                _lay(rows, question, part, names=names, into=into)
             done += held.weight(part)
             if progress:
                 progress(min(1.0, done / whole))

@@ -17,7 +17,7 @@ from trimtab.usage.prometheus.answer import Grid
 from trimtab.usage.prometheus.parts import Part
 from trimtab.usage.prometheus.remote.exchange import answered, request
 from trimtab.usage.prometheus.remote.windows import windowed
-from trimtab.usage.prometheus.scheme import CPU, MEMORY, PERIODS, THROTTLED, Kind, Scheme, Window
+from trimtab.usage.prometheus.scheme import CPU, MEMORY, PERIODS, THROTTLED, Kind, Labels, Scheme, Window
 from trimtab.usage.prometheus.server import Server
 from trimtab.usage.trace import Floats
 
@@ -50,19 +50,21 @@ class Raw:
             return self.scheme.memory_rule is None
         return kind == "throttled" or (kind == "cpu" and self.scheme.cpu_rule is None)
 
-    async def rows(self, kind: Kind, part: Part) -> Rows:
-        """What the part's containers have of this kind."""
+    async def rows(self, kind: Kind, labels: Labels, part: Part) -> Rows:
+        """What the part's containers have of this kind, in series that name them by these labels."""
         if kind == "memory":
-            return await self._windows(MEMORY, part, self.window.gauge)
+            return await self._windows(MEMORY, labels, part, self.window.gauge)
         if kind == "cpu":
-            return await self._windows(CPU, part, self.window.rate, counter=True)
-        held = await self._windows(THROTTLED, part, self.window.rate, counter=True)
-        return _share(held, await self._windows(PERIODS, part, self.window.rate, counter=True))
+            return await self._windows(CPU, labels, part, self.window.rate, counter=True)
+        held = await self._windows(THROTTLED, labels, part, self.window.rate, counter=True)
+        return _share(held, await self._windows(PERIODS, labels, part, self.window.rate, counter=True))
 
-    async def _windows(self, metric: str, part: Part, width: float, *, counter: bool = False) -> Rows:
+    async def _windows(
+        self, metric: str, names: Labels, part: Part, width: float, *, counter: bool = False
+    ) -> Rows:
         start = self.grid.start + part.first * self.grid.step
         end = start + (part.steps - 1) * self.grid.step
-        asked = request(metric, self.scheme.matchers(part.pods), start=start - width, end=end)
+        asked = request(metric, self.scheme.matchers(names, part.pods), start=start - width, end=end)
 
         def read(body: bytes) -> Rows:
             labels, chunks = answered(body)
