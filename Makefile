@@ -7,7 +7,7 @@ export PYTHONPATH := $(CURDIR)/tests
 # Hundreds of processes are started here, and none should compile what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 # Known by content, so a clean checkout need not look at all of it again.
-export MYPY_CACHE_DIR := $(or $(TRIMTAB_CACHE),$(HOME)/.cache/trimtab)/mypy
+export MYPY_CACHE_DIR := $(or $(TEST_CACHE),$(HOME)/.cache/trimtab)/mypy
 
 # Four processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadscope --no-loadscope-reorder
@@ -62,17 +62,17 @@ compiled: setup
 	[ -d tests/__pycache__ ] || pytest --collect-only --quiet > /dev/null 2>&1 &
 
 test-fast: setup ## Run only the tests that need no cluster
-	TRIMTAB_SKIP_CLUSTER=1 pytest
+	pytest -m "not cluster"
 
 test-deps: setup ## Install and build what the tests run against (once: about 15 minutes)
 	python -m harness deps
 
 soak: test-deps ## Ten minutes of random faults between an informer and the API server
-	TRIMTAB_SOAK_SECONDS=600 pytest -s --timeout=900 tests/kube/test_soak.py
+	TEST_SOAK_SECONDS=600 pytest -s --timeout=900 tests/kube/test_soak.py
 
 soak-operator: test-deps ## Kill 100 leaders of the operator, and take Prometheus and the API server away for long
-	TRIMTAB_KILLS=100 pytest -v -s tests/operator/test_soak.py
-	TRIMTAB_KILLS=100 pytest -v -s tests/cluster/test_operator.py -k killed_at_random_moments
+	TEST_KILLS=100 pytest -v -s tests/operator/test_soak.py
+	TEST_KILLS=100 pytest -v -s tests/cluster/test_operator.py -k killed_at_random_moments
 
 # These two take recordings that have to be named: each file says which.
 BY_HAND := bench/effects.py bench/fit_workloads.py

@@ -6,7 +6,6 @@ should. What this machine cannot run is skipped with the reason.
 
 import asyncio
 import gc
-import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import cache
@@ -88,8 +87,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if fixture in _fixtures_of(item):
                 for mark in marks:
                     item.add_marker(mark)
-        if os.environ.get("TRIMTAB_SKIP_CLUSTER") and item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.skip(reason="TRIMTAB_SKIP_CLUSTER is set"))
     items.sort(key=lambda item: item.get_closest_marker("node") is None)
 
 

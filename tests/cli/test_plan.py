@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,9 @@ from trimtab.cli import run
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
+from trimtab.kube.errors import NotFound, Status
 from trimtab.operator.config import OperatorConfig
+from trimtab.operator.intents import preview as planning
 from trimtab.operator.intents.preview import preview
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -137,7 +140,51 @@ async def test_of_intents_that_cannot_be_read_none_is_said_to_be_missing(
 ) -> None:
     cluster.learn()
     refused = Fault(kind=Kind.STATUS, status=403)
-    fault_proxy.fail_next(refused, count=40, match=lambda asked: asked.path.endswith("/v1alpha1/intents"))
+    fault_proxy.fail_next(refused, count=40, match=lambda asked: "/intents" in asked.path)
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
         with pytest.raises(TrimtabError, match="shop/web: Intents cannot be read: "):
             await preview(client, OperatorConfig(), ("shop", "web"), now=time.time())
+
+
+async def test_plan_names_what_cannot_be_read_of_a_cluster(
+    cluster: Cluster, namespace: str, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a user may not list HorizontalPodAutoscalers: the wait for them ended in a traceback."""
+    cluster.learn()
+    monkeypatch.setattr(planning, "PATIENCE", 3.0)
+    body = {
+        "apiVersion": "trimtab.io/v1alpha1",
+        "kind": "Intent",
+        "metadata": {"name": "web"},
+        "spec": {"targetRef": {"name": "web"}, "objectives": [{"name": "a", "value": 1, "measuredBy": "a"}]},
+    }
+    cluster.call("POST", f"/apis/trimtab.io/v1alpha1/namespaces/{namespace}/intents", body)
+    refused = Fault(kind=Kind.STATUS, status=403)
+    fault_proxy.fail_next(refused, count=40, match=lambda asked: "horizontalpodautoscalers" in asked.path)
+    async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
+        with pytest.raises(TrimtabError, match="could not be read within 3 s: horizontalpodautoscalers"):
+            await preview(client, OperatorConfig(), (namespace, "web"), now=time.time())
+
+
+async def test_plan_of_a_missing_intent_asks_for_nothing_else(
+    cluster: Cluster, fault_proxy: FaultProxy
+) -> None:
+    """Whoever has not the rights to read the whole cluster is told at once that the name is wrong."""
+    cluster.learn()
+    async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
+        with pytest.raises(TrimtabError, match="shop/nobody: there is no such Intent; `kubectl get intents"):
+            await preview(client, OperatorConfig(), ("shop", "nobody"), now=time.time())
+    assert [asked.path.rpartition("/")[2] for asked in fault_proxy.asked] == ["nobody"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"), [("", "does not know Intents; install our CRDs"), ("NotFound", "no such")]
+)
+async def test_plan_tells_a_missing_kind_from_a_missing_intent(reason: str, line: str) -> None:
+    class Server:
+        async def get(self, *_: object, **__: object) -> None:
+            raise NotFound(Status(message="404 page not found", reason=reason, code=404))
+
+    server: Any = Server()
+    with pytest.raises(TrimtabError, match=line):
+        await preview(server, OperatorConfig(), ("shop", "web"), now=time.time())

@@ -2,7 +2,7 @@
 
 Two replicas of `trimtab operator`, with the rights of deploy/, look after real containers; Prometheus and
 metrics-server measure them. All tests share them, in this order: while a minute of history gathers, without which
-nothing is made smaller, operators are killed, twice or as often as TRIMTAB_KILLS says. How it fares when others are away
+nothing is made smaller, operators are killed, twice or as often as TEST_KILLS says. How it fares when others are away
 is in tests/operator/test_soak.py, on paper.
 """
 
@@ -28,7 +28,7 @@ from harness.cluster import Cluster
 from harness.estate import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
 from harness.rollouts import Rollouts
 
-KILLS = int(os.environ.get("TRIMTAB_KILLS", "2"))
+KILLS = int(os.environ.get("TEST_KILLS", "2"))
 MIB = 1 << 20
 
 pytestmark = pytest.mark.timeout(600 + 60 * KILLS)

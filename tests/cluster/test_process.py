@@ -16,7 +16,7 @@ from harness.process import Process, wait_for
 @pytest.fixture(autouse=True)
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the test's own, and where in it the running processes are recorded."""
-    monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path))
+    monkeypatch.setenv("TEST_CACHE", str(tmp_path))
     return tmp_path / "running"
 
 

@@ -25,8 +25,8 @@ KUBERNETES = "v1.36.3"
 
 
 def cache() -> Path:
-    """The folder that outlives a run: $TRIMTAB_CACHE, or else ~/.cache/trimtab."""
-    return Path(os.environ.get("TRIMTAB_CACHE") or Path.home() / ".cache" / "trimtab")
+    """The folder that outlives a run: $TEST_CACHE, or else ~/.cache/trimtab."""
+    return Path(os.environ.get("TEST_CACHE") or Path.home() / ".cache" / "trimtab")
 
 
 def say(line: str) -> None:

@@ -17,8 +17,8 @@ from harness.watching import eventually, watching
 from trimtab.kube.client import Client, PatchType
 from trimtab.kube.resources import CONFIG_MAPS
 
-SECONDS = float(os.environ.get("TRIMTAB_SOAK_SECONDS", "20"))
-SEED = int(os.environ.get("TRIMTAB_SOAK_SEED", "1"))
+SECONDS = float(os.environ.get("TEST_SOAK_SECONDS", "20"))
+SEED = int(os.environ.get("TEST_SOAK_SEED", "1"))
 
 PLAN = {
     faults.status(429, retry_after=1): 0.06,

@@ -17,9 +17,9 @@ from harness.paper import PaperNode
 from harness.prometheus import Server
 from harness.rollouts import Rollouts
 
-KILLS = int(os.environ.get("TRIMTAB_KILLS", "0"))
-NO_USAGE = float(os.environ.get("TRIMTAB_NO_USAGE_SECONDS", "180" if KILLS else "6"))
-NO_SERVER = float(os.environ.get("TRIMTAB_NO_SERVER_SECONDS", "300" if KILLS else "3"))
+KILLS = int(os.environ.get("TEST_KILLS", "0"))
+NO_USAGE = float(os.environ.get("TEST_NO_USAGE_SECONDS", "180" if KILLS else "6"))
+NO_SERVER = float(os.environ.get("TEST_NO_SERVER_SECONDS", "300" if KILLS else "3"))
 """The start of an API server takes as long again, so that the leader's lease has ended by then."""
 
 pytestmark = pytest.mark.timeout(1200 + 60 * KILLS + NO_USAGE + NO_SERVER)

@@ -17,7 +17,7 @@ from store.writer import BATCH, state, writing
 from trimtab.store import Store
 from trimtab.store.tables import history
 
-KILLS = int(os.environ.get("TRIMTAB_KILLS", "3"))
+KILLS = int(os.environ.get("TEST_KILLS", "3"))
 
 
 def drained(said: Connection) -> list[tuple[str, int]]:

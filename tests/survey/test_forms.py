@@ -1,6 +1,6 @@
 """A survey in every form in which it is told, held to what was once found good.
 
-`TRIMTAB_GOLDEN=write pytest tests/survey/test_forms.py` writes them anew, to be looked at before they are kept.
+`TEST_GOLDEN=write pytest tests/survey/test_forms.py` writes them anew, to be looked at before they are kept.
 """
 
 import csv
@@ -60,7 +60,7 @@ FORMS: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_is_as_it_was_found_good(name: str) -> None:
     told, golden = FORMS[name](), GOLDEN / name
-    if os.environ.get("TRIMTAB_GOLDEN") == "write":
+    if os.environ.get("TEST_GOLDEN") == "write":
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(told)
     assert told == golden.read_text()

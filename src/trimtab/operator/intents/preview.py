@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from trimtab.errors import TrimtabError
@@ -21,6 +21,7 @@ from trimtab.intents.plan import Plan
 from trimtab.intents.planner import PLANNERS, Budget, planner
 from trimtab.intents.state import State
 from trimtab.kube.client import Client
+from trimtab.kube.errors import ApiError, NotFound, describe
 from trimtab.kube.features import resizes_in_place
 from trimtab.kube.following import Following
 from trimtab.kube.intents import IntentKey
@@ -92,13 +93,12 @@ def previewed(
 
 async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now: float) -> Preview:
     """Of an intent of a cluster, by what Prometheus and the store know now."""
+    await _require_intent(client, key)
     async with AsyncExitStack() as stack:
         following = Following(client)
         catalog = Catalog(following, home=config.namespace, look_again=lambda _: None)
         roll = Roll(following)
-        running = asyncio.create_task(catalog.run())
-        stack.callback(running.cancel)
-        await catalog.ready(timeout=PATIENCE)
+        await stack.enter_async_context(_running(catalog))
         intent = roll.intent(key)
         if intent is None or intent.spec is None:
             unread = catalog.unread(INTENTS)
@@ -147,6 +147,44 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
             remarks=(*others.said(), *said_of_use(observation.state)),
             unknown=tuple(f"{name}: {each.why}" for name, each in observation.readings.items() if each.why),
         )
+
+
+async def _require_intent(client: Client, key: IntentKey) -> None:
+    """Refuse an Intent that cannot be read before the whole cluster is: that may take a minute, and more rights."""
+    namespace, name = key
+    try:
+        await client.get(INTENTS, name, namespace=namespace)
+    except NotFound as error:
+        # Only of an object does the server say what was not found: otherwise it does not know the kind.
+        if error.reason != "NotFound":
+            why = "the cluster does not know Intents; install our CRDs: `trimtab crds | kubectl apply -f -`"
+        else:
+            why = f"there is no such Intent; `kubectl get intents -n {namespace}` lists those that there are"
+        raise TrimtabError(f"{namespace}/{name}: {why}") from error
+    except ApiError as error:
+        raise TrimtabError(f"{namespace}/{name}: Intents cannot be read: {describe(error)}") from error
+
+
+@asynccontextmanager
+async def _running(catalog: Catalog) -> AsyncIterator[None]:
+    """Follow a cluster until the end of the block; its informers have ended before their client is closed."""
+    running = asyncio.create_task(catalog.run())
+    try:
+        await _synced(catalog)
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def _synced(catalog: Catalog) -> None:
+    try:
+        await catalog.ready(timeout=PATIENCE)
+    except TimeoutError:
+        why = "; ".join(f"{resource}: {each}" for resource, each in catalog.troubles().items())
+        raise TrimtabError(
+            f"the cluster could not be read within {PATIENCE:.0f} s: {why or 'the server is slow'}"
+        ) from None
 
 
 async def _remembered(config: OperatorConfig, observation: Observation, stack: AsyncExitStack) -> Effects:
