@@ -60,9 +60,9 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
         after = {name: same_fields(before[name], wanted) for name, wanted in after.items()}
         if after == before:
             return [] if marks.applied else [Skip(_ONLY_FIELDS)]
-    if obstacle := next(_obstacles(situation, marks), None):
-        return [obstacle]
     chosen, before, after = _planned(situation, before, after)
+    if obstacle := next(_obstacles(situation, marks, chosen), None):
+        return [obstacle]
     if isinstance(chosen, Skip):
         is_done = marks.applied and after == before
         return [] if is_done else [chosen, Emit("Warning", "Skipped", chosen.reason)]
@@ -97,17 +97,23 @@ def _safe(situation: Situation, before: Sizes) -> dict[str, Resources]:
     }
 
 
-def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
-    """What speaks against beginning now, the most lasting first."""
+def _obstacles(situation: Situation, marks: Marks, chosen: Plan | Skip) -> Iterator[Wait | Skip]:
+    """What speaks against beginning now, the most lasting first.
+
+    More memory after an OOM kill waits only for what itself would be in its way: guardrails may be broken, and rollouts
+    held up, by the very kills that it ends.
+    """
     now, wish, strategy, workload = situation.now, situation.wish, situation.strategy, situation.workload
-    if marks.reverted and now < marks.reverted.until:
-        yield Wait(marks.reverted.until, f"the last change was taken back: {marks.reverted.why}")
-    if broken := sorted(name for name, holds in wish.evidence.guardrails.items() if holds is not True):
-        yield Wait(now + LOOK_AGAIN, f"guardrail {', '.join(broken)} does not hold or is unknown")
-    if workload.rolling or not workload.observed:
+    rests_until = _rests_until(marks, urgent=wish.urgent)
+    if marks.reverted and now < rests_until:
+        yield Wait(rests_until, f"the last change was taken back: {marks.reverted.why}")
+    resizes = isinstance(chosen, Plan) and chosen.way is Way.IN_PLACE
+    if (workload.rolling or not workload.observed) and not (wish.urgent and resizes):
         yield Wait(now + LOOK_AGAIN, "a rollout is under way")
     if wish.urgent:
         return
+    if broken := sorted(name for name, holds in wish.evidence.guardrails.items() if holds is not True):
+        yield Wait(now + LOOK_AGAIN, f"guardrail {', '.join(broken)} does not hold or is unknown")
     if wish.unread:
         yield Wait(now + LOOK_AGAIN, f"usage cannot be read: {wish.unread}")
     if marks.applied and now < (rested := _rested(situation, marks.applied)).until:
@@ -119,6 +125,13 @@ def _obstacles(situation: Situation, marks: Marks) -> Iterator[Wait | Skip]:
         yield Wait(opening, "no maintenance window is open")
     if situation.unwell and workload.runs_on:
         yield Wait(now + LOOK_AGAIN, f"{situation.unwell} of its pods are missing or not ready")
+
+
+def _rests_until(marks: Marks, *, urgent: bool) -> int:
+    """Until when nothing begins after a revert: more memory after a kill only where that itself was reverted."""
+    if marks.reverted is None:
+        return 0
+    return marks.reverted.relief_until if urgent else marks.reverted.until
 
 
 def _rested(situation: Situation, applied: Applied) -> Wait:

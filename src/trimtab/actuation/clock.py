@@ -23,9 +23,11 @@ def set_right(marks: Marks, *, now: int) -> Marks:
     """The marks as this clock would have written them; the same ones where nothing is wrong with them."""
     reverted = marks.reverted
     if reverted and reverted.at > now + AHEAD:
-        reverted = replace(reverted, at=now, until=now + reverted.until - reverted.at)
+        shift = now - reverted.at
+        relief_until = reverted.relief_until and reverted.relief_until + shift
+        reverted = replace(reverted, at=now, until=reverted.until + shift, relief_until=relief_until)
     return Marks(
-        change=_passed(marks.change, "started", "since", "settled", now=now),
+        change=_passed(marks.change, "started", "since", "settled", "renews", now=now),
         applied=_passed(marks.applied, "at", "until", now=now),
         reverted=reverted,
     )

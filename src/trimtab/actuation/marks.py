@@ -117,6 +117,8 @@ class Reverted(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     times: int
     until: int
+    relief_until: int = 0
+    """Until when no more memory is given after an OOM kill, where that was the change. Other reverts do not hold that up."""
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):

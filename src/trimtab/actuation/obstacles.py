@@ -11,7 +11,7 @@ import msgspec
 
 from trimtab.actuation.marks import Applied, Change, Phase, Way
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, has_size, joined
+from trimtab.actuation.sizes import Sizes, adds_memory, has_size, joined
 from trimtab.actuation.verdict import STARTS_IN, Verdict, health_since, judge
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
@@ -35,7 +35,10 @@ def overtaken(situation: Situation, change: Change) -> str:
     if situation.template not in (change.template, ours):
         return "the sizes in its template were changed meanwhile"
     by_us = change.way is Way.ROLLOUT and situation.template == ours
-    if workload.rolling and not by_us:
+    in_its_way = not (
+        change.relief and change.way is Way.IN_PLACE
+    )  # pods are given more wherever they come from
+    if workload.rolling and not by_us and in_its_way:
         return "a rollout began meanwhile"
     return ""
 
@@ -70,10 +73,18 @@ def refused_template(situation: Situation, change: Change) -> str:
     return situation.refusal(situation.workload.uid, joined(situation.template, change.after))
 
 
-def is_open(situation: Situation) -> bool:
-    """Whether changes may go on at this time of the week; more memory after a kill always may."""
+def is_open(situation: Situation, change: Change) -> bool:
+    """Whether a change may go on at this time of the week; more memory after a kill always may."""
     now = situation.now
-    return situation.wish.urgent or next_opening(situation.strategy.windows, now=now) == now
+    return change.relief or next_opening(situation.strategy.windows, now=now) == now
+
+
+def gives_way(situation: Situation, change: Change) -> bool:
+    """Whether pods are killed for lack of memory while a change that brings none is watched on a few, or waits for a window."""
+    if change.relief or not situation.wish.urgent or not adds_memory(change.after, situation.wish.sizes):
+        return False
+    waits = change.phase is Phase.PROMOTING and not is_open(situation, change)
+    return change.phase is Phase.CANARY or waits
 
 
 def falls(pod: Pod) -> bool:

@@ -15,6 +15,7 @@ from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
 from trimtab.actuation.obstacles import (
     REPLACES,
     falls,
+    gives_way,
     is_open,
     overtaken,
     passed_over,
@@ -55,7 +56,7 @@ def advance(  # noqa: PLR0911 - one return a step
     if not pods and change.phase is Phase.CANARY:
         return [_choose_again(situation, marks, change)]
     if touches := _touches(situation, marks, change, pods):
-        closed = _closed(situation) if change.phase is Phase.PROMOTING else None
+        closed = _closed(situation, change) if change.phase is Phase.PROMOTING else None
         return [*_at_any_time(change, touches), closed] if closed else touches
     if moving := outgrown(situation, change):
         return _moved(situation, marks, change, moving)
@@ -77,6 +78,9 @@ def _turn(  # noqa: PLR0911 - one return a turn
     if change.way is Way.IN_PLACE and refused_template(situation, change):
         # It was to follow only because that restarts nothing; pods get their size without it, also those to come.
         return [_note(marks, change, patches_template=False)]
+    if gives_way(situation, change):
+        why = "more memory after an OOM kill goes first"
+        return _turn_back(situation, marks, change, why=why, blameless=True)
     found = refused(situation, change) or verdict(situation, change).worse
     if why := found or moved_in_vain(situation, change):
         return _turn_back(situation, marks, change, why=why)
@@ -84,7 +88,7 @@ def _turn(  # noqa: PLR0911 - one return a turn
         return []  # they are moved, once all others are resized
     if others := _by_others(situation, marks, change):
         return others
-    if why := stuck(situation, change):
+    if (why := stuck(situation, change)) and not _helps_others(situation, change):
         return _turn_back(situation, marks, change, why=why)
     return []
 
@@ -164,6 +168,8 @@ def _until_caught(
 
     What else pods wait for comes to its end by itself, or is `stuck`.
     """
+    if not _is_replaced(change) and stuck(situation, change) and _helps_others(situation, change):
+        return []
     lacking = [pod for pod in pods if not is_settled(pod, change.after)]
     fallen = [pod for pod in lacking if falls(pod) and not has_size(pod, change.after)]
     if _is_replaced(change) or not fallen or fallen != lacking:
@@ -173,6 +179,11 @@ def _until_caught(
         return [Wait(situation.now + POLL, yet)]
     # The others go on without it, and it is resized once it runs.
     return [] if len(fallen) < len(pods) else _turn_back(situation, marks, change, why=yet, blameless=True)
+
+
+def _helps_others(situation: Situation, change: Change) -> bool:
+    """Whether some pods have got the memory that they were killed for lack of: others without room do not cost them that."""
+    return change.relief and any(is_settled(pod, change.after) for pod in situation.live)
 
 
 def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
@@ -202,7 +213,7 @@ def _moved(situation: Situation, marks: Marks, change: Change, moving: Mapping[s
     """Evict one of them, and leave the others in peace."""
     if not change.moved:
         return [_note(marks, change, moved=True)]
-    if closed := _closed(situation):
+    if closed := _closed(situation, change):
         return [closed]
     if situation.unwell:
         return [Wait(situation.now + POLL, f"{situation.unwell} of its pods are missing or not ready")]
@@ -239,7 +250,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
         return _turn_back(situation, marks, change, why=f"{unknown}, and was so for too long")
     if change.phase is Phase.CANARY:
         noted = _next_phase(situation, marks, change, phase=Phase.PROMOTING)
-        return [_closed(situation) or noted]
+        return [_closed(situation, change) or noted]
     template = joined(change.template, change.after) if change.patches_template else change.template
     applied = Applied(
         id=change.id,
@@ -285,9 +296,9 @@ def _unseen(situation: Situation, change: Change) -> str:
     return "no pod has been there long enough to be watched"
 
 
-def _closed(situation: Situation) -> Wait | None:
+def _closed(situation: Situation, change: Change) -> Wait | None:
     """A window that closed meanwhile stops a change where it is."""
-    if is_open(situation):
+    if is_open(situation, change):
         return None
     opening = next_opening(situation.strategy.windows, now=situation.now)
     return Wait(opening or situation.now + LOOK_AGAIN, "no maintenance window is open")

@@ -87,7 +87,21 @@ def _before(pod: Pod, change: Change) -> Sizes:
 
 
 def _finish(situation: Situation, marks: Marks, change: Change) -> WriteMarks:
-    times = (marks.reverted.times if marks.reverted else 0) + (not change.blameless)
-    until = situation.now + (BLAMELESS_REST if change.blameless else rest(times))
-    reverted = Reverted(id=change.id, at=situation.now, why=change.reason, times=times, until=until)
+    last, now = marks.reverted, situation.now
+    blamed = not (change.blameless or change.relief)
+    times = (last.times if last else 0) + blamed
+    until, relief_until = now + (rest(times) if blamed else BLAMELESS_REST), 0
+    if change.relief:
+        relief_until = now + (BLAMELESS_REST if change.blameless else _relief_rest(last))
+        # What was reverted before rests as long as it was to.
+        until = max(relief_until, last.until if last else 0)
+    reverted = Reverted(
+        id=change.id, at=now, why=change.reason, times=times, until=until, relief_until=relief_until
+    )
     return WriteMarks(Marks(applied=marks.applied, reverted=reverted))
+
+
+def _relief_rest(last: Reverted | None) -> int:
+    """Seconds until more memory is tried again that could not be given: twice as long as the last time, at most an hour."""
+    rested = last.relief_until - last.at if last and last.relief_until else 0
+    return min(FIRST_REST, max(BLAMELESS_REST, 2 * rested))

@@ -6,6 +6,7 @@ could be learned of them. Left out: resources of the pod as a whole; a workload 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -75,8 +76,18 @@ def needs_room(before: Sizes, after: Sizes) -> bool:
 
 
 def adds_memory(before: Sizes, after: Sizes) -> bool:
-    """Whether any container gets more memory, by request or by limit."""
-    return _is_more(before, after, lambda each: (each.memory_request, each.memory_limit))
+    """Whether any container gets more memory, by request or by limit; to have no limit is to have more than any."""
+
+    def amounts(each: Resources) -> tuple[float, float]:
+        limit = math.inf if each.memory_limit is None else each.memory_limit
+        return each.memory_request or 0, limit
+
+    return any(
+        new > old
+        for name in before
+        if name in after
+        for old, new in zip(amounts(before[name]), amounts(after[name]), strict=True)
+    )
 
 
 def _is_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[int | None, ...]]) -> bool:

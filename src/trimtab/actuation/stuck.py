@@ -153,6 +153,6 @@ def _awaits_window(situation: Situation, change: Change) -> bool:
     A controller that replaces pods by itself waits for none.
     """
     workload = situation.workload
-    if is_open(situation) or workload.rolling or len(situation.live) < workload.replicas:
+    if is_open(situation, change) or workload.rolling or len(situation.live) < workload.replicas:
         return False
     return all(pod.ready for pod in situation.live if has_size(pod, change.after))

@@ -34,8 +34,8 @@ def tend(situation: Situation, marks: Marks) -> list[Deed]:
             continue
         if restarts_nothing(pod.containers, current, wished):
             deeds.append(ResizePod(pod, wished, Urgency.UP if grows(current, wished) else Urgency.DOWN))
-    if deeds or not looks:
-        return deeds
+    if deeds or not looks or situation.wish.urgent:
+        return deeds  # pods that are killed for lack of memory do not wait for one that starts
     # While a pod starts, no change begins: a boosted size is nobody's size from before.
     return [Wait(min(looks), "pods are starting")]
 

@@ -1,0 +1,217 @@
+"""More memory after an OOM kill: it waits for nothing that has nothing to do with it, and for nothing that the kills broke."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actuation.builders import MIB, NOW, begun, evidence, pod, situation, why, wish, workload
+from actuation.world import KEY, World, run
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.boost import raised_cpu
+from trimtab.actuation.deeds import Deed, EvictPod, WriteMarks
+from trimtab.actuation.marks import Applied, Change, Marks, Phase, Reverted, Way, write_marks
+from trimtab.actuation.revert import BLAMELESS_REST, FIRST_REST
+from trimtab.actuation.situation import Sightings, Situation, Wish
+from trimtab.actuation.sizes import adds_memory
+from trimtab.actuation.step import next_deeds
+from trimtab.actuation.stuck import DEFERRED_FOR
+from trimtab.api.optimizationpolicy import MaintenanceWindow, StartupBoost
+from trimtab.kube.pods import Exit, Pod, Resize, Resources
+
+SIZE = {"web": Resources(100, None, 256 * MIB, 256 * MIB)}
+MORE = {"web": Resources(100, None, 512 * MIB, 512 * MIB)}
+LESS_CPU = {"web": Resources(50, None, 256 * MIB, 256 * MIB)}
+KILLED = {"web": Exit("OOMKilled", 137, NOW - 5)}
+NEED = {"web": 250 * MIB}
+NIGHTS = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
+RESTS = Reverted(id="x", at=NOW - 60, why="1 of 4 pods restarted", times=9, until=NOW + 7 * 86_400)
+
+
+def urgent(**terms: Any) -> Wish:
+    return wish(terms.pop("sizes", MORE), urgent=True, need=NEED, **terms)
+
+
+def killed(number: int = 0, **facts: Any) -> Pod:
+    return pod(f"web-{number}", **{"sizes": SIZE, "exits": KILLED} | facts)
+
+
+def marked(marks: Marks, pods: list[Pod], wanted: Wish, *, now: int = NOW, **facts: Any) -> Situation:
+    seen = Sightings(**facts.pop("seen", {}))
+    on = workload(template=SIZE, marks=marks, replicas=len(pods), **facts)
+    return situation(wanted, pods=pods, on=on, now=now, sightings=seen)
+
+
+def noted(deeds: list[Deed]) -> Marks:
+    (found,) = [deed.marks for deed in deeds if isinstance(deed, WriteMarks)]
+    return found
+
+
+# What it does not wait for
+
+
+@given(
+    reverted=st.none() | st.just(RESTS),
+    guardrail=st.sampled_from([True, False, None]),
+    windows=st.sampled_from([(), NIGHTS]),
+    starts=st.booleans(),
+    unready=st.booleans(),
+    rolling=st.booleans(),
+    observed=st.booleans(),
+    unread=st.sampled_from(["", "prometheus: refused"]),
+    applied=st.booleans(),
+)
+def test_relief_begins_at_once_whatever_else_would_wait(
+    *,
+    reverted: Reverted | None,
+    guardrail: bool | None,
+    windows: Any,
+    starts: bool,
+    unready: bool,
+    rolling: bool,
+    observed: bool,
+    unread: str,
+    applied: bool,
+) -> None:
+    rule = StartupBoost(factor=2)
+    pods = [killed(n, ready=not unready) for n in range(9)]
+    if starts:
+        pods.append(pod("new", sizes=raised_cpu(SIZE, 2.0), created=NOW - 20, ready=False))
+    done = Applied(id="a", at=NOW - 10, sizes=SIZE, template=SIZE) if applied else None
+    wanted = urgent(
+        evidence=evidence(guardrails={"errors": guardrail}),
+        windows=windows,
+        startup_boost=rule,
+        unread=unread,
+    )
+    marks = Marks(applied=done, reverted=reverted)
+    begins = begun(marked(marks, pods, wanted, rolling=rolling, observed=observed))
+    assert (begins.after, begins.relief, begins.way) == (MORE, True, Way.IN_PLACE)
+    assert begins.phase is Phase.PROMOTING
+
+
+def test_a_change_that_is_no_relief_waits_for_all_of_that() -> None:
+    four = [pod(f"web-{n}", sizes=SIZE) for n in range(4)]
+    marks = Marks(reverted=RESTS)
+    assert "taken back" in why(next_deeds(marked(marks, four, wish(MORE, need=NEED))))
+    broken = wish(MORE, need=NEED, evidence=evidence(guardrails={"errors": False}))
+    assert "guardrail errors" in why(next_deeds(marked(Marks(), four, broken)))
+
+
+def test_relief_that_is_only_possible_by_a_rollout_waits_for_the_one_under_way() -> None:
+    wanted = urgent(allow_recreate=True, resizes_in_place=False)
+    assert "a rollout is under way" in why(next_deeds(marked(Marks(), [killed()], wanted, rolling=True)))
+
+
+# What does not take it back
+
+
+def test_relief_goes_on_while_a_guardrail_is_broken_and_others_roll_it_out() -> None:
+    broken = urgent(evidence=evidence(guardrails={"errors": False, "latency": None}))
+    begins = begun(marked(Marks(), [killed(n) for n in range(4)], broken))
+    given_more = [killed(n, sizes=MORE) for n in range(4)]
+    settled = noted(next_deeds(marked(Marks(change=begins), given_more, broken, rolling=True))).change
+    assert settled
+    assert settled.phase is Phase.VERIFYING
+    done = noted(next_deeds(marked(Marks(change=settled), given_more, broken, now=NOW + 600, rolling=True)))
+    assert done.applied
+    assert done.applied.sizes == MORE
+
+
+@pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
+def test_a_pod_without_room_does_not_cost_the_others_their_relief(reason: str) -> None:
+    begins = begun(marked(Marks(), [killed(n) for n in range(4)], urgent()))
+    full = killed(0, sizes=MORE, applied=SIZE, resize=Resize("PodResizePending", reason, "no room"))
+    pods = [full, *(killed(n, sizes=MORE) for n in range(1, 4))]
+    seen = {"unsettled": {full.uid: NOW}}
+    late = NOW + DEFERRED_FOR + 1
+    goes_on = noted(next_deeds(marked(Marks(change=begins), pods, urgent(), now=late, seen=seen))).change
+    assert goes_on
+    assert goes_on.phase is Phase.VERIFYING
+    alone = noted(next_deeds(marked(Marks(change=begins), [full], urgent(), now=late, seen=seen))).change
+    assert alone
+    assert alone.phase is Phase.REVERTING
+
+
+def test_relief_that_cannot_be_given_is_tried_again_after_minutes_and_then_more_slowly() -> None:
+    """Else it would be asked for at every look; and a week, as after other reverts, is a week of kills."""
+    rests, marks, now = [], Marks(reverted=RESTS), NOW
+    for _ in range(6):
+        begins = begun(marked(marks, [killed()], urgent(), now=now))
+        failed = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="no room")
+        marks = noted(next_deeds(marked(replaced(marks, failed), [killed()], urgent(), now=now)))
+        assert marks.reverted
+        assert (marks.reverted.times, marks.reverted.until) == (RESTS.times, RESTS.until), (
+            "other changes rest on"
+        )
+        assert "no room" in why(next_deeds(marked(marks, [killed()], urgent(), now=now + 1)))
+        rests.append(marks.reverted.relief_until - now)
+        now = marks.reverted.relief_until
+    assert rests == [BLAMELESS_REST, 600, 1200, 2400, FIRST_REST, FIRST_REST]
+
+
+def replaced(marks: Marks, change: Change) -> Marks:
+    return Marks(change=change, applied=marks.applied, reverted=marks.reverted)
+
+
+# What gives way to it
+
+
+def lowered(phase: Phase = Phase.CANARY, **terms: Any) -> Change:
+    """A change of CPU alone, tried on one of four pods."""
+    four = [pod(f"web-{n}", sizes=SIZE) for n in range(4)]
+    begins = begun(marked(Marks(), four, wish(LESS_CPU, need=NEED, **terms)))
+    return msgspec.structs.replace(begins, phase=phase)
+
+
+def test_a_canary_of_something_else_gives_way_to_relief() -> None:
+    pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
+    back = noted(next_deeds(marked(Marks(change=lowered()), pods, urgent()))).change
+    assert back
+    assert (back.phase, back.blameless) == (Phase.REVERTING, True)
+    assert "goes first" in back.reason
+
+
+def test_a_change_that_waits_for_its_window_gives_way_to_relief_and_is_not_promoted_by_it() -> None:
+    closed: dict[str, Any] = {"windows": NIGHTS}
+    waits = lowered(Phase.PROMOTING)
+    pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
+    back = noted(next_deeds(marked(Marks(change=waits), pods, urgent(**closed)))).change
+    assert back
+    assert back.phase is Phase.REVERTING
+    enough = urgent(sizes=LESS_CPU, **closed)
+    assert "window" in why(next_deeds(marked(Marks(change=waits), pods, enough))), (
+        "it brings what is asked for"
+    )
+
+
+def test_a_change_that_goes_on_by_itself_comes_to_its_end_first() -> None:
+    """It takes minutes, and to turn round in the middle of a rollout would take longer."""
+    pods = [killed(n, sizes=LESS_CPU) for n in range(4)]
+    deeds = next_deeds(marked(Marks(change=lowered(Phase.PROMOTING)), pods, urgent()))
+    assert not any(isinstance(deed, EvictPod) for deed in deeds)
+    change = noted(deeds).change
+    assert change
+    assert change.phase is Phase.VERIFYING
+
+
+def test_relief_comes_within_minutes_after_a_revert_with_a_week_of_rest() -> None:
+    world = World(template=SIZE, replicas=4)
+    actuator = Actuator(world, may_write=lambda: True)
+    world.annotations = write_marks(Marks(reverted=RESTS), uid="uid-web")
+    world.needed_memory = 300 * MIB
+    for _ in range(10):
+        world.pass_time(30)
+        run(actuator.reconcile(KEY, replace(urgent(), need={"web": 300 * MIB}), now=world.now))
+    assert world.sizes == {(("web", MORE["web"]),)}
+
+
+def test_no_limit_is_more_memory_than_any() -> None:
+    unlimited = {"web": Resources(100, None, 256 * MIB, None)}
+    assert adds_memory(SIZE, unlimited)
+    assert not adds_memory(unlimited, SIZE)
+    assert adds_memory(SIZE, MORE)
+    assert not adds_memory(MORE, SIZE)
