@@ -36,7 +36,7 @@ def urgent(**terms: Any) -> Wish:
 
 
 def killed(number: int = 0, **facts: Any) -> Pod:
-    return pod(f"web-{number}", **{"sizes": SIZE, "exits": KILLED} | facts)
+    return pod(f"web-{number}", sizes=facts.pop("sizes", SIZE), exits=KILLED, **facts)
 
 
 def marked(marks: Marks, pods: list[Pod], wanted: Wish, *, now: int = NOW, **facts: Any) -> Situation:
