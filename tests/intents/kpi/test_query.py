@@ -10,6 +10,7 @@ from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
 from trimtab.intents.kpi.defaults import LINKERD
 from trimtab.intents.kpi.measure import measure
 from trimtab.intents.kpi.query import QueryError, problem_of, question
+from trimtab.usage.podnames import pod_pattern
 
 names = st.text(min_size=1, max_size=20)
 
@@ -30,7 +31,7 @@ def target(name: str, kind: str = "Deployment") -> TargetRef:
     return TargetRef.model_construct(api_version="apps/v1", kind=kind, name=name)
 
 
-@given(namespace=names, name=names, quote=st.sampled_from("\"'"))
+@given(namespace=names, name=names, quote=st.sampled_from("\"'`"))
 def test_whatever_a_name_holds_it_is_matched_to_the_letter(namespace: str, name: str, quote: str) -> None:
     places = f"namespace={quote}$namespace{quote},app={quote}$name{quote},kept={quote}yes{quote}"
     query = f"sum(rate(hits{{{places}}}[1m]))"
@@ -41,6 +42,21 @@ def test_whatever_a_name_holds_it_is_matched_to_the_letter(namespace: str, name:
 def test_within_a_pattern_a_name_is_meant_to_the_letter() -> None:
     asked = question('up{pod=~"$name-.*"}', namespace="shop", target=target("web.v1"))
     assert asked.promql == r'up{pod=~"web\\.v1-.*"}'
+
+
+@pytest.mark.parametrize("quote", ['"', "'", "`"])
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Rollout"])
+@given(name=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True))
+def test_query_accepted_by_its_check_can_be_asked_for_any_target(kind: str, quote: str, name: str) -> None:
+    query = f"sum(rate(hits{{pod=~{quote}$pods{quote},app={quote}$name{quote}}}[1m]))"
+    assert problem_of(query) is None
+    asked = question(query, namespace="shop", target=target(name, kind))
+    assert matchers(asked.promql) == {"pod": pod_pattern(kind, name), "app": name}
+
+
+def test_raw_string_keeps_its_backslashes() -> None:
+    asked = question(r"up{pod=~`web-\d+`}", namespace="shop", target=target("web"))
+    assert matchers(asked.promql) == {"pod": r"web-\d+"}
 
 
 def test_the_pods_of_a_kind_are_matched_by_how_it_names_them() -> None:

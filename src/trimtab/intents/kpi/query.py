@@ -26,6 +26,9 @@ _RAW = "`"
 PLACES = ("namespace", "kind", "name", "pods")
 """What stands for the target: `$pods` is a pattern of its pods' names, for `=~` and `!~` only."""
 
+_CHECKED_KINDS = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob", "Rollout")
+"""Kinds whose pods are named by different rules; the last stands for custom kinds."""
+
 
 class QueryError(TrimtabError):
     """A query that cannot be asked; its message says why, and how to mend it."""
@@ -42,9 +45,14 @@ class Question:
 
 
 def problem_of(query: str) -> str | None:
-    """What is wrong with a query that is to give one number, and how to mend it; None when nothing is."""
+    """Describe what is wrong with a query that must return one number, and the fix; None where nothing is.
+
+    Names of targets end up in the query, escaped, so it is checked for a target of every kind whose name has all the
+    punctuation that Kubernetes allows.
+    """
     try:
-        question(query, namespace="n", target=TargetRef(name="w"))
+        for kind in _CHECKED_KINDS:
+            question(query, namespace="a-b", target=TargetRef(kind=kind, name="a-b.c"))
     except QueryError as error:
         return " ".join(str(error).split())
     return None
@@ -67,7 +75,10 @@ def question(query: str, *, namespace: str, target: TargetRef) -> Question:
 
 
 def _filled(query: str, names: Mapping[str, str], *, pods: str) -> str:
-    """With every place filled that stands in a string; QueryError for one that stands anywhere else."""
+    """Fill every placeholder that stands in a string; QueryError for one that stands anywhere else.
+
+    Raw strings (backticks) become quoted ones: the parser reads escapes in them, and a name could hold a backtick.
+    """
     parts, end = [], 0
     for found in _STRING.finditer(query):
         parts.append(_without_places(query[end : found.start()]))
@@ -75,7 +86,8 @@ def _filled(query: str, names: Mapping[str, str], *, pods: str) -> str:
         if string.startswith("#"):
             parts.append(string)
         else:
-            parts.append(_in_string(string, names, pods if _REGEX.search(query[: found.start()]) else None))
+            pattern = pods if _REGEX.search(query[: found.start()]) else None
+            parts.append(_in_string(_quoted(string), names, pattern))
         end = found.end()
     parts.append(_without_places(query[end:]))
     return "".join(parts)
@@ -103,11 +115,12 @@ def _in_string(string: str, names: Mapping[str, str], pods: str | None) -> str:
     return _PLACE.sub(value, string)
 
 
+def _quoted(string: str) -> str:
+    """Rewrite a raw string with double quotes; others stay as they are."""
+    return f'"{_escaped(string[1:-1], chr(34))}"' if string.startswith(_RAW) else string
+
+
 def _escaped(value: str, quote: str) -> str:
-    if quote == _RAW:
-        if _RAW in value:
-            raise QueryError("a name with a backtick cannot stand in backticks; use double quotes")
-        return value
     return value.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("\n", "\\n")
 
 

@@ -109,7 +109,9 @@ class IntentLoop:
             with self._gone_on(workload=str(workload.key)):
                 if not left_alone(workload, self._config()):
                     await self._performer.follow_up(workload, now)
-        observations = await self._observer.look(intents, now=now)
+        observations = await self._observer.look(
+            intents, now=now, isolate=lambda intent: self._gone_on(intent=str(intent))
+        )
         owned = {each.workload.key for each in observations if each.workload and self._has_the_say(each)}
         self._performer.forget_all_but(owned, self._catalog.get)
         self._count(observations, now)

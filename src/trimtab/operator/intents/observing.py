@@ -7,6 +7,7 @@ history of pods is kept; it is rebuilt by looking, and what is lost of it speaks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -61,6 +62,11 @@ class Observation:
 
 Asked = tuple[str, Question]
 """Which server, and what."""
+Isolate = Callable[[Intent], AbstractContextManager[None]]
+
+
+def _raise_errors(_: Intent) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 @dataclass(slots=True)
@@ -99,24 +105,35 @@ class Observer:
         if known.gone == Uptime():
             self._history[target] = replace(known, gone=past)
 
-    async def look(self, intents: Sequence[Intent], *, now: float) -> list[Observation]:
-        """Each intent that says what it wants, as it is now."""
+    async def look(
+        self, intents: Sequence[Intent], *, now: float, isolate: Isolate | None = None
+    ) -> list[Observation]:
+        """Observe every intent that has a valid spec.
+
+        `isolate` makes the context in which one intent is observed; where it suppresses an error, that intent alone is
+        left out.
+        """
+        isolate = isolate or _raise_errors
         wanted = [intent for intent in intents if intent.spec is not None]
-        asked = [self._questions(intent) for intent in wanted]
+        asked: list[tuple[Intent, _Questions]] = []
         by_server: dict[str, list[Question]] = {}
-        for questions in asked:
-            for server, each in questions.all():
-                by_server.setdefault(server, []).append(each)
+        for intent in wanted:
+            with isolate(intent):
+                questions = self._questions(intent)
+                for server, each in questions.all():
+                    by_server.setdefault(server, []).append(each)
+                asked.append((intent, questions))
         readings = await self._endpoints.readings(by_server, at=now)
         targets = {intent.target for intent in wanted}
         self._history = {key: kept for key, kept in self._history.items() if key in targets}
         seen: set[WorkloadKey] = set()
         closed = cache(self._closed)  # most workloads say the same of nodes
         found = []
-        for intent, questions in zip(wanted, asked, strict=True):
+        for intent, questions in asked:
             assert intent.target is not None
-            self._look_at_pods(intent.target, seen, now)
-            found.append(self._observation(intent, questions, readings, closed))
+            with isolate(intent):
+                self._look_at_pods(intent.target, seen, now)
+                found.append(self._observation(intent, questions, readings, closed))
         return found
 
     # What is asked
@@ -143,7 +160,14 @@ class Observer:
             elif how.from_pods:
                 found.objectives[objective.name] = None
             else:
-                asked = how.endpoint, how.question(namespace=namespace, target=target)
+                try:
+                    asked = how.endpoint, how.question(namespace=namespace, target=target)
+                except QueryError as error:
+                    # A profile is checked when it is written, but not for this target: its objective alone is unknown.
+                    found.objectives[objective.name] = unknown(
+                        f"KPIProfile {objective.measured_by}, query: {error}"
+                    )
+                    continue
                 found.objectives[objective.name] = asked
                 if how.type is KPIType.THROUGHPUT:
                     found.more.setdefault(LOAD, asked)

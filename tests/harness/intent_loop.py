@@ -1,0 +1,229 @@
+"""The production intent loop over the small world of the actuation tests, in fast time: no API server, no Prometheus.
+
+The world is one Deployment shop/web with its kubelet and controller; PromQL is answered by what the test sets, by a
+word that a query contains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from actuation.world import KEY, World, run
+from trimtab.actuation.actuator import Actuator
+from trimtab.api.intent import IntentSpec
+from trimtab.api.kpiprofile import KPIProfileSpec
+from trimtab.intents.kpi.asking import Vector
+from trimtab.intents.plugins.registry import Registry
+from trimtab.kube.hpas import Hpa
+from trimtab.kube.intents import Intent
+from trimtab.kube.kpiprofiles import KPIProfile, ProfileKey
+from trimtab.kube.pods import Pod
+from trimtab.kube.workloads import Workload, WorkloadKey
+from trimtab.operator.catalog import Catalog
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.intents.endpoints import Endpoints
+from trimtab.operator.intents.lessons import Lessons
+from trimtab.operator.intents.loop import IntentLoop
+from trimtab.operator.intents.observing import Observer
+from trimtab.operator.intents.performing import Performer
+from trimtab.operator.intents.planning import Planning
+from trimtab.operator.intents.roll import Roll, _acts, _rank
+from trimtab.operator.intents.telling import Telling
+from trimtab.operator.metrics import Metrics
+from trimtab.store import Store
+
+_QUERY = re.compile(r'label_replace\(\n(.*?)\n, "trimtab_kpi", "(\d+)"', re.DOTALL)
+Value = float | None | Callable[[float], float | None]
+
+
+@dataclass
+class FakePromql:
+    """Answers each query by the first word of `answers` that it contains; None is an empty answer."""
+
+    answers: Mapping[str, Value]
+
+    async def vector(self, promql: str, *, at: float) -> Vector:
+        found = []
+        for query, number in _QUERY.findall(promql):
+            value = next((value for word, value in self.answers.items() if word in query), None)
+            value = value(at) if callable(value) else value
+            if value is not None:
+                found.append(({"trimtab_kpi": number}, value))
+        return found
+
+
+class ScalableWorld(World):
+    """A world whose Deployment can be scaled."""
+
+    async def scale(self, workload: Workload, replicas: int) -> None:
+        self.written.append(f"scale {replicas}")
+        self.replicas = replicas
+        while len(self.pods_by_name) < replicas:
+            self.add_pod()
+        while len(self.pods_by_name) > replicas:
+            self.remove_pod()
+        self.version += 1
+
+
+@dataclass
+class WorldCatalog:
+    """The cluster's caches, read from the world."""
+
+    world: World
+    hpas: list[Hpa] = field(default_factory=list)
+    nodes: Sequence[Any] = ()
+    quotas: Sequence[Any] = ()
+
+    def workloads(self) -> Iterable[Workload]:
+        return [run(self.world.workload(KEY))]
+
+    def get(self, key: WorkloadKey) -> Workload | None:
+        return run(self.world.workload(KEY)) if key == KEY else None
+
+    def pods_of(self, workload: Workload) -> Sequence[Pod]:
+        return run(self.world.pods(workload)) if workload.key == KEY else ()
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        return run(self.world.pods())
+
+    def hpas_of(self, workload: Workload) -> list[Hpa]:
+        return self.hpas
+
+    def applied_by(self, key: WorkloadKey) -> str:
+        return ""
+
+    def unread(self, resource: object) -> str:
+        return ""
+
+
+@dataclass
+class ListedIntents:
+    """Intents and profiles by name, as the cache of the operator has them."""
+
+    intents: list[Intent]
+    profiles: list[KPIProfile]
+
+    def owner(self, target: WorkloadKey) -> Intent | None:
+        return min(
+            (each for each in self.intents if _acts(each) and each.target == target), key=_rank, default=None
+        )
+
+    def profile(self, key: ProfileKey) -> KPIProfile | None:
+        return next((each for each in self.profiles if each.key == key), None)
+
+
+@dataclass
+class StatusSink:
+    """Keeps the last status that was written of each object."""
+
+    statuses: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    async def apply(self, resource: object, body: dict[str, Any], **_: object) -> None:
+        self.statuses[body["metadata"]["name"]] = body["status"]
+
+
+@dataclass
+class EventSink:
+    events: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def record(self, about: object, *, type: str, reason: str, message: str, action: str) -> None:  # noqa: A002 - its name in the API
+        self.events.append((type, reason, message))
+
+
+@dataclass
+class Bed:
+    """The loop and everything that a test looks at."""
+
+    loop: IntentLoop
+    world: ScalableWorld
+    catalog: WorldCatalog
+    listed: ListedIntents
+    api: StatusSink
+    events: EventSink
+    metrics: Metrics
+
+    async def turns(self, count: int, *, seconds: int = 15) -> None:
+        for _ in range(count):
+            await self.loop.turn(float(self.world.now))
+            self.world.pass_time(seconds)
+
+    def status(self, name: str = "web") -> dict[str, Any]:
+        return self.api.statuses[name]
+
+    def conditions(self, name: str = "web") -> dict[str, str]:
+        return {each["type"]: each["status"] for each in self.status(name)["conditions"]}
+
+    @property
+    def cpu_limits(self) -> set[int | None]:
+        return {each.cpu_limit for live in self.world.pods_by_name.values() for each in live.applied.values()}
+
+    @property
+    def memory_limits(self) -> set[int | None]:
+        return {
+            each.memory_limit for live in self.world.pods_by_name.values() for each in live.applied.values()
+        }
+
+
+def intent(
+    name: str = "web",
+    *,
+    objectives: Sequence[Mapping[str, Any]],
+    namespace: str = "shop",
+    target: str = "web",
+    uid: str = "",
+    created: int = 0,
+    **spec: Any,
+) -> Intent:
+    made = IntentSpec.model_validate({"targetRef": {"name": target}, "objectives": list(objectives), **spec})
+    return Intent(namespace, name, uid or f"uid-{name}", 1, 1, created, made, "", b"{}")
+
+
+def profile(name: str, *, namespace: str = "shop", **spec: Any) -> KPIProfile:
+    return KPIProfile(namespace, name, f"uid-{name}", 1, 1, 0, KPIProfileSpec.model_validate(spec), "", b"{}")
+
+
+@asynccontextmanager
+async def bed(
+    world: ScalableWorld,
+    intents: list[Intent],
+    profiles: list[KPIProfile],
+    answers: Mapping[str, Value],
+    *,
+    folder: Path,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> AsyncIterator[Bed]:
+    """Put the production loop together over a world; `more` is the rest of the operator's configuration."""
+    config = OperatorConfig.model_validate({"intents": settings or {}, **more})
+    catalog, listed = WorldCatalog(world), ListedIntents(intents, profiles)
+    api, events, metrics = StatusSink(), EventSink(), Metrics()
+    the_catalog, the_roll = cast("Catalog", catalog), cast("Roll", listed)
+    async with (
+        Store.open(folder / "store.db") as store,
+        Endpoints(cast("Any", FakePromql(answers)), stale=60, patience=10) as endpoints,
+    ):
+        loop = IntentLoop(
+            catalog=the_catalog,
+            roll=the_roll,
+            observer=Observer(the_catalog, the_roll, endpoints, settings=lambda: config.intents),
+            planning=Planning(Registry(), settings=lambda: config.intents, metrics=metrics),
+            performer=Performer(
+                world,
+                Actuator(world, may_write=lambda: True),
+                may_write=lambda: True,
+                resizes_in_place=lambda: True,
+                watched=lambda: config.intents.cool_down.seconds / 2,
+            ),
+            lessons=Lessons(store, settings=lambda: config.intents),
+            telling=Telling(cast("Any", api), events, may_write=lambda: True),
+            config=lambda: config,
+            resizes_in_place=lambda: True,
+            metrics=metrics,
+        )
+        yield Bed(loop, world, catalog, listed, api, events, metrics)
