@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.intents.kpi.availability import PodHistory, together
+from trimtab.intents.kpi.availability import MOST, PodHistory, together
 from trimtab.intents.kpi.reading import Reading, as_share
 from trimtab.kube.pods import ContainerState, Exit, Pod
 
@@ -28,8 +28,32 @@ def history(looks: Iterable[tuple[float, Pod]]) -> PodHistory:
     return found
 
 
-def test_a_pod_that_never_failed_is_available() -> None:
-    assert history([(1000, pod()), (1100, pod())]).availability("a") == 1.0
+def test_availability_of_a_pod_without_failure_grows_with_time_and_is_bounded() -> None:
+    """A pod that has not failed yet is not one that never fails."""
+    looks = [history([(1000, pod()), (1000 + span, pod())]).availability("a") for span in (0, 3600, 1e6, 1e9)]
+    assert looks == sorted(looks)
+    assert looks[0] == pytest.approx(0.99)
+    assert looks[-1] == MOST < 1.0
+
+
+@given(
+    days=st.floats(1, 400),
+    restarts=st.integers(1, 20),
+    since=st.floats(0.01, 1.0),
+)
+def test_availability_of_a_ready_pod_survives_a_restart_of_the_operator(
+    days: float, restarts: int, since: float
+) -> None:
+    """Restarts of the past cost minutes, whenever they were, and not all of the time since."""
+    now = int(BORN + days * 86_400)
+    ended = int(now - since * (now - BORN))
+    found = PodHistory({}).look([pod(restarts=restarts, ended=ended)], now=now).availability("a")
+    assert found >= min(MOST, 1.0 - restarts * 60 / (now - BORN)) - 1e-9
+
+
+def test_availability_of_a_pod_that_is_down_at_the_first_observation_counts_since_its_end() -> None:
+    seen = pod(ready=False, restarts=1, ended=BORN + 9000)
+    assert PodHistory({}).look([seen], now=BORN + 10_000).availability("a") == pytest.approx(0.9)
 
 
 def test_the_share_of_time_that_it_was_up_is_its_availability() -> None:
@@ -44,7 +68,7 @@ def test_a_restart_between_two_looks_counts_from_when_the_container_ended() -> N
 
 def test_a_pod_that_starts_is_not_down() -> None:
     looks = [(1000, pod(ready=False)), (1050, pod(ready=False)), (1060, pod()), (1100, pod())]
-    assert history(looks).availability("a") == 1.0
+    assert history(looks).availability("a") == pytest.approx(0.99, abs=0.001)
 
 
 def test_a_pod_that_keeps_crashing_is_not_available() -> None:

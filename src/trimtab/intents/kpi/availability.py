@@ -16,6 +16,14 @@ from trimtab.kube.pods import Pod
 
 GONE_COUNTS = 3600.0
 """Seconds of what was before that a new pod inherits at most, in proportion: its own history outgrows it soon."""
+REPAIR = 60.0
+"""Seconds that a restart is assumed to take where nobody watched it."""
+UNFAILED = 6000.0
+"""Seconds of running that precede the first failure at the least: a pod that has just started counts as 99 % available,
+one without a failure as more the longer it runs."""
+MOST = 0.999
+"""No single pod is more available than this, however long it ran without a failure: its node is drained, upgraded or lost
+sooner or later, and then it takes minutes to come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +46,52 @@ class Uptime:
 
 
 def looked(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
-    """What is known of a pod after a look at it."""
+    """Add to what is known of a pod what one more observation shows."""
     restarts = sum(state.restarts for state in pod.states)
     ended = max((state.last_exit.at for state in pod.states if state.last_exit), default=0)
-    was = before or Uptime(at=max(float(pod.started), 0.0) or now, ready=pod.ready and not restarts)
-    span = max(0.0, now - was.at)
-    if was.ready and pod.ready and restarts > was.restarts:
-        # It went down and came back between two looks: since when is told by the container's end.
+    if before is None:
+        return _first_observation(pod, restarts=restarts, ended=ended, now=now)
+    span = max(0.0, now - before.at)
+    if before.ready and pod.ready and restarts > before.restarts:
+        # It went down and came back between two observations: since when, the container's end tells.
         down = min(span, max(0.0, now - ended)) if ended else span / 2
         up = span - down
-    elif was.ready:
-        up = min(span, max(0.0, ended - was.at)) if not pod.ready and ended > was.at else span
+    elif before.ready:
+        up = min(span, max(0.0, ended - before.at)) if not pod.ready and ended > before.at else span
         down = span - up
     else:
-        up, down = 0.0, span if was.was_ready or restarts else 0.0
+        up, down = 0.0, span if before.was_ready or restarts else 0.0
     return Uptime(
-        up=was.up + up,
-        down=was.down + down,
+        up=before.up + up,
+        down=before.down + down,
         at=now,
         ready=pod.ready,
-        was_ready=was.was_ready or was.ready or pod.ready,
+        was_ready=before.was_ready or pod.ready,
+        restarts=restarts,
+    )
+
+
+def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> Uptime:
+    """Reconstruct the past of a pod that is observed for the first time, as after a restart of the operator.
+
+    Kubernetes tells how often its containers ended and when the last one did, not for how long: each restart counts as
+    a short outage, and a pod that is not ready after one as down since then.
+    """
+    span = max(0.0, now - (max(float(pod.started), 0.0) or now))
+    since_end = min(span, max(0.0, now - ended)) if ended else REPAIR
+    if pod.ready:
+        down = min(span, (restarts - 1) * REPAIR + min(since_end, REPAIR)) if restarts else 0.0
+    elif restarts:
+        down = min(span, (restarts - 1) * REPAIR + since_end)
+    else:
+        # It starts for the first time, or was never seen ready: it was not there before.
+        return Uptime(at=now, restarts=restarts)
+    return Uptime(
+        up=span - down,
+        down=down,
+        at=now,
+        ready=pod.ready,
+        was_ready=pod.ready or span > down,
         restarts=restarts,
     )
 
@@ -77,11 +111,15 @@ class PodHistory:
         return PodHistory(found, _sum([self.gone, *lost]))
 
     def availability(self, uid: str) -> float:
-        """Of one pod; of one that is new, what those before it had; 1 where nothing ever failed."""
+        """Estimate the availability of one pod; for a new one from those before it.
+
+        A pod that has not failed yet is not one that never fails: the share grows with the time that it ran.
+        """
         own, past = self.pods.get(uid, Uptime()), self.gone
         weight = min(1.0, GONE_COUNTS / (past.up + past.down)) if past.up + past.down else 0.0
         up, down = own.up + past.up * weight, own.down + past.down * weight
-        return up / (up + down) if up + down > 0 else 1.0 if own.ready or not own.was_ready else 0.0
+        share = up / (up + down) if down > 0 else 1.0 - REPAIR / (UNFAILED + up)
+        return min(share, MOST)
 
     @property
     def whole(self) -> Uptime:
