@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from actuation.world import KEY, World, run
+from msgspec.structs import replace
+
+from actuation.world import KEY, LivePod, World, run
 from trimtab.actuation.actuator import Actuator
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIProfileSpec
@@ -59,6 +61,12 @@ class FakePromql:
 
 class ScalableWorld(World):
     """A world whose Deployment can be scaled."""
+
+    def _seen(self, live: LivePod) -> Pod:
+        """Return the pod with a restart for each container that ever ended."""
+        seen = super()._seen(live)
+        states = tuple(replace(each, restarts=1) if each.last_exit else each for each in seen.states)
+        return replace(seen, states=states)
 
     async def scale(self, workload: Workload, replicas: int) -> None:
         self.written.append(f"scale {replicas}")

@@ -152,6 +152,19 @@ def test_who_gives_way_may_miss_what_it_wants_by_a_fifth_also_below_zero() -> No
     assert loosened == pytest.approx({"p99": 0.12, "score": -8.0, "rate": 40.0})
 
 
+@pytest.mark.parametrize(("memory", "gives"), [(8 * GIB, True), (0.0, False)])
+def test_give_way_asks_for_no_cores_where_memory_is_missing(memory: float, *, gives: bool) -> None:
+    """Cores that are released make no room for a pod whose memory the node does not have."""
+    rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6)
+    poor = claim("b", priority=0.9, p99=0.5)
+    size = replace(poor.state.sizes[0], memory_request=1.0 * GIB)
+    pending = (PodState(name="b-0", state="Pending"),)
+    poor = replace(poor, state=replace(poor.state, sizes=(size,), pods=pending, unplaced=1))
+    room = Room({"node": Free(0.0, memory, 10)})
+    rulings = arbitrate([rich, poor], room=room, make=keep, now=5.0)
+    assert bool(give_way([rich, poor], rulings, room=room)) is gives
+
+
 def test_nobody_gives_way_in_vain() -> None:
     rich = claim("a", priority=0.05, p99=0.09, wanted=0.1, replicas=6)
     poor = claim("b", priority=0.9, p99=0.5)

@@ -28,7 +28,9 @@ MANAGER = "trimtab.io-options"
 VENDOR = "power.intel.com"
 """Whose extended resource a power profile is that names no vendor: power.intel.com/performance."""
 PATIENCE = 600.0
-"""Seconds that a rollout may take: a Deployment's own deadline."""
+"""Seconds that a rollout may take for the next pod: a Deployment's own deadline."""
+NOTED_EVERY = 60.0
+"""Seconds after which progress of a rollout is written down again."""
 RETRY = 3600.0
 """Seconds after which options that were taken back may be tried again."""
 _ROLLED = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
@@ -60,6 +62,8 @@ class OptionsMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     container: str
     """The one that does the work, which the profile is of."""
     cores: int
+    updated: int = 0
+    """Pods that the rollout had replaced at `since`: while their number grows, it makes progress."""
     before: Options = Options()
     after: Options = Options()
 
@@ -116,14 +120,18 @@ def changed(
 
 
 def followed_up(workload: Workload, *, now: float) -> OptionsMark | None:
-    """What is to be done about a change under way: that it is settled, or taken back; None: nothing yet."""
+    """Return the next mark of a change under way: settled, still in progress, or reverted; None: nothing new."""
     mark = read_options(workload)
     if mark is None or mark.phase is not Phase.ROLLING or not workload.observed:
         return None
     if not workload.rolling and workload.updated == workload.ready == workload.replicas:
         return replace(mark, phase=Phase.SETTLED, since=int(now))
-    late = abs(now - mark.since) >= PATIENCE  # or a clock that was ahead wrote it, by which it never would be
-    return replace(mark, phase=Phase.REVERTED, since=int(now)) if late else None
+    waited = abs(now - mark.since)  # or a clock that was ahead wrote it, by which it never would be late
+    if workload.updated > mark.updated:
+        # A large workload is replaced slowly: only one that stands still is reverted, as by a Deployment's own deadline.
+        progress = replace(mark, updated=workload.updated, since=int(now))
+        return progress if waited >= NOTED_EVERY else None
+    return replace(mark, phase=Phase.REVERTED, since=int(now)) if waited >= PATIENCE else None
 
 
 def options_patch(mark: OptionsMark) -> Object:

@@ -129,7 +129,7 @@ def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
     name = f"{namespace}/{found.metadata.name}"
     goal = goal_of(name, found.spec, namespace=namespace, measure=how, settings=told.intents)
     now = _state(state)
-    limits = guarded(now, told.intents.guardrails_of(namespace))
+    limits = guarded(now, told.intents.guardrails_of(namespace), goal=goal)
     return previewed(
         now,
         goal,
@@ -137,7 +137,7 @@ def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
         limits=limits,
         now=time.time(),
         clock=time.perf_counter,
-        remarks=tuple(said_of_use(now)),
+        remarks=tuple(said_of_use(now, goal)),
     )
 
 

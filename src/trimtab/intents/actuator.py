@@ -7,7 +7,7 @@ would come of it costs a bad plan, which is judged and learned from; it cannot p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
@@ -35,12 +35,21 @@ class Actuator(Protocol):
         ...
 
 
+class Emergency(NamedTuple):
+    """An action that comes before any objective, and why."""
+
+    deed: Deed
+    why: str
+    is_deadly: bool
+    """Whether pods die without it: then it waits for no rest."""
+
+
 @runtime_checkable
 class Safeguard(Protocol):
     """An actuator that also keeps things safe, whatever is known of the objectives."""
 
-    def safeguard(self, state: State, *, limits: Limits) -> Deed | None:
-        """What must be done lest pods die; None: nothing."""
+    def safeguard(self, state: State, *, goal: Goal, limits: Limits) -> Emergency | None:
+        """Return what must be done lest pods die, or starve while no objective shows it; None: nothing."""
         ...
 
 

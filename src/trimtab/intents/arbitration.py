@@ -56,6 +56,11 @@ class Place(NamedTuple):
         """Cores."""
         return room.left(self.name) if self.kind == "node" else room.left_of_quota(self.name)
 
+    def memory_left(self, room: Room) -> float:
+        """Bytes."""
+        left = room.memory_left if self.kind == "node" else room.memory_left_of_quota
+        return left(self.name)
+
     def held_by(self, claim: Claim) -> float:
         """The cores that it has here."""
         state = claim.state
@@ -158,7 +163,11 @@ def _can_give(ruling: Ruling) -> bool:
 
 def _givers(claim: Claim, others: Iterable[Claim], place: Place, room: Room) -> list[Claim]:
     """Who has to give way in a place so that a pod more fits in, least important first; nobody where that is too much."""
-    lacking = claim.state.requested()[0] - place.left(room)
+    cpu, memory = claim.state.requested()
+    if memory > place.memory_left(room):
+        # Those who give way give cores: without the memory for a pod, they would give them in vain.
+        return []
+    lacking = cpu - place.left(room)
     stake = claim.goal.priority * CLEARLY_LESS
     found: list[Claim] = []
     for other in sorted(others, key=lambda each: (each.goal.priority, each.goal.intent)):

@@ -19,7 +19,6 @@ from pydantic import Field
 from trimtab.api.intent import Verdict
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator, Safeguard
-from trimtab.intents.deed import Deed
 from trimtab.intents.effects.learning import complete
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.limits import EVERY, Limits
@@ -70,7 +69,7 @@ class AStar:
         if limits.freeze:
             return self._keep(state, goal, f"frozen: {limits.freeze}")
         allowed = [each for each in actuators if limits.allows(each.name, now=now)]
-        endangered = self._safeguards(state, goal, allowed, limits)
+        endangered = self._safeguards(state, goal, actuators, limits, now)
         if endangered is not None:
             return endangered
         verdicts = {each.name: each.verdict(state.objectives.get(each.name)) for each in goal.objectives}
@@ -203,25 +202,28 @@ class AStar:
         return Problem(state, goal, actuators, effects, limits, self._prices, worth)
 
     def _safeguards(
-        self, state: State, goal: Goal, actuators: Sequence[Actuator], limits: Limits
+        self, state: State, goal: Goal, actuators: Sequence[Actuator], limits: Limits, now: float
     ) -> Plan | None:
-        deeds: list[Deed] = []
-        for each in actuators:
-            if isinstance(each, Safeguard):
-                deed = each.safeguard(state, limits=limits)
-                if deed is not None and limits.breach(state, deed.after) is None:
-                    deeds.append(deed)
-        if not deeds:
+        found = [
+            emergency
+            for each in actuators
+            if isinstance(each, Safeguard)
+            and (emergency := each.safeguard(state, goal=goal, limits=limits)) is not None
+            and (limits.allows_safeguard if emergency.is_deadly else limits.allows)(each.name, now=now)
+            and limits.breach(state, emergency.deed.after) is None
+        ]
+        if not found:
             return None
-        after = deeds[-1].after
+        deed, why, is_deadly = max(found, key=lambda emergency: emergency.is_deadly)
         return Plan(
             intent=goal.intent,
             purpose=Purpose.REACH,
-            deeds=tuple(deeds[-1:]),
-            why=("pods are about to run out of memory: that comes before any objective",),
-            outcomes=self._outcomes(after, goal, before=state),
-            cost=self._prices.of(after) + deeds[-1].disruption,
-            saved=self._prices.of(state) - self._prices.of(after),
+            deeds=(deed,),
+            urgent=is_deadly,
+            why=(f"{why}: that comes before any objective",),
+            outcomes=self._outcomes(deed.after, goal, before=state),
+            cost=self._prices.of(deed.after) + deed.disruption,
+            saved=self._prices.of(state) - self._prices.of(deed.after),
         )
 
     def _made(self, state: State, goal: Goal, found: Found, purpose: Purpose, why: Sequence[str]) -> Plan:

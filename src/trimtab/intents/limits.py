@@ -44,16 +44,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing may be done now; empty: it may."""
     resting: Mapping[str, float] = {}
     """Actuators, or `*`, that rest until a time, so that what they did can be judged before they do more."""
+    refused: Mapping[str, float] = {}
+    """Actuators whose last action could not be carried out, until when they are not tried again."""
     explore: bool = False
     """Whether a small step may be tried that is only likely, not nearly sure, to be good."""
 
     def allows(self, actuator: str, *, now: float) -> bool:
         return (
-            not self.freeze
-            and actuator not in self.forbidden
+            self.allows_safeguard(actuator, now=now)
             and self.resting.get(EVERY, now) <= now
             and self.resting.get(actuator, now) <= now
         )
+
+    def allows_safeguard(self, actuator: str, *, now: float) -> bool:
+        """Return whether an actuator may act to keep pods alive: that waits for no judgement of what was done before."""
+        return not self.freeze and actuator not in self.forbidden and self.refused.get(actuator, now) <= now
 
     def breach(self, before: State, after: State) -> str | None:
         """What is passed on the way from what is to what would be; None: nothing. What is not made worse is none."""

@@ -17,6 +17,7 @@ from trimtab.intents.state import State
 
 _LEAST_MISSING = 1e-9
 """Nothing is available always."""
+_SHOW_CAPACITY = frozenset({KPIType.LATENCY, KPIType.CUSTOM})
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,12 +74,23 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
     intent: str
     """The key of the intent: namespace/name."""
+    target: str = ""
+    """The workload by kind, name and uid. What was learned of another one, also of one that had the same name, is not
+    about this one."""
     objectives: tuple[Objective, ...]
     priority: float = 0.01
     sureness: float = 0.5
     """How many standard deviations of a prediction plans stay clear of a miss."""
     gives_back: bool = False
     """Whether resources are to be given back: actuators then say what can be taken away, else what can be added."""
+
+    @property
+    def watches_capacity(self) -> bool:
+        """Whether any objective shows that pods have too little CPU before they fail.
+
+        An availability does not, nor does a throughput, which follows the demand as long as pods keep up.
+        """
+        return any(each.kind in _SHOW_CAPACITY for each in self.objectives)
 
     @property
     def namespace(self) -> str:

@@ -43,6 +43,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     intent: str
     purpose: Purpose
     deeds: tuple[Deed, ...] = ()
+    urgent: bool = False
+    """Whether it keeps pods alive: then it waits for no rest after a revert."""
     why: tuple[str, ...] = ()
     """For people: the reasons, each with its values."""
     outcomes: tuple[Outcome, ...] = ()

@@ -65,6 +65,14 @@ class Room:
     def left_of_quota(self, namespace: str) -> float:
         return self._quotas.get(namespace, [inf])[0]
 
+    def memory_left(self, node: str) -> float:
+        """Return the bytes that a node has left; none where it is not known."""
+        place = self._places.get(node)
+        return 0.0 if place is None else float(self._nodes[place, 1])
+
+    def memory_left_of_quota(self, namespace: str) -> float:
+        return self._quotas.get(namespace, [inf, inf])[1]
+
     def has_quota(self, namespace: str) -> bool:
         return namespace in self._quotas
 

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from sqlalchemy import BigInteger, cast
 
 from trimtab.store.database import Database
 from trimtab.store.rows import within
 from trimtab.store.tables import events
+
+MINUTE = 60
 
 
 class PlannerEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="event"):
@@ -43,8 +46,14 @@ class PlannerEvents:
         name: str | None = None,
         since: float | None = None,
         until: float | None = None,
+        spacing: float = 0.0,
         limit: int = 1000,
     ) -> list[PlannerEvent]:
-        """Those of a name within a time, both ends included, newest first."""
+        """Return those of a name within a time, both ends included, newest first.
+
+        With a `spacing` of more than a minute, only those of one minute in so many seconds, so that few represent all.
+        """
         conditions = within(events, since=since, until=until, name=name)
+        if spacing > MINUTE:
+            conditions = [*conditions, cast(events.c.timestamp, BigInteger) % int(spacing) < MINUTE]
         return await self._database.newest(PlannerEvent, events, *conditions, limit=limit)

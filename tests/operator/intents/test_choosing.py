@@ -11,12 +11,13 @@ import pytest
 from harness.objects import pod_status
 from harness.watching import eventually
 from trimtab.actuation.live import LiveCluster
-from trimtab.actuation.options import PATIENCE, OptionsMark, Phase, read_options
+from trimtab.actuation.options import NOTED_EVERY, PATIENCE, OptionsMark, Phase, read_options
 from trimtab.api.podoptions import CACHE_CLASS
 from trimtab.kube.client import Object, PatchType
 from trimtab.kube.errors import NotFound
 from trimtab.kube.resources import DEPLOYMENTS, INTENTS, PODS
 from trimtab.kube.workloads import Workload
+from trimtab.operator.intents.loop import IntentLoop
 
 Shop = Any
 """See conftest."""
@@ -77,6 +78,24 @@ async def test_a_cache_class_comes_by_a_rollout_is_seen_on_pods_and_settles(shop
         await eventually(seen, what="the pods have the class")
 
 
+async def stands_still(shop: Shop, loop: IntentLoop) -> None:
+    """The rollout replaces a first pod, and then none for longer than it may."""
+    await eventually(lambda: shop.catalog.get(shop.web).updated == 1, what="a new pod is made")
+    await loop.turn(shop.now + NOTED_EVERY + 1)
+    await eventually(lambda: noted(shop) == 1, what="progress is noted")
+    shop.now += NOTED_EVERY + PATIENCE + 2
+    async with asyncio.timeout(60):
+        while phase(shop) is Phase.ROLLING:  # the cache may be a moment behind
+            await loop.turn(shop.now)
+            await asyncio.sleep(0.1)
+
+
+def noted(shop: Shop) -> int:
+    """How many pods the mark says that the rollout has replaced."""
+    mark = read_options(shop.catalog.get(shop.web))
+    return mark.updated if mark else 0
+
+
 async def test_a_power_profile_that_no_node_has_is_taken_back_and_not_tried_again_at_once(shop: Shop) -> None:
     shop.settings |= {"actuators": {"powerProfile": {"options": ["None", "performance"]}}}
     await shop.write_intent(value=0.19)
@@ -90,7 +109,7 @@ async def test_a_power_profile_that_no_node_has_is_taken_back_and_not_tried_agai
 
         # The new pod never becomes ready: nobody here reports that it does.
         await eventually(lambda: shop.catalog.get(shop.web).rolling, what="the rollout has begun")
-        await shop.take(loop, every=PATIENCE + 1)
+        await stands_still(shop, loop)
         (container,) = (await template(shop))["spec"]["containers"]
         assert RESOURCE not in container["resources"]["limits"]
         await eventually(lambda: phase(shop) is Phase.REVERTED, what="it is taken back")
@@ -113,7 +132,7 @@ async def test_what_was_begun_is_taken_back_though_its_intent_is_gone(shop: Shop
         await eventually(
             lambda: not shop.roll.intents.in_namespace(shop.namespace), what="the intent is gone"
         )
-        await loop.turn(shop.now + PATIENCE + 1)
+        await stands_still(shop, loop)
         await eventually(lambda: phase(shop) is Phase.REVERTED, what="it is taken back")
         (container,) = (await template(shop))["spec"]["containers"]
         assert RESOURCE not in container["resources"].get("limits", {})

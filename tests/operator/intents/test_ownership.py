@@ -15,11 +15,14 @@ from trimtab.actuation.hold import HOLD
 from trimtab.actuation.marks import Change, Marks, Phase, Reverted, Way, write_marks
 from trimtab.actuation.verdict import Health
 from trimtab.api.intent import IntentSpec, Objective, TargetRef
+from trimtab.api.kpiprofile import KPIType
 from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec, WorkloadState
 from trimtab.intents.deed import Deed
 from trimtab.intents.kpi.availability import PodHistory
 from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
+from trimtab.intents.objective import Objective as PlannedObjective
+from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.state import Size, State
 from trimtab.kube.hpas import Hpa, Target, Utilisation
 from trimtab.kube.intents import Intent
@@ -133,7 +136,9 @@ def observed(found: Workload, *, cpu_used: float | None = None) -> Observation:
     assert target.spec is not None
     size = Size(container="web", cpu_request=0.1, cpu_limit=0.1)
     state = State(objectives={}, replicas=4, sizes=(size,), cpu_used=cpu_used)
-    return Observation(target, target.spec, Goal(intent="shop/web", objectives=()), {}, found, (), state)
+    latency = PlannedObjective(name="p99", value=0.1, kind=KPIType.LATENCY)
+    goal = Goal(intent="shop/web", objectives=(latency,))
+    return Observation(target, target.spec, goal, {}, found, (), state)
 
 
 def test_nothing_is_given_back_below_what_is_used() -> None:
@@ -193,8 +198,8 @@ def test_nothing_is_given_back_where_it_is_not_known_what_is_used() -> None:
     smaller = replace(state, sizes=(Size(container="web", cpu_request=0.05, cpu_limit=0.05),))
     assert limits.breach(state, replace(state, replicas=3))
     assert limits.breach(state, smaller)
-    assert "is not known" in said_of_use(state)[0]
-    assert said_of_use(replace(state, cpu_used=0.1)) == []
+    assert "is not known" in said_of_use(state, found.goal)[0]
+    assert said_of_use(replace(state, cpu_used=0.1), found.goal) == []
 
 
 def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is() -> None:
@@ -276,7 +281,13 @@ async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
     assert found.state is not None
     larger = replace(found.state, sizes=(Size(container="web", cpu_request=0.2, cpu_limit=0.2),))
     deed = Deed(actuator="resizeCPU", parameters={}, after=larger)
-    performed = await performer.perform([deed], found, limits=Limits(), plugins={}, now=1000.0)
+    performed = await performer.perform(
+        Plan(intent="shop/web", purpose=Purpose.REACH, deeds=(deed,)),
+        found,
+        limits=Limits(),
+        plugins={},
+        now=1000.0,
+    )
     assert performed.refused == "resizeCPU: wait"
     assert performed.passes is passes
 

@@ -12,9 +12,11 @@ from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 
+from trimtab.intents.actuator import Emergency
 from trimtab.intents.actuators.ladder import looked_at, rungs, whole
 from trimtab.intents.deed import Deed
 from trimtab.intents.effects.model import Effects
+from trimtab.intents.effects.sample import out_of_cpu
 from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import Size, State
@@ -22,6 +24,8 @@ from trimtab.plugins import Settings
 
 Resource = Literal["cpu", "memory"]
 _MEBIBYTE = 2.0**20
+_ROOMY = 1.5
+"""What pods that are out of CPU get, in multiples of what they use: their need is not known while they are throttled."""
 
 
 class ResizeCpuSettings(Settings):
@@ -116,6 +120,20 @@ class ResizeCpu(_Resize):
         settings = settings or ResizeCpuSettings()
         self.disruption, self.step = settings.disruption, settings.step
 
+    def safeguard(self, state: State, *, goal: Goal, limits: Limits) -> Emergency | None:
+        """Raise the CPU of pods that use all that they may, where no objective would show that they need more."""
+        now = state.cpu
+        if goal.watches_capacity or not now or not out_of_cpu(state):
+            return None
+        assert state.cpu_used is not None
+        _, high = self._bounds(state, limits, now)
+        value = min(high, whole(state.cpu_used / state.placed * _ROOMY, step=self.step, up=True))
+        if value <= now:
+            return None
+        deed = self._deed(state, self._sized(state, value, now))
+        why = "pods use all of their CPU, and no objective of this Intent shows it"
+        return Emergency(deed, why, is_deadly=False)
+
 
 class ResizeMemory(_Resize):
     settings_type: ClassVar[type[ResizeMemorySettings]] = ResizeMemorySettings
@@ -128,13 +146,16 @@ class ResizeMemory(_Resize):
         self.disruption, self.step = settings.disruption, settings.step
         self._above_use, self._danger = settings.above_use, settings.danger
 
-    def safeguard(self, state: State, *, limits: Limits) -> Deed | None:
+    def safeguard(self, state: State, *, goal: Goal, limits: Limits) -> Emergency | None:  # noqa: ARG002 - whatever is wanted
         now = state.memory
         if not now or state.memory_used is None or state.memory_used < self._danger * now:
             return None
         _, high = self._bounds(state, limits, now)
         value = min(high, whole(state.memory_used * self._above_use, step=self.step, up=True))
-        return None if value <= now else self._deed(state, self._sized(state, value, now))
+        if value <= now:
+            return None
+        deed = self._deed(state, self._sized(state, value, now))
+        return Emergency(deed, "pods are about to run out of memory", is_deadly=True)
 
     def _floor(self, state: State) -> float:
         """Where the use is not known, nothing may be taken away."""

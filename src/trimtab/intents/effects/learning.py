@@ -22,6 +22,8 @@ from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.state import State
 from trimtab.store.effects import Effect
 
+TARGET = "target"
+"""In the data of effects and events: the workload that they are about."""
 LEARNED = "learned"
 """The group of models that are not of one group of deeds."""
 
@@ -59,7 +61,13 @@ def remembered(goal: Goal, effects: Effects, *, now: float) -> list[Effect]:
     """What the store is to keep of them: each time it is kept is a version."""
     profiles = {objective.name: objective.measured_by or objective.name for objective in goal.objectives}
     return [
-        Effect(name=goal.intent, group=LEARNED, profile_name=profiles[name], data=model.data(), timestamp=now)
+        Effect(
+            name=goal.intent,
+            group=LEARNED,
+            profile_name=profiles[name],
+            data={**model.data(), TARGET: goal.target},
+            timestamp=now,
+        )
         for name, model in effects.learned.items()
         if name in profiles
     ]
@@ -77,7 +85,7 @@ def recalled(goal: Goal, kept: Iterable[Effect]) -> tuple[Effects, list[str]]:
             continue
         try:
             if effect.group == LEARNED:
-                if name not in learned:
+                if name not in learned and effect.data.get(TARGET, "") == goal.target:
                     learned[name] = _read(effect)
             elif (name, effect.group) not in by_group:
                 by_group[name, effect.group] = given(effect.group, effect.data)

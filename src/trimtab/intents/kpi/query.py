@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 
 import promql_parser as promql
@@ -42,6 +43,8 @@ class Question:
     plain: tuple[str, ...] = ()
     """The selectors that take the newest sample there is, however old: how old it is has to be asked too."""
     scalar: bool = False
+    window: float = 0.0
+    """Seconds before the present from which samples enter the result: its longest range, subqueries and offsets included."""
 
 
 def problem_of(query: str) -> str | None:
@@ -71,7 +74,7 @@ def question(query: str, *, namespace: str, target: TargetRef) -> Question:
         raise QueryError("gives a range of samples; put a function such as avg_over_time around it")
     if isinstance(expression, promql.StringLiteral):
         raise QueryError("gives text; it must give a number")
-    return Question(text, tuple(sorted(_plain(expression))), _is_scalar(expression))
+    return Question(text, tuple(sorted(_plain(expression))), _is_scalar(expression), _window(expression))
 
 
 def _filled(query: str, names: Mapping[str, str], *, pods: str) -> str:
@@ -138,6 +141,28 @@ def _plain(expression: promql.Expr) -> set[str]:
 
     promql.walk(expression, visit)
     return found
+
+
+def _window(expression: promql.Expr) -> float:  # noqa: PLR0911 - one return a kind of expression
+    """Return how far back the expression reads, in seconds: ranges of nested subqueries add up."""
+    match expression:
+        case promql.MatrixSelector(vector_selector=selector, range=span):
+            return _seconds(span) + _window(selector)
+        case promql.VectorSelector(offset=offset):
+            return max(0.0, _seconds(offset))
+        case promql.SubqueryExpr(expr=inner, range=span, offset=offset):
+            return _seconds(span) + max(0.0, _seconds(offset)) + _window(inner)
+        case promql.ParenExpr(expr=inner) | promql.UnaryExpr(expr=inner) | promql.AggregateExpr(expr=inner):
+            return _window(inner)
+        case promql.BinaryExpr(lhs=left, rhs=right):
+            return max(_window(left), _window(right))
+        case promql.Call(args=arguments):
+            return max(map(_window, arguments), default=0.0)
+    return 0.0
+
+
+def _seconds(span: timedelta | None) -> float:
+    return 0.0 if span is None else span.total_seconds()
 
 
 def _is_scalar(expression: promql.Expr) -> bool:

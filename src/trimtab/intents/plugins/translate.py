@@ -75,6 +75,8 @@ def goal_message(goal: Goal) -> pb.Goal:
 
 def limits_message(limits: Limits) -> pb.Limits:
     said = msgspec.structs.asdict(limits)
+    # A plugin need not know why an actuator rests.
+    said["resting"] = {**limits.resting, **said.pop("refused")}
     bounded = {name: value for name, value in said.items() if name not in _LIMITLESS or math.isfinite(value)}
     return pb.Limits(**{**bounded, "forbidden": sorted(limits.forbidden)})
 

@@ -17,8 +17,9 @@ def goal_of(
     namespace: str,
     measure: Callable[[str], Measure],
     settings: IntentSettings,
+    target_uid: str = "",
 ) -> Goal:
-    """Of an intent by its full name; `measure` says how what a KPIProfile names is measured."""
+    """Make the goal of an intent by its full name; `measure` says how what a KPIProfile names is measured."""
     objectives = []
     for each in spec.objectives:
         how = measure(each.measured_by)
@@ -34,4 +35,9 @@ def goal_of(
             )
         )
     most = min((each.max_priority for each in settings.guardrails_of(namespace)), default=1.0)
-    return Goal(intent=name, objectives=tuple(objectives), priority=min(spec.priority, most))
+    return Goal(
+        intent=name,
+        target=f"{spec.target_ref.kind}/{spec.target_ref.name} {target_uid}",
+        objectives=tuple(objectives),
+        priority=min(spec.priority, most),
+    )

@@ -17,6 +17,7 @@ from trimtab.actuation.marks import Foreign, own_marks, read_marks
 from trimtab.actuation.options import RETRY, Phase, can_roll, read_options
 from trimtab.intents.actuators.resizing import Resource
 from trimtab.intents.limits import EVERY, Limits
+from trimtab.intents.objective import Goal
 from trimtab.intents.state import State
 from trimtab.kube.hpas import Hpa
 from trimtab.kube.workloads import Workload
@@ -40,10 +41,11 @@ def limits_of(
     workload, state = observation.workload, observation.state
     assert workload is not None
     assert state is not None
-    found = guarded(state, config.intents.guardrails_of(workload.namespace))
+    found = guarded(state, config.intents.guardrails_of(workload.namespace), goal=observation.goal)
     return replace(
         found,
         min_cpu=max(found.min_cpu, others.least(state, "cpu")),
+        max_cpu=min(found.max_cpu, others.most_cpu(state)),
         min_memory=max(found.min_memory, others.least(state, "memory")),
         forbidden=found.forbidden | others.forbidden(),
         freeze=found.freeze or _freeze(workload, config, others),
@@ -51,15 +53,22 @@ def limits_of(
     )
 
 
-def guarded(state: State, rails: Sequence[IntentGuardrail]) -> Limits:
-    """What guardrails and what is used now say alone."""
+def guarded(state: State, rails: Sequence[IntentGuardrail], *, goal: Goal) -> Limits:
+    """Return the limits that follow from guardrails, from what is used now and from what the objectives can show.
+
+    Nothing is given back of which no objective shows that it was too much: a service that is idle at night would be cut
+    to that, and stay so by day while all its objectives are met.
+    """
     used = inf if state.cpu_used is None else state.cpu_used * ABOVE_USE
+    if not goal.watches_capacity:
+        used = inf
     return Limits(
         min_replicas=max(*(rail.min_replicas for rail in rails), 1, _pods_for(used, state)),
         min_cpu=max(Limits().min_cpu, used / state.placed),
         min_cpu_together=used,
         max_replicas=min((rail.max_replicas for rail in rails), default=128),
         max_cpu=_least(rail.max_cpu.cores for rail in rails if rail.max_cpu),
+        min_memory=0.0 if goal.watches_capacity else inf,
         max_memory=_least(float(rail.max_memory.bytes) for rail in rails if rail.max_memory),
         forbidden=frozenset(name for rail in rails for name in rail.forbidden),
         freeze=next((rail.freeze for rail in rails if rail.freeze), ""),
@@ -74,8 +83,12 @@ def _pods_for(used: float, state: State) -> int:
     return math.ceil(min(used / state.cpu, state.placed)) if state.cpu else 0
 
 
-def said_of_use(state: State) -> list[str]:
-    """For the status: why nothing will be given back."""
+def said_of_use(state: State, goal: Goal) -> list[str]:
+    """Explain for the status why nothing will be given back."""
+    if not goal.watches_capacity:
+        return [
+            "none of its objectives shows when pods have too little, so nothing is given back; add one on latency"
+        ]
     if state.cpu_used is not None:
         return []
     return ["what CPU its pods use is not known, so no CPU is given back, and no pod that has a place"]
@@ -134,6 +147,24 @@ class Others:
             return 0.0
         return inf if used is None else used / min(shares) * now / (request or now)
 
+    def most_cpu(self, state: State) -> float:
+        """Return the most CPU of a pod that no autoscaler answers with fewer pods.
+
+        One that holds CPU to a share of the request removes pods when requests grow beyond the need: pods would get fewer
+        and larger, turn by turn, down to its minimum.
+        """
+        size, now = state.size, state.cpu
+        shares = [
+            share.target / 100
+            for share in self._held
+            if size and share.resource == "cpu" and share.container in {"", size.container}
+        ]
+        if not shares or not size or not now:
+            return inf
+        if state.cpu_used is None:
+            return now
+        return max(now, state.cpu_used / state.placed / min(shares) * now / (size.cpu_request or now))
+
     def said(self) -> list[str]:
         """For the status: what is left to others, and to whom."""
         found = []
@@ -153,13 +184,19 @@ class Others:
 
 
 def left_alone(workload: Workload, config: OperatorConfig) -> str:
-    """Why a workload is not touched at all, neither by what is under way; empty where it may be."""
+    """Return why nothing is begun for a workload, and nothing that is under way goes on; empty where it may."""
+    if why := untouchable(workload, config):
+        return why
+    hold = read_hold(workload.annotations)
+    return str(hold) if hold else ""
+
+
+def untouchable(workload: Workload, config: OperatorConfig) -> str:
+    """Return why no pod of a workload may be touched, not even a new one; empty where they may."""
     if config.dry_run:
         return "the operator runs with dryRun"
     if workload.namespace in config.limits.untouched_namespaces:
         return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
-    if hold := read_hold(workload.annotations):
-        return str(hold)
     return ""
 
 

@@ -6,7 +6,7 @@ The store is a memory, not a crutch: when it is away, plans go by what is known 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from trimtab.intents.effects.learning import complete, learn, recalled, remembered
+from trimtab.intents.effects.learning import TARGET, complete, learn, recalled, remembered
 from trimtab.intents.effects.model import Effects
 from trimtab.intents.effects.sample import observed, recorded, settled
 from trimtab.intents.kpi.availability import Uptime
@@ -27,7 +27,10 @@ from trimtab.store import PlannerEvent, Store, StoreError
 log = structlog.get_logger(__name__)
 
 MOST_EVENTS = 500
-"""Events that one intent is learned from, the newest."""
+"""States that one intent is learned from."""
+FIRST_SPAN = 3600.0
+EVENTS_PER_SPAN = 60
+"""Events that are read of the last hour, of the two hours before it, of the four before those, and so on: 660 of a month."""
 RECORD_EVERY = 60.0
 """Seconds after which a state is recorded though nothing has changed."""
 ASK_AGAIN = 60.0
@@ -66,11 +69,19 @@ class _Pupil:
                 annotations={},
                 data={},
             )
-            self.recent = [*self.recent, (at, lean)][-MOST_EVENTS:]
+            self.recent.append((at, lean))
+            if len(self.recent) > MOST_EVENTS:
+                self.recent = thinned(self.recent)
 
     def history(self, now: float) -> list[tuple[float, State]]:
         """What is learned from: also by how available pods were."""
         return [*self.recent, (now, State(objectives={}, pods=tuple(self.pods.values())))]
+
+
+def thinned(states: Sequence[tuple[float, State]]) -> list[tuple[float, State]]:
+    """Drop every second of the older three quarters: the past stays represented, the more thinly the older it is."""
+    kept = len(states) // 4
+    return [*states[:-kept][::2], *states[-kept:]]
 
 
 class Lessons:
@@ -79,13 +90,15 @@ class Lessons:
     def __init__(self, store: Store, *, settings: Callable[[], IntentSettings]) -> None:
         self._store = store
         self._settings = settings
-        self._pupils: dict[str, _Pupil] = {}
+        self._pupils: dict[tuple[str, str], _Pupil] = {}
+        """By intent and target."""
         self._away_at = float("-inf")
         self.trouble = ""
         """Why the store did not take or give the last time; empty when it did."""
 
-    def forget_all_but(self, intents: set[str]) -> None:
-        self._pupils = {name: pupil for name, pupil in self._pupils.items() if name in intents}
+    def forget_all_but(self, goals: Iterable[Goal]) -> None:
+        kept = {(goal.intent, goal.target) for goal in goals}
+        self._pupils = {key: pupil for key, pupil in self._pupils.items() if key in kept}
 
     def effects(self, goal: Goal, state: State) -> Effects:
         """What is known of deeds' effects, with guesses where nothing is."""
@@ -99,7 +112,7 @@ class Lessons:
         try:
             kept = await self._store.effects.find(name=goal.intent)
             since = now - self._settings().look_back.seconds
-            events = await self._store.events.find(name=goal.intent, since=since, limit=MOST_EVENTS)
+            events = await self._events(goal, since=since, now=now)
         except StoreError as error:
             self._away_at = now
             self._noted(error)
@@ -112,7 +125,7 @@ class Lessons:
         before = _Pupil()
         for at, state in _states(events):
             before.saw(at, state)
-        pupil.recent = sorted({**dict(before.recent), **dict(pupil.recent)}.items())[-MOST_EVENTS:]
+        pupil.recent = sorted({**dict(before.recent), **dict(pupil.recent)}.items())
         pupil.pods = before.pods | pupil.pods
         past = events[0].data.get("history", {}) if events else {}
         return Uptime(up=float(past.get("up", 0.0)), down=float(past.get("down", 0.0)))
@@ -135,7 +148,7 @@ class Lessons:
             timestamp=now,
             desired_objectives={each.name: each.value for each in goal.objectives},
             plan=deeds or None,
-            **recorded(state),
+            **recorded(msgspec.structs.replace(state, data={**state.data, TARGET: goal.target})),
         )
         try:
             await self._store.events.append([event])
@@ -165,7 +178,29 @@ class Lessons:
         return True
 
     def _pupil(self, goal: Goal) -> _Pupil:
-        return self._pupils.setdefault(goal.intent, _Pupil())
+        return self._pupils.setdefault((goal.intent, goal.target), _Pupil())
+
+    async def _events(self, goal: Goal, *, since: float, now: float) -> list[PlannerEvent]:
+        """Read the events of a goal's target, newest first; where they are too many, as many of each span, spread over it,
+        and each span twice as long as the next newer one.
+
+        The newest alone would be those of one night, and what was learned by day would be forgotten.
+        """
+        found = await self._store.events.find(name=goal.intent, since=since, limit=MOST_EVENTS)
+        is_all = len(found) < MOST_EVENTS
+        found = found if is_all else []
+        until, span = now, FIRST_SPAN
+        while until > since and not is_all:
+            begin = max(since, until - span)
+            found += await self._store.events.find(
+                name=goal.intent,
+                since=begin,
+                until=until,
+                spacing=(until - begin) / EVENTS_PER_SPAN,
+                limit=2 * EVENTS_PER_SPAN,
+            )
+            until, span = begin, 2 * span
+        return [event for event in found if event.data.get(TARGET, "") == goal.target]
 
     def _noted(self, error: StoreError) -> None:
         if not self.trouble:

@@ -17,19 +17,21 @@ from typing import Never
 import msgspec
 import structlog
 
+from trimtab.actuation.hold import read_hold
 from trimtab.api.intent import Verdict
 from trimtab.intents.arbitration import Claim, Ruling
 from trimtab.intents.limits import Limits
+from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import State
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.intents import Intent
 from trimtab.kube.resources import VPAS
-from trimtab.kube.workloads import Workload
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
-from trimtab.operator.intents.guarding import Others, left_alone, limits_of, said_of_use
+from trimtab.operator.intents.guarding import Others, left_alone, limits_of, said_of_use, untouchable
 from trimtab.operator.intents.lessons import Lessons
 from trimtab.operator.intents.observing import Observation, Observer
 from trimtab.operator.intents.performing import Performer
@@ -46,6 +48,10 @@ log = structlog.get_logger(__name__)
 SHOWN_AT_ONCE = 4
 """To how many questions plugins may owe an answer while they are shown what is so: each of them keeps a thread, of which a
 process with one CPU has five, and others need them too."""
+
+
+SCRAPE = 30.0
+"""Seconds until a sample of what is so now reaches a query, on top of the time that it averages over."""
 
 
 class IntentLoop:
@@ -78,6 +84,8 @@ class IntentLoop:
         self._last_turn: float | None = None
         self._waiting: dict[str, float | None] = {}
         """Since when intents have waited for room; to lose it costs them time."""
+        self._performed_at: dict[WorkloadKey | None, float] = {}
+        """When something was last done to each target."""
         self._refused: dict[tuple[str, str], float] = {}
         """When what was planned was last not done, by intent and actuator; to lose it costs a try."""
 
@@ -93,28 +101,22 @@ class IntentLoop:
     async def turn(self, now: float) -> None:
         """Look at every intent once."""
         intents = list(self._roll.intents)
+        goals: list[Goal] = []
         for intent in intents:
             with self._gone_on(intent=str(intent)):
-                await self._recall(intent, now)
-        self._lessons.forget_all_but({str(intent) for intent in intents})
+                if intent.spec is not None:
+                    goals.append(self._observer.goal(intent, intent.spec))
+                    await self._recall(intent, goals[-1], now)
+        self._lessons.forget_all_but(goals)
         self._telling.forget_all_but({intent.key for intent in intents})
-        for profile in list(self._roll.profiles):
-            with self._gone_on(profile=f"{profile.namespace}/{profile.name}"):
-                await self._telling.profile(profile, self._config().intents.usual_queries)
-        for intent in intents:
-            with self._gone_on(intent=str(intent)):
-                if intent.spec is None:
-                    await self._telling.invalid(intent, now=now)
-        for workload in list(self._catalog.workloads()):
-            with self._gone_on(workload=str(workload.key)):
-                if not left_alone(workload, self._config()):
-                    await self._performer.follow_up(workload, now)
+        await self._follow_up(intents, now)
         observations = await self._observer.look(
             intents, now=now, isolate=lambda intent: self._gone_on(intent=str(intent))
         )
         owned = {each.workload.key for each in observations if each.workload and self._has_the_say(each)}
         self._performer.forget_all_but(owned, self._catalog.get)
         self._count(observations, now)
+        self._performed_at = self._last_performed(intents, now)
         await self._show(observations)
         claims = {}
         for observation in observations:
@@ -130,6 +132,20 @@ class IntentLoop:
                     await self._act(observation, claim, rulings, now) if claim else self._idle(observation)
                 )
                 await self._telling.observed(observation, outcome, now=now)
+
+    async def _follow_up(self, intents: Iterable[Intent], now: float) -> None:
+        """Report on profiles and on intents that are invalid, and finish rollouts of options that are under way."""
+        for profile in list(self._roll.profiles):
+            with self._gone_on(profile=f"{profile.namespace}/{profile.name}"):
+                await self._telling.profile(profile, self._config().intents.usual_queries)
+        for intent in intents:
+            with self._gone_on(intent=str(intent)):
+                if intent.spec is None:
+                    await self._telling.invalid(intent, now=now)
+        for workload in list(self._catalog.workloads()):
+            with self._gone_on(workload=str(workload.key)):
+                if not left_alone(workload, self._config()):
+                    await self._performer.follow_up(workload, now)
 
     @contextmanager
     def _gone_on(self, **about: str) -> Iterator[None]:
@@ -174,21 +190,20 @@ class IntentLoop:
             await self._lessons.record(goal, state, None, now=now)
             return None
         others = self._others(workload)
-        if not left_alone(workload, self._config()) and not others.forbids_sizes:
-            await self._performer.tend(observation, now)
+        if not untouchable(workload, self._config()) and not others.forbids_sizes:
+            await self._performer.tend(observation, now, held=bool(read_hold(workload.annotations)))
         await self._lessons.refit(goal, now=now)
         limits = limits_of(
             observation,
             config=self._config(),
             others=others,
-            rests_until=self._rests_until(self._telling.before(observation.intent), now),
+            rests_until=self._rests_until(observation),
         )
-        resting = {**limits.resting, **self._refusing(goal.intent, now)}
         return Claim(
             goal=goal,
             state=state,
             effects=self._lessons.effects(goal, state),
-            limits=msgspec.structs.replace(limits, resting=resting),
+            limits=msgspec.structs.replace(limits, refused=self._refusing(goal.intent, now)),
             waiting_since=self._waiting.get(goal.intent),
         )
 
@@ -211,8 +226,8 @@ class IntentLoop:
         outcome = Outcome(
             plan=plan,
             planner=self._planning.name_of(goal.namespace),
-            rests=now < self._rests_until(before, now),
-            remarks=(*self._others(workload).said(), *said_of_use(claim.state)),
+            rests=now < self._rests_until(observation),
+            remarks=(*self._others(workload).said(), *said_of_use(claim.state, goal)),
         )
         outcome = await self._perform(observation, outcome, plan, claim.limits, before, now)
         await self._lessons.record(goal, claim.state, plan if outcome.done else None, now=now)
@@ -227,7 +242,7 @@ class IntentLoop:
             nodes=catalog.nodes,
             pods=catalog.pods,
             quotas=catalog.quotas,
-            targets=_by_namespace(observations),
+            targets=_by_namespace(filter(self._has_the_say, observations)),
             settings=self._config().intents,
         )
         return await self._planning.plans(list(claims), room=room, now=now)
@@ -245,10 +260,10 @@ class IntentLoop:
             return outcome
         if plan.purpose is Purpose.RELEASE and (wait := self._too_soon(before, now)):
             return replace(outcome, withheld=wait)
+        # Written down first: a process that ends before the status is written must not do it a second time.
+        await self._telling.begun(observation, outcome, now=now)
         plugins = self._planning.plugins()
-        performed = await self._performer.perform(
-            plan.deeds, observation, limits=limits, plugins=plugins, now=now
-        )
+        performed = await self._performer.perform(plan, observation, limits=limits, plugins=plugins, now=now)
         if performed.refused and not performed.passes:
             # Or the best plan would be the one that is refused, turn after turn.
             self._refused[observation.goal.intent, plan.deeds[len(performed.done)].actuator] = now
@@ -265,9 +280,22 @@ class IntentLoop:
             return ""
         return f"resources are given back once all objectives have been met for {wait:g} s"
 
-    def _rests_until(self, before: Document, now: float) -> float:
-        done = performed_at(before, now=now)
-        return 0.0 if done is None else done + self._config().intents.cool_down.seconds
+    def _rests_until(self, observation: Observation) -> float:
+        """Return until when nothing more is done to a target: its KPIs must show what was done last, by any Intent.
+
+        A KPI that averages over longer than the cool-down still shows what was before it, and would be answered twice.
+        """
+        done = self._performed_at.get(observation.intent.target)
+        rest = max(self._config().intents.cool_down.seconds, observation.window + SCRAPE)
+        return 0.0 if done is None else done + rest
+
+    def _last_performed(self, intents: Iterable[Intent], now: float) -> dict[WorkloadKey | None, float]:
+        """Return when something was last done to each target, by whichever Intent."""
+        found: dict[WorkloadKey | None, float] = {}
+        for intent in intents:
+            if (at := performed_at(self._telling.before(intent), now=now)) is not None:
+                found[intent.target] = max(found.get(intent.target, at), at)
+        return found
 
     def _refusing(self, intent: str, now: float) -> dict[str, float]:
         """Until when deeds rest that could not be done: meanwhile others may, and nobody waits for them."""
@@ -284,12 +312,10 @@ class IntentLoop:
             resizes_in_place=self._resizes_in_place(),
         )
 
-    async def _recall(self, intent: Intent, now: float) -> None:
-        """Of an intent that is new here: what the store knows of it."""
-        if intent.spec is None or intent.target is None:
-            return
-        past = await self._lessons.recall(self._observer.goal(intent, intent.spec), now=now)
-        if past is not None:
+    async def _recall(self, intent: Intent, goal: Goal, now: float) -> None:
+        """Take up what the store knows of an intent that is new here."""
+        past = await self._lessons.recall(goal, now=now)
+        if past is not None and intent.target is not None:
             self._observer.inherit(intent.target, past)
 
     def _count(self, observations: Sequence[Observation], now: float) -> None:
@@ -308,7 +334,8 @@ class IntentLoop:
             self._metrics.intent_objectives.labels(namespace, verdict_name).set(count)
 
 
-def _by_namespace(observations: Sequence[Observation]) -> dict[str, list[State]]:
+def _by_namespace(observations: Iterable[Observation]) -> dict[str, list[State]]:
+    """Return the states of targets by namespace; each workload has one intent that controls it, and counts once."""
     found: dict[str, list[State]] = {}
     for each in observations:
         if each.state is not None:

@@ -28,7 +28,7 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.intents.endpoints import OWN, Endpoints
 from trimtab.operator.intents.goals import goal_of
 from trimtab.operator.intents.roll import Roll
-from trimtab.operator.intents.seen import CPU, MEMORY, live, main_container, state_of
+from trimtab.operator.intents.seen import CPU, CPU_PODS, MEMORY, live, main_container, state_of
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.usage.prometheus.promql import equals, span
 
@@ -54,6 +54,8 @@ class Observation:
     """The container that does the work."""
     trouble: str = ""
     """Why nothing can be done for it at all."""
+    window: float = 0.0
+    """Seconds that the slowest of its KPIs averages over: until they have passed, it shows what was before, too."""
 
     @property
     def is_known(self) -> bool:
@@ -190,10 +192,11 @@ class Observer:
                 found[LOAD] = profile.spec.endpoint or OWN, profile.spec.props[LOAD]
         if LOAD not in found and (usual := self._settings().usual_queries.get(KPIType.THROUGHPUT)):
             found[LOAD] = OWN, usual
-        workload = self._catalog.get(intent.target) if intent.target else None
+        workload = self._workload(intent)
         if workload is not None and (main := main_container(workload.containers)):
             window = max(SHORTEST_WINDOW, 4 * self._settings().interval.seconds)
             found[CPU] = OWN, cpu_query(main, window)
+            found[CPU_PODS] = OWN, f"count({_cpu_rates(main, window)})"
             found[MEMORY] = (
                 OWN,
                 f"max(max_over_time(container_memory_working_set_bytes{{{_of(main)}}}[1h]))",
@@ -246,7 +249,11 @@ class Observer:
         more = {name: readings[asked].value for name, asked in questions.more.items()}
         main = main_container(workload.containers)
         state = state_of(workload, pods, history, found, more, main=main, closed=closed(workload.placing))
-        return Observation(intent, spec, goal, found, workload, pods, state, main)
+        window = max(
+            (asked[1].window for asked in questions.objectives.values() if isinstance(asked, tuple)),
+            default=0.0,
+        )
+        return Observation(intent, spec, goal, found, workload, pods, state, main, window=window)
 
     def goal(self, intent: Intent, spec: IntentSpec) -> Goal:
         """What an intent wants, as its profiles measure it."""
@@ -256,7 +263,11 @@ class Observer:
             namespace=intent.namespace,
             measure=lambda measured_by: self.measure(measured_by, intent.namespace),
             settings=self._settings(),
+            target_uid=workload.uid if (workload := self._workload(intent)) else "",
         )
+
+    def _workload(self, intent: Intent) -> Workload | None:
+        return self._catalog.get(intent.target) if intent.target else None
 
 
 def cpu_query(container: str, window: float) -> str:
@@ -264,11 +275,15 @@ def cpu_query(container: str, window: float) -> str:
     that are seen of late, less would seem to be used than is; that a pod that has gone counts for a while errs on the safe
     side.
     """
+    return f"sum({_cpu_rates(container, window)})"
+
+
+def _cpu_rates(container: str, window: float) -> str:
     rates = [
         f"rate(container_cpu_usage_seconds_total{{{_of(container)}}}[{span(each)}])"
         for each in (window, LONGEST_WINDOW)
     ]
-    return f"sum({' or '.join(rates)})"
+    return " or ".join(rates)
 
 
 def _of(container: str) -> str:

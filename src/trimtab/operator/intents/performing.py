@@ -26,6 +26,7 @@ from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
 from trimtab.intents.actuators.resizing import ResizeCpu
 from trimtab.intents.deed import Deed
 from trimtab.intents.limits import Limits
+from trimtab.intents.plan import Plan
 from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import Size, State
 from trimtab.kube.errors import Conflict, KubeError, NotFound, describe, is_lost_race
@@ -77,7 +78,7 @@ class Performer:
 
     async def perform(
         self,
-        deeds: Sequence[Deed],
+        plan: Plan,
         observation: Observation,
         *,
         limits: Limits,
@@ -88,7 +89,7 @@ class Performer:
         state = observation.state
         assert state is not None
         done: list[Deed] = []
-        for deed in deeds:
+        for deed in plan.deeds:
             if breach := limits.breach(state, deed.after):
                 return Performed(tuple(done), f"{deed.actuator}: {breach}")
             if not self._may_write():
@@ -99,7 +100,7 @@ class Performer:
                 done.append(deed)  # it went with the first: a pod is changed once
                 continue
             try:
-                refused = await self._do(deed, deeds, observation, plugins, now)
+                refused = await self._do(deed, plan, observation, plugins, now)
             except NotFound:
                 refused = "it is gone"
             except KubeError as error:
@@ -111,13 +112,13 @@ class Performer:
             done.append(deed)
         return Performed(tuple(done))
 
-    async def tend(self, observation: Observation, now: float) -> Report | None:
-        """Go on with a change that is under way, and bring new pods to the size in effect."""
+    async def tend(self, observation: Observation, now: float, *, held: bool = False) -> Report | None:
+        """Go on with a change that is under way, unless the workload is held, and bring new pods to the size in effect."""
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
         marks = own_marks(workload)
-        if marks is None or not (marks.change or marks.applied):
+        if marks is None or not (marks.change or marks.applied) or (held and marks.change):
             return None
         # No new change: what most pods have may be their template's size, where they are many that have just come.
         return await self._resize(observation, workload, marks.change.after if marks.change else {}, now)
@@ -141,7 +142,7 @@ class Performer:
     async def _do(
         self,
         deed: Deed,
-        plan: Sequence[Deed],
+        plan: Plan,
         observation: Observation,
         plugins: Mapping[str, RemoteActuator],
         now: float,
@@ -156,8 +157,8 @@ class Performer:
         if deed.actuator in SCALING:
             return await self._scale(workload, state, deed.after.replicas)
         if deed.actuator in RESIZING:
-            sizes = {size.container: _resources(size) for size in _resized(state, plan)}
-            return _refusal(await self._resize(observation, workload, sizes, now), now)
+            sizes = {size.container: _resources(size) for size in _resized(state, plan.deeds)}
+            return _refusal(await self._resize(observation, workload, sizes, now, urgent=plan.urgent), now)
         if deed.actuator in CHOOSING:
             return await self._choose(observation, workload, deed.after, now)
         if deed.actuator == REMOVING:
@@ -204,6 +205,8 @@ class Performer:
         if mark is None or not self._may_write():
             return
         await self._cluster.patch_options(workload, mark)
+        if mark.phase is Phase.ROLLING:
+            return
         if mark.phase is Phase.REVERTED:
             message = f"{mark.after} could not be had in time, so it is back at {mark.before}"
             self._cluster.emit(workload, type="Warning", reason="OptionsReverted", message=message)
@@ -219,7 +222,13 @@ class Performer:
         return ""
 
     async def _resize(
-        self, observation: Observation, workload: Workload, sizes: Sizes, now: float
+        self,
+        observation: Observation,
+        workload: Workload,
+        sizes: Sizes,
+        now: float,
+        *,
+        urgent: bool = False,
     ) -> Report | None:
         used = observation.state.memory_used if observation.state else None
         watched = Duration.parse(f"{max(1, round(self._watched()))}s")
@@ -232,6 +241,7 @@ class Performer:
             ),
             resizes_in_place=self._resizes_in_place(),
             need={} if used is None else {observation.main: with_headroom(int(used))},
+            urgent=urgent,
         )
         if not self._may_write():
             return None

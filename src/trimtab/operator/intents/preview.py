@@ -144,7 +144,7 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
             effects=await _remembered(config, observation, stack),
             now=now,
             clock=time.perf_counter,
-            remarks=(*others.said(), *said_of_use(observation.state)),
+            remarks=(*others.said(), *said_of_use(observation.state, observation.goal)),
             unknown=tuple(f"{name}: {each.why}" for name, each in observation.readings.items() if each.why),
         )
 

@@ -13,8 +13,8 @@ from trimtab.intents.state import PodState, Size, State
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 
-CPU, MEMORY = "cpu", "memory"
-"""What is known of a workload besides its objectives."""
+CPU, CPU_PODS, MEMORY = "cpu", "cpu pods", "memory"
+"""What is known of a workload besides its objectives: the CPU that its pods use, of how many pods that is, their memory."""
 
 
 def live(pods: Iterable[Pod]) -> list[Pod]:
@@ -59,13 +59,23 @@ def state_of(
         sizes=tuple(_size(name, resources) for name, resources in sizes.items()),
         main=list(sizes).index(main) if main in sizes else len(sizes),
         load=more.get(LOAD),
-        cpu_used=more.get(CPU),
+        cpu_used=_cpu_used(pods, more),
         memory_used=more.get(MEMORY),
         cache_class=options.cache_class,
         power_profile=options.power_profile,
         closed=closed,
         data={"history": {"up": past.up, "down": past.down}},
     )
+
+
+def _cpu_used(pods: Sequence[Pod], more: Mapping[str, float | None]) -> float | None:
+    """Return what all pods use; None where samples of some that run are missing, as while one node is not scraped.
+
+    The sum of the others would look like a workload that uses less than it does.
+    """
+    sampled = more.get(CPU_PODS)
+    running = sum(pod.ready for pod in pods)
+    return None if sampled is None or sampled < running else more.get(CPU)
 
 
 def _unplaced(workload: Workload, pods: Sequence[Pod]) -> int:

@@ -6,14 +6,16 @@ A status is written when what it says has changed; numbers that only move are wr
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+import structlog
 
 from trimtab.api.intent import Verdict
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.kpi.measure import problem_of_profile
-from trimtab.kube.errors import NotFound
+from trimtab.kube.errors import KubeError, NotFound, describe
 from trimtab.kube.intents import Intent, IntentKey
 from trimtab.kube.kpiprofiles import KPIProfile
 from trimtab.kube.ledger import EventType, ObjectReference
@@ -22,6 +24,8 @@ from trimtab.kube.resources import INTENTS, KPI_PROFILES, Resource
 from trimtab.operator.intents.observing import Observation
 from trimtab.operator.intents.status import Document, Outcome, gist, invalid_status, status_of
 from trimtab.operator.statuses import Voice
+
+log = structlog.get_logger(__name__)
 
 REFRESH = 30.0
 """Seconds after which numbers that moved are written."""
@@ -36,6 +40,9 @@ class Telling:
         self._may_write = may_write
         self._said: dict[IntentKey, tuple[str, Document, float | None]] = {}
         """The uid, the status that it is to have, and when that was written; None while it could not be."""
+
+        self._before_begun: dict[IntentKey, Document] = {}
+        """The status that an intent had before it was written down that its plan is being carried out."""
 
     def before(self, intent: Intent) -> Document:
         """The status that an intent has: ours, whether it could be written or not, else the server's.
@@ -53,11 +60,30 @@ class Telling:
 
     async def observed(self, observation: Observation, outcome: Outcome, *, now: float) -> None:
         intent = observation.intent
-        before = self.before(intent)
+        before = self._before_begun.pop(intent.key, self.before(intent))
         status = status_of(observation, outcome, before=before, now=now)
         self._tell_verdicts(intent, before, status)
         self._tell_outcome(intent, outcome, before)
-        await self._write(intent, before, status, now)
+        await self._write(intent, self.before(intent), status, now)
+
+    async def begun(self, observation: Observation, outcome: Outcome, *, now: float) -> None:
+        """Write down that a plan is being carried out, before it is; `observed` then replaces it by what came of it.
+
+        A server that does not take it is no reason to do nothing: what was done is then remembered in this process.
+        """
+        intent, plan = observation.intent, outcome.plan
+        assert plan is not None
+        before = self.before(intent)
+        status = status_of(observation, replace(outcome, done=plan.deeds), before=before, now=now)
+        if not self._may_write():
+            return
+        self._said[intent.key] = intent.uid, status, None
+        self._before_begun[intent.key] = before
+        try:
+            if await self._apply(INTENTS, intent, status):
+                self._said[intent.key] = intent.uid, status, now
+        except KubeError as error:
+            log.warning("intent.status_not_written", intent=str(intent), error=describe(error))
 
     async def invalid(self, intent: Intent, *, now: float) -> None:
         before = self.before(intent)
