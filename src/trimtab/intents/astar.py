@@ -54,7 +54,7 @@ class AStar:
         self._settings = settings or AStarSettings()
         self._prices = prices or Prices()
 
-    def plan(
+    def plan(  # noqa: PLR0911 - one return a reason
         self,
         state: State,
         goal: Goal,
@@ -69,8 +69,8 @@ class AStar:
         if limits.freeze:
             return self._keep(state, goal, f"frozen: {limits.freeze}")
         allowed = [each for each in actuators if limits.allows(each.name, now=now)]
-        endangered = self._safeguards(state, goal, actuators, limits, now)
-        if endangered is not None:
+        alive = [each for each in actuators if limits.allows_safeguard(each.name, now=now)]
+        if endangered := self._safeguards(state, goal, alive, limits, is_deadly=True):
             return endangered
         verdicts = {each.name: each.verdict(state.objectives.get(each.name)) for each in goal.objectives}
         unknown = [name for name, verdict in verdicts.items() if verdict is Verdict.UNKNOWN]
@@ -82,6 +82,8 @@ class AStar:
             rests = limits.resting.get(EVERY, now) > now
             why = "what was done last is yet to be judged" if rests else "no actuator may act now"
             return self._keep(state, goal, why)
+        if starved := self._safeguards(state, goal, allowed, limits, is_deadly=False):
+            return starved
         effects = complete(effects, goal, state)
         missed = [name for name, verdict in verdicts.items() if verdict is Verdict.MISSED]
         if missed:
@@ -202,19 +204,19 @@ class AStar:
         return Problem(state, goal, actuators, effects, limits, self._prices, worth)
 
     def _safeguards(
-        self, state: State, goal: Goal, actuators: Sequence[Actuator], limits: Limits, now: float
+        self, state: State, goal: Goal, actuators: Sequence[Actuator], limits: Limits, *, is_deadly: bool
     ) -> Plan | None:
         found = [
             emergency
             for each in actuators
             if isinstance(each, Safeguard)
             and (emergency := each.safeguard(state, goal=goal, limits=limits)) is not None
-            and (limits.allows_safeguard if emergency.is_deadly else limits.allows)(each.name, now=now)
+            and emergency.is_deadly is is_deadly
             and limits.breach(state, emergency.deed.after) is None
         ]
         if not found:
             return None
-        deed, why, is_deadly = max(found, key=lambda emergency: emergency.is_deadly)
+        deed, why, _ = found[-1]
         return Plan(
             intent=goal.intent,
             purpose=Purpose.REACH,
