@@ -24,6 +24,7 @@ from trimtab.kube.workloads import Workload
 from trimtab.sizing.qos import qos_class
 
 MADE = {"web": LARGE}
+GROWN = Resources(500, None, 160 * MIB, 256 * MIB)
 GUARANTEED = Resources(200, 200, 64 * MIB, 64 * MIB)
 
 
@@ -122,15 +123,15 @@ def test_a_pod_of_a_workload_that_was_made_smaller_is_born_small() -> None:
     assert born(newborn(), resized(MADE, {"web": SMALL})) == {"web": SMALL}
 
 
-def changing() -> Workload:
+def changing(phase: Phase) -> Workload:
     change = Change(
         id="y",
         started=NOW,
         way=Way.IN_PLACE,
-        phase=Phase.CANARY,
+        phase=phase,
         since=NOW,
         before={"web": SMALL},
-        after={"web": LARGE},
+        after={"web": GROWN},
         template=MADE,
         health=Health(pods=1),
     )
@@ -138,11 +139,25 @@ def changing() -> Workload:
 
 
 @pytest.mark.parametrize(
+    ("phase", "size"),
+    [
+        (Phase.CANARY, SMALL),
+        (Phase.PROMOTING, GROWN),
+        (Phase.VERIFYING, GROWN),
+        (Phase.REVERTING, SMALL),
+    ],
+)
+def test_birth_size_during_a_change_is_the_one_that_all_pods_are_to_have(
+    phase: Phase, size: Resources
+) -> None:
+    assert born(newborn(), changing(phase)) == {"web": size}
+
+
+@pytest.mark.parametrize(
     ("what", "on"),
     [
         ("nothing was applied", workload(template=MADE)),
         ("the template was changed since", workload(template=MADE, marks=marked({"web": SMALL}, MADE))),
-        ("a change is under way", changing()),
         ("the workload is going", resized(MADE, {"web": SMALL}, deleting=True)),
         ("its marks were copied from another", resized(MADE, {"web": SMALL}, uid="another")),
         ("a container is to come, or gone", resized(MADE, {"web": SMALL, "injected": SMALL})),

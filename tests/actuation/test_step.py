@@ -40,7 +40,6 @@ from trimtab.actuation.marks import (
     CHANGE,
     Applied,
     Change,
-    Foreign,
     Marks,
     Phase,
     Reverted,
@@ -248,11 +247,24 @@ def test_pods_of_too_many_sizes_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["?", "{}", '{"version": 2}', '{"version": 1, "uid": "another", "mark": {}}']
+    "text",
+    ["?", "{}", '{"version": 1}', '{"version": 2, "uid": "uid-web"}', '{"version": 1, "uid": "uid-web"}'],
 )
-def test_an_annotation_that_is_not_ours_is_never_acted_on(text: str) -> None:
+def test_next_deeds_does_nothing_while_an_annotation_is_unreadable(text: str) -> None:
     reason = why(next_deeds(situation(pods=FIVE, on=workload(annotations={CHANGE: text}))))
     assert "remove the annotation trimtab.io/change" in reason
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_next_deeds_passes_over_annotations_of_another_object(version: int) -> None:
+    """A restore by Velero gives a workload a new uid and its old annotations."""
+    undone = Marks(change=change(), applied=applied_to({"web": SMALL}).applied)
+    restored = {
+        key: text.replace('"version":1', f'"version":{version}')
+        for key, text in write_marks(undone, uid="uid-before").items()
+    }
+    found = begun(situation(pods=FIVE, on=workload(annotations=restored, replicas=5)))
+    assert (found.before, found.after) == ({"web": SMALL}, AFTER)
 
 
 def test_a_broken_or_unknown_guardrail_keeps_a_change_from_beginning() -> None:
@@ -1020,7 +1032,7 @@ def test_marks_read_as_they_were_written(phase: Phase, reason: str, until: int) 
         reverted=Reverted(id="y", at=1, why=reason, times=3, until=until),
     )
     assert read_marks(write_marks(marks, uid="u"), uid="u") == marks
-    assert isinstance(read_marks(write_marks(marks, uid="u"), uid="v"), Foreign)
+    assert read_marks(write_marks(marks, uid="u"), uid="v") == Marks(), "of another object they say nothing"
 
 
 # Clocks

@@ -103,7 +103,7 @@ def test_a_workload_that_a_vpa_changes_is_left_to_it() -> None:
 @pytest.mark.parametrize(
     ("mode", "sizes", "reason"),
     [
-        ("Auto", {}, "held by ann: the sale"),
+        ("Auto", {}, ""),
         ("Recommend", {}, "held by ann: the sale"),
         ("Recommend", {"web": Resources(100)}, ""),
         ("Auto", {"web": Resources(100)}, ""),

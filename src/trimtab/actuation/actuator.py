@@ -357,6 +357,8 @@ def _state(situation: Situation, marks: Marks | None, rest: Wait | Skip | None) 
         return WorkloadState.RECOMMENDED
     if marks and marks.change:
         return WorkloadState.APPLYING
+    if situation.wish.on_hold:
+        return WorkloadState.RECOMMENDED
     if isinstance(rest, Skip):
         return WorkloadState.SKIPPED
     if marks and marks.reverted and situation.now < marks.reverted.until:

@@ -14,12 +14,11 @@ import msgspec
 from trimtab.actuation.deeds import Deed, Emit, Skip, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import MOST_BYTES, Applied, Change, Marks, Phase, Way, write_marks
 from trimtab.actuation.obstacles import REPLACES, SET_BACK, set_back_since
-from trimtab.actuation.situation import Situation
+from trimtab.actuation.situation import Situation, Wish
 from trimtab.actuation.sizes import (
     Sizes,
     adds_memory,
     at_least,
-    commonest,
     grows,
     has_size,
     joined,
@@ -29,6 +28,7 @@ from trimtab.actuation.sizes import (
     same_fields,
     sizes_of,
 )
+from trimtab.actuation.tend import needs_restart
 from trimtab.actuation.verdict import ends_ahead, health_before
 from trimtab.actuation.ways import Plan, plan, replaces_nothing
 from trimtab.actuation.windows import next_opening
@@ -39,6 +39,8 @@ _ONLY_FIELDS = (
     "requests and limits can be neither added nor removed in place, and updateStrategy.allowRecreate is false"
 )
 DAY = 86_400
+OUTDATED_FOR = 5
+"""Seconds until a recommendation is expected that takes into account how the pods are now."""
 LOOK_AGAIN = 60
 """Seconds until a passing obstacle is looked at again."""
 
@@ -51,9 +53,9 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     is_cron_job = workload.kind == "CronJob"
     if not situation.live and not is_cron_job:
         return [Skip("it has run to its end" if workload.finished else "it has no running pods")]
-    found = situation.template if is_cron_job else commonest(situation.live)
-    before = only(found, found.keys() - wish.alone)
-    after = _safe(situation, before)
+    if is_outdated(wish, situation.effective):
+        return [Wait(situation.now + OUTDATED_FOR, "its pods have changed since its size was recommended")]
+    before, after = _wanted(situation, marks)
     if after == before:
         return []
     if not wish.strategy.allow_recreate and not is_cron_job:
@@ -77,6 +79,16 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     return [WriteMarks(noted, begins=begins), Emit("Normal", "Resizing", message)]
 
 
+def is_outdated(wish: Wish, effective: Sizes) -> bool:
+    """Whether a recommendation was computed from other sizes than those in effect now.
+
+    It is made of cached pods, and a reconcile may have synced pods or finished a change since. It is a step away from the
+    size that it was computed from, so that a change from any other size would go too far, or the wrong way.
+    """
+    computed_from = only(wish.effective or {}, wish.sizes.keys())
+    return any(effective.get(name, size) != size for name, size in computed_from.items())
+
+
 def canaries(situation: Situation, pods: Sequence[Pod]) -> tuple[str, ...]:
     """The names of those that go first; none when all go at once."""
     wanted = math.ceil(len(pods) * situation.strategy.canary.percent / 100)
@@ -84,6 +96,17 @@ def canaries(situation: Situation, pods: Sequence[Pod]) -> tuple[str, ...]:
         return ()
     ready_first = sorted(pods, key=lambda pod: not pod.ready)
     return tuple(pod.name for pod in ready_first[: min(wanted, MOST_CANARIES)])
+
+
+def _wanted(situation: Situation, marks: Marks) -> tuple[dict[str, Resources], dict[str, Resources]]:
+    """Return the size that pods have and the one that they are to have."""
+    before = only(situation.effective, situation.effective.keys() - situation.wish.alone)
+    after = _safe(situation, before)
+    if after == before and (behind := needs_restart(situation, marks)):
+        # The workload has its size, and these pods cannot come to it but by a change.
+        before = only(sizes_of(behind[0].containers), before)
+        after = only(after, before)
+    return before, after
 
 
 def _safe(situation: Situation, before: Sizes) -> dict[str, Resources]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from trimtab.actuation.effective import Assignment
 from trimtab.actuation.marks import own_marks
 from trimtab.actuation.sizes import Sizes, grows, sizes_of
-from trimtab.actuation.tend import is_behind, own_size, size_in_effect
 from trimtab.kube.limits import Amounts, LimitRange, Quota
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload
@@ -33,13 +33,14 @@ def birth_size(
     `alone`, for they are not ours to size.
     """
     marks = own_marks(workload)
-    if marks is None or marks.change or not marks.applied or workload.deleting:
+    if marks is None or workload.deleting:
         return {}
     made, template = sizes_of(pod.containers), sizes_of(workload.containers)
-    own = own_size(pod, size_in_effect(marks.applied, template, alone=alone))
+    assignment = Assignment.of(marks, template, excluded=alone)
+    own = assignment.own_size(pod)
     # One that has yet to be injected would be found beside others that are not as made any more, and left as it is.
-    is_whole = marks.applied.sizes.keys() <= made.keys()
-    if not (is_whole and is_behind(pod, own, template) and _keeps_its_class(pod, own)):
+    is_whole = assignment.sizes.keys() <= made.keys()
+    if not (is_whole and assignment.is_behind(pod) and _keeps_its_class(pod, own)):
         return {}
     if not _fits(own, limit_ranges) or (grows(made, own) and any(map(_counts, quotas))):
         return {}

@@ -26,7 +26,7 @@ def boost(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> Boost:
     if _starts(pod, rule, now=now):
         raised = raised_cpu(own, rule.factor)
         return Boost(raised if has_size(pod, own) and raised != own else None, _ends(pod, rule))
-    return Boost(own if _has_more_cpu(pod, own) else None)
+    return Boost(own if has_more_cpu(pod, own) else None)
 
 
 def is_boosted(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> bool:
@@ -59,7 +59,7 @@ def _times(amount: int | None, factor: float) -> int | None:
     return None if amount is None else round(amount * factor)
 
 
-def _has_more_cpu(pod: Pod, own: Sizes) -> bool:
+def has_more_cpu(pod: Pod, own: Sizes) -> bool:
     """Whether the pod differs from its own size by more CPU alone: what a boost, by any factor, has left."""
     current = sizes_of(pod.containers)
     pairs = [(current[name], each) for name, each in own.items() if name in current]

@@ -50,7 +50,16 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def asked(self, wish: Wish) -> Wish:
         """What is wished for instead: these sizes, at any time of day, since a person has decided on now."""
         strategy = wish.strategy.model_copy(update={"min_interval": _AT_ONCE, "windows": ()})
-        return replace(wish, sizes=self.sizes, strategy=strategy, urgent=False, unread="", alone=frozenset())
+        return replace(
+            wish,
+            sizes=self.sizes,
+            strategy=strategy,
+            urgent=False,
+            unread="",
+            on_hold="",
+            effective=None,
+            alone=frozenset(),
+        )
 
 
 def read_hold(annotations: Iterable[tuple[str, str]]) -> Hold | None:

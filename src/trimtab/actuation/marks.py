@@ -2,7 +2,9 @@
 
 The marks are annotations, written before the first pod is touched, so the cluster itself holds the truth and a
 process killed at any moment goes on from what it finds. They are small, of a stated version, and bound to their
-workload by uid: what cannot be read, or was copied from elsewhere, is foreign, and nothing is done on its word.
+workload by uid. What cannot be read is foreign: nothing is done while it is there. What was copied from another object
+says nothing of this one, and is passed over until it is overwritten: a restore from a backup (Velero) gives every
+workload a new uid and its old annotations, and none of them should have to be removed by hand.
 """
 
 from __future__ import annotations
@@ -172,7 +174,8 @@ def read_marks(annotations: Mapping[str, str], *, uid: str) -> Marks | Foreign:
         mark = _read_mark(key, annotations[key], uid)
         if isinstance(mark, Foreign):
             return mark
-        found[_field(key)] = mark
+        if mark is not None:
+            found[_field(key)] = mark
     return Marks(**found)
 
 
@@ -183,13 +186,16 @@ def own_marks(workload: Workload) -> Marks | None:
 
 
 def _read_mark(key: str, text: str, uid: str) -> Any:
+    """Return the mark, why it cannot be read, or None where it is of another object."""
     remedy = f"remove the annotation {key} to let trimtab start anew"
     try:
         envelope = msgspec.json.decode(text, type=_Envelope)
+        if envelope.uid and envelope.uid != uid:
+            return None
         if envelope.version != VERSION:
             return Foreign(f"annotation {key} is of version {envelope.version}, not {VERSION}; {remedy}")
-        if envelope.uid != uid:
-            return Foreign(f"annotation {key} was copied from another object; {remedy}")
+        if not envelope.uid:
+            return Foreign(f"annotation {key} names no object; {remedy}")
         return msgspec.json.decode(envelope.mark, type=_TYPES[key])
     except msgspec.DecodeError as error:
         return Foreign(f"annotation {key} cannot be read ({error}); {remedy}")

@@ -75,6 +75,9 @@ def _turn(  # noqa: PLR0911 - one return a turn
     """Where it cannot go on as it does: back, or another way."""
     if why := overtaken(situation, change):
         return _turn_back(situation, marks, change, why=why, blameless=True)
+    if change.phase is Phase.CANARY and (why := situation.wish.on_hold):
+        # Held at its size, which most pods still have. One that is meant for all pods comes to its end.
+        return _turn_back(situation, marks, change, why=why, blameless=True)
     if change.way is Way.IN_PLACE and refused_template(situation, change):
         # It was to follow only because that restarts nothing; pods get their size without it, also those to come.
         return [_note(marks, change, patches_template=False)]

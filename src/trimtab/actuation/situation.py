@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from trimtab.actuation.effective import PodSync, effective_sizes, live_pods
 from trimtab.actuation.sizes import Sizes, sizes_of
 from trimtab.actuation.verdict import TOLERATED, Evidence
 from trimtab.api.optimizationpolicy import UpdateStrategy
@@ -41,6 +42,12 @@ class Wish:
 
     held: str = ""
     """Why there are no sizes, where there are none."""
+
+    on_hold: str = ""
+    """Why no new change starts, as a person wants it. Pod sync and a change that all pods are to have go on."""
+
+    effective: Sizes | None = None
+    """The sizes in effect that the recommendation was computed from. None where it holds whatever they are."""
 
     alone: frozenset[str] = frozenset()
     """Containers that are not ours to size: no pod is given what others of its workload had of them."""
@@ -84,7 +91,7 @@ class Situation:
     @cached_property
     def live(self) -> tuple[Pod, ...]:
         """The pods that run or will, youngest first: the first pod of a StatefulSet is often its leader."""
-        live = [pod for pod in self.pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
+        live = live_pods(self.pods)
         return tuple(sorted(live, key=lambda pod: (pod.created, len(pod.name), pod.name), reverse=True))
 
     @cached_property
@@ -98,6 +105,21 @@ class Situation:
     def template(self) -> dict[str, Resources]:
         """The sizes in the pod template."""
         return sizes_of(self.workload.containers)
+
+    @property
+    def pod_sync(self) -> PodSync:
+        """The terms on which new pods are brought to the size of the workload."""
+        wish, strategy = self.wish, self.wish.strategy
+        return PodSync(
+            enabled=wish.resizes_in_place and strategy.allow_in_place_resize,
+            startup_boost=strategy.startup_boost,
+            excluded=wish.alone,
+        )
+
+    @cached_property
+    def effective(self) -> dict[str, Resources]:
+        """The size that each container has in effect."""
+        return effective_sizes(self.workload, self.pods, self.pod_sync)
 
     @property
     def strategy(self) -> UpdateStrategy:

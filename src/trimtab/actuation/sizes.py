@@ -7,8 +7,7 @@ could be learned of them. Left out: resources of the pod as a whole; a workload 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from trimtab.api.quantity import Quantity
@@ -57,12 +56,6 @@ def is_as_made(pod: Pod, template: Sizes) -> bool:
         if name in current
         for made, now in zip(_fields(resources), _fields(current[name]), strict=True)
     )
-
-
-def commonest(pods: Sequence[Pod]) -> dict[str, Resources]:
-    """The size that most of the pods have."""
-    found = Counter(tuple(sizes_of(pod.containers).items()) for pod in pods)
-    return dict(found.most_common(1)[0][0])
 
 
 def grows(before: Sizes, after: Sizes) -> bool:

@@ -8,18 +8,18 @@ else is done before they are seen to be there.
 
 from __future__ import annotations
 
-from trimtab.actuation.begin import begin
+from trimtab.actuation.begin import LOOK_AGAIN, begin
 from trimtab.actuation.clock import set_right
-from trimtab.actuation.deeds import Deed, Skip, WriteMarks
-from trimtab.actuation.marks import Foreign, Phase, read_marks
+from trimtab.actuation.deeds import Deed, Skip, Wait, WriteMarks
+from trimtab.actuation.marks import Foreign, Marks, Phase, read_marks
 from trimtab.actuation.progress import advance
 from trimtab.actuation.revert import revert
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.tend import tend
+from trimtab.actuation.tend import left_behind, sync_during, tend
 
 
 def next_deeds(situation: Situation) -> list[Deed]:  # noqa: PLR0911 - one return an answer
-    """The deeds of this step, in order; the last may be a Wait or a Skip that says why there is nothing more."""
+    """The deeds of this step, in order; a Wait or a Skip among them says why there is nothing more."""
     workload = situation.workload
     marks = read_marks(dict(workload.annotations), uid=workload.uid)
     if isinstance(marks, Foreign):
@@ -31,8 +31,17 @@ def next_deeds(situation: Situation) -> list[Deed]:  # noqa: PLR0911 - one retur
         return []
     if (right := set_right(marks, now=situation.now)) != marks:
         return [WriteMarks(right)]
-    if marks.change is None:
-        return tend(situation, marks) or begin(situation, marks)
-    if marks.change.phase is Phase.REVERTING:
-        return revert(situation, marks, marks.change)
-    return advance(situation, marks, marks.change)
+    change = marks.change
+    if change is None:
+        on_hold: list[Deed] = [Skip(situation.wish.on_hold)] if situation.wish.on_hold else []
+        return tend(situation, marks) or on_hold or begin(situation, marks) or _unsynced(situation, marks)
+    reverting = change.phase is Phase.REVERTING
+    deeds = revert(situation, marks, change) if reverting else advance(situation, marks, change)
+    if any(isinstance(deed, WriteMarks) for deed in deeds):
+        return deeds
+    return [*deeds, *sync_during(situation, marks, change)]
+
+
+def _unsynced(situation: Situation, marks: Marks) -> list[Deed]:
+    """Report pods that are not of the size that the workload has, though there is nothing else to do."""
+    return [Wait(situation.now + LOOK_AGAIN, why) for why in left_behind(situation, marks)][:1]

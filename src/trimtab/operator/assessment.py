@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from trimtab.actuation.effective import SYNCED, PodSync, effective_containers
 from trimtab.actuation.marks import own_marks
 from trimtab.actuation.situation import Wish
-from trimtab.actuation.sizes import commonest
+from trimtab.actuation.sizes import Sizes, sizes_of
 from trimtab.actuation.started import memory_limits_at_start
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.counting import counted
@@ -46,6 +47,8 @@ class Assessment:
     evidence: Mapping[str, Evidence]
     urgent: bool
     """Whether a container that was just killed for memory is to get more."""
+    effective: Sizes
+    """The sizes in effect that the recommendations were computed from."""
     alone: frozenset[str] = frozenset()
     """The containers of which the policy has nothing sized."""
     need: Mapping[str, int] = field(default_factory=dict)
@@ -67,7 +70,13 @@ class Assessment:
         return "; ".join(f"{each.container}: {each.held}" for each in self.recommendations)
 
     def wish(
-        self, strategy: UpdateStrategy, *, resizes_in_place: bool, withheld: str, unread: str = ""
+        self,
+        strategy: UpdateStrategy,
+        *,
+        resizes_in_place: bool,
+        withheld: str,
+        unread: str = "",
+        on_hold: str = "",
     ) -> Wish:
         """What is asked of `actuation`; how its pods fare is not looked at yet."""
         return Wish(
@@ -79,6 +88,8 @@ class Assessment:
             unread=unread,
             withheld=withheld,
             held=self.held,
+            on_hold=on_hold,
+            effective=self.effective,
             alone=self.alone,
         )
 
@@ -101,13 +112,17 @@ def assess(
     around: Surroundings,
     source: str,
     now: float,
+    sync: PodSync = SYNCED,
 ) -> Assessment:
-    """What each container of a workload should have; `learned` knows a container by its name."""
-    containers = as_they_run(workload, pods)
+    """What each container of a workload should have; `learned` knows a container by its name.
+
+    It starts from the size in effect, whichever of its pods exist at this moment; `sync` tells how new pods come to it.
+    """
+    containers = effective_containers(workload, pods, sync)
+    effective = sizes_of(containers)
     if workload.as_a_whole:
-        return Assessment(
-            tuple(_left_alone(each) for each in containers if each.role != "init"), {}, urgent=False
-        )
+        alone = tuple(_left_alone(each) for each in containers if each.role != "init")
+        return Assessment(alone, {}, urgent=False, effective=effective)
     known = {each.name: found for each in containers if (found := learned(each.name)) is not None}
     proposals = {
         name: msgspec.structs.replace(found.proposal, facts=_facts(found, source))
@@ -125,25 +140,13 @@ def assess(
             _gets_more_after_a_kill(each, container, evidence.get(each.container), now)
             for each, container in zip(recommendations, containers, strict=True)
         ),
+        effective=effective,
         alone=rules.alone(containers),
     )
 
 
 def _left_alone(container: Container) -> Recommendation:
     return Recommendation(container.name, container.resources, (), AS_A_WHOLE)
-
-
-def as_they_run(workload: Workload, pods: Sequence[Pod]) -> tuple[Container, ...]:
-    """The containers with the sizes that most pods have now: they may differ from the template's."""
-    live = [pod for pod in pods if not pod.deleting]
-    if not live or workload.kind == "CronJob":
-        return workload.containers
-    sizes = commonest(live)
-    # Also what a mesh injected runs beside them, and counts for quota and QoS; its size is not in the template.
-    return tuple(
-        msgspec.structs.replace(each, resources=sizes.get(each.name, each.resources))
-        for each in live[0].containers
-    )
 
 
 def _with_heaps(

@@ -12,7 +12,7 @@ from typing import Final
 
 from trimtab.actuation.birth import birth_size
 from trimtab.actuation.hold import Hold, read_hold
-from trimtab.actuation.marks import APPLIED
+from trimtab.actuation.marks import APPLIED, CHANGE
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.optimizationpolicy import Mode
 from trimtab.kube.following import ABSENT
@@ -42,7 +42,7 @@ class Births:
         """The containers that are to have other sizes than they were made with; none where nothing is to be done."""
         catalog = self._catalog
         workload = self._workload_of(pod) if catalog.is_ready and self._is_heard() else None
-        if workload is None or APPLIED not in dict(workload.annotations):
+        if workload is None or not dict(workload.annotations).keys() & {APPLIED, CHANGE}:
             return {}  # as of most: then nobody is asked who has the say over it
         hold = read_hold(workload.annotations)
         mandate = self._mandate(workload, hold)
@@ -51,7 +51,8 @@ class Births:
         return birth_size(
             pod,
             workload,
-            alone=() if hold else mandate.rules.alone(pod.containers),  # a person may decide on any of them
+            # A person may decide on any container.
+            alone=() if hold and hold.sizes else mandate.rules.alone(pod.containers),
             limit_ranges=catalog.limit_ranges.in_namespace(pod.namespace),
             quotas=catalog.quotas.in_namespace(pod.namespace),
         )

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimtab.actuation.effective import effective_containers
 from trimtab.kube.objects import Objects
+from trimtab.kube.pods import Container
+from trimtab.kube.workloads import Workload
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.intents.lessons import Lessons
 from trimtab.operator.intents.observing import Observer
@@ -41,3 +44,12 @@ class Desk:
     store: Store
     intents: IntentDesk | None = None
     """None where intents are not looked after."""
+
+    def effective_containers(self, workload: Workload) -> tuple[Container, ...]:
+        """Return the containers of a workload with the sizes that they have in effect."""
+        pods, enabled = self.catalog.pods_of(workload), self.orders.config.intents.enabled
+        owner = self.intents.roll.owner(workload.key) if self.intents and enabled else None
+        intent, mandate = str(owner) if owner else "", self.orders.of(workload)
+        return effective_containers(
+            workload, pods, self.orders.pod_sync(workload, mandate, pods, intent=intent)
+        )

@@ -215,6 +215,13 @@ class SizingLoop:
             around=self._neighbourhood().around(workload, replicas=workload.replicas, hpas=hpas),
             source=self._learning.of(mandate.sizing).name,
             now=now,
+            sync=self._orders.pod_sync(
+                workload,
+                mandate,
+                pods,
+                intent=self._intent(workload.key),
+                resizes_in_place=self._resizes_in_place(),
+            ),
         )
 
     async def _apply(
@@ -229,6 +236,7 @@ class SizingLoop:
             withheld=mandate.withheld(workload, config, vpa=vpa, intent=self._intent(workload.key), hold=hold)
             or self._unread(),
             unread=self._learning.of(mandate.sizing).trouble,
+            on_hold=str(hold) if hold else "",
         )
         if hold and hold.sizes:
             wish = hold.asked(wish)

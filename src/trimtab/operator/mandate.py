@@ -6,10 +6,11 @@ what it asks for. Then it has a problem, its workloads are left alone, and its s
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from trimtab.actuation.effective import PodSync
 from trimtab.actuation.hold import Hold
 from trimtab.actuation.windows import next_opening
 from trimtab.api.optimizationpolicy import (
@@ -22,6 +23,7 @@ from trimtab.api.optimizationpolicy import (
 )
 from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
+from trimtab.kube.pods import Pod
 from trimtab.kube.policies import Policy
 from trimtab.kube.records import Labels
 from trimtab.kube.workloads import Workload
@@ -79,20 +81,45 @@ class Mandate:
         intent: str = "",
         hold: Hold | None = None,
     ) -> str:
-        """Why nothing may be changed in this workload, whatever is recommended; empty when it may."""
+        """Why nothing may be changed in this workload, whatever is recommended; empty when it may.
+
+        A hold without sizes stops new changes alone (`Wish.on_hold`): new pods still get the size that it is held at.
+        """
         if config.dry_run:
             return "the operator runs with dryRun"
-        if hold and not hold.sizes:
-            return str(hold)
-        if self.spec.mode is not Mode.AUTO and not hold:
-            return f"the mode is {self.spec.mode}"
-        if workload.namespace in config.limits.untouched_namespaces:
-            return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
-        if vpa:
-            return f"VerticalPodAutoscaler {vpa} changes its pods; with updateMode Off it leaves that to the policy"
-        # A person's word comes first: what is held is nobody else's.
+        if not self._may_size(hold):
+            return str(hold) if hold else f"the mode is {self.spec.mode}"
+        if barred := _barred(workload, config, vpa):
+            return barred
+        # A size that a person chose comes first: what is held at it is nobody else's.
         theirs = f"Intent {intent} has the say over its size; with active: false it leaves that to the policy"
-        return theirs if intent and not hold else ""
+        return theirs if intent and not (hold and hold.sizes) else ""
+
+    def pod_sync(
+        self,
+        workload: Workload,
+        pods: Iterable[Pod],
+        config: OperatorConfig,
+        *,
+        vpa: str = "",
+        intent: str = "",
+        hold: Hold | None = None,
+        resizes_in_place: bool = True,
+    ) -> PodSync:
+        """Return the terms on which new pods come to the size of their workload, by this policy or by an Intent."""
+        strategy = self.spec.update_strategy
+        by_policy = self._may_size(hold) and strategy.allow_in_place_resize
+        barred = config.dry_run or _barred(workload, config, vpa)
+        named = {each for pod in pods for each in pod.containers}
+        return PodSync(
+            enabled=resizes_in_place and bool(by_policy or intent) and not barred,
+            startup_boost=strategy.startup_boost,
+            excluded=self.rules.alone(named.union(workload.containers)),
+        )
+
+    def _may_size(self, hold: Hold | None) -> bool:
+        """Whether pods may be touched at all by the policy's mode, or since a person chose their size."""
+        return self.spec.mode is Mode.AUTO or bool(hold and hold.sizes)
 
 
 class Mandates:
@@ -150,6 +177,17 @@ class Mandates:
             sizing=sizing,
             problem="; ".join([policy.problem] if policy and policy.problem else problems),
         )
+
+
+def _barred(workload: Workload, config: OperatorConfig, vpa: str) -> str:
+    """Why nobody but a VerticalPodAutoscaler may touch the pods of a workload; empty when others may."""
+    if workload.namespace in config.limits.untouched_namespaces:
+        return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
+    if vpa:
+        return (
+            f"VerticalPodAutoscaler {vpa} changes its pods; with updateMode Off it leaves that to the policy"
+        )
+    return ""
 
 
 def _guardrail(policy: Policy | None) -> str:

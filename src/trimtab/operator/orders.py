@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from trimtab.actuation.effective import PodSync
+from trimtab.actuation.hold import read_hold
+from trimtab.kube.pods import Pod
 from trimtab.kube.policies import Policy
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.workloads import Workload
@@ -35,6 +38,28 @@ class Orders:
         if found and found.policy is None and (why := self._catalog.unread(OPTIMIZATION_POLICIES)):
             return replace(found, problem=f"the OptimizationPolicies, which go first, cannot be read: {why}")
         return found
+
+    def pod_sync(
+        self,
+        workload: Workload,
+        mandate: Mandate | None,
+        pods: Iterable[Pod],
+        *,
+        intent: str = "",
+        resizes_in_place: bool = True,
+    ) -> PodSync:
+        """Return the terms on which new pods of a workload come to its size: by its policy, or by an Intent."""
+        if mandate is None:
+            return PodSync(enabled=bool(intent))
+        return mandate.pod_sync(
+            workload,
+            pods,
+            self.config,
+            vpa=self._catalog.applied_by(workload.key),
+            intent=intent,
+            hold=read_hold(workload.annotations),
+            resizes_in_place=resizes_in_place,
+        )
 
     def of_policy(self, policy: Policy) -> Mandate:
         return self._current().of_policy(policy)

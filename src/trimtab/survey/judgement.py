@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from trimtab.actuation.effective import PodSync, effective_containers
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import Assessment, as_they_run, assess
+from trimtab.operator.assessment import Assessment, assess
 from trimtab.operator.cohort import Learned, Sizing
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import Ask, Proposal
@@ -35,6 +36,10 @@ FAR = 1e6
 
 HEADROOM = 0.15
 """What a container that comes close to its memory limit is given above its highest peak."""
+
+
+NOT_SYNCED = PodSync(enabled=False)
+"""A survey does not know whether an operator resizes new pods, so that each counts with what it requests."""
 
 
 class _Seen(NamedTuple):
@@ -67,7 +72,9 @@ class Judge:
     def surveyed(self, workload: Workload) -> Surveyed | Skipped:
         # During a rollout those that leave are there beside those that take their place.
         pods = tuple(pod for pod in self._picture.pods_of(workload) if not pod.deleting)
-        seen = {each.name: self._seen(workload, each) for each in as_they_run(workload, pods)}
+        seen = {
+            each.name: self._seen(workload, each) for each in effective_containers(workload, pods, NOT_SYNCED)
+        }
         assessment = self._assess(workload, pods, seen)
         if reason := _nothing_to_say(assessment, seen):
             return Skipped(workload.key, reason)
@@ -111,6 +118,7 @@ class Judge:
             around=self._picture.around(workload, replicas=len(pods) or workload.replicas),
             source=self._source,
             now=self._now,
+            sync=NOT_SYNCED,
         )
 
     def _learned(self, workload: Workload, container: str, sizing: Sizing) -> Learned | None:

@@ -14,7 +14,6 @@ import structlog
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.pods import Container
 from trimtab.kube.workloads import Workload, WorkloadKey
-from trimtab.operator.assessment import as_they_run
 from trimtab.operator.desk import Desk
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.store import HistoryEntry, StoreError
@@ -76,7 +75,7 @@ class Details:
 
     async def _read(self, desk: Desk, workload: Workload, before: _Kept | None, *, now: float) -> _Kept:
         key, pods = workload.key, desk.catalog.pods_of(workload)
-        containers = [each for each in as_they_run(workload, pods) if each.role != "init"]
+        containers = [each for each in desk.effective_containers(workload) if each.role != "init"]
         outcome, mandate = desk.statuses.outcome(key), desk.orders.of(workload)
         wanted = {each.container: each for each in outcome.recommendations} if outcome else {}
         stored: list[HistoryEntry] = []

@@ -16,7 +16,6 @@ from trimtab.api.optimizationpolicy import Mode
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import as_they_run
 from trimtab.operator.desk import Desk
 from trimtab.store import HistoryEntry, StoreError
 from trimtab.web.board import ActError
@@ -105,7 +104,7 @@ async def _note(desk: Desk, workload: Workload, what: str, *, who: str, why: str
 
 
 def _has(desk: Desk, workload: Workload) -> dict[str, Resources]:
-    return sizes_of(as_they_run(workload, desk.catalog.pods_of(workload)))
+    return sizes_of(desk.effective_containers(workload))
 
 
 def _recommended(desk: Desk, workload: Workload) -> dict[str, Resources]:

@@ -12,7 +12,6 @@ from trimtab.kube.nodemetrics import NodeReport
 from trimtab.kube.nodes import Node
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import as_they_run
 from trimtab.operator.cohort import Learned
 from trimtab.operator.desk import Desk
 from trimtab.sizing.evidence import Evidence
@@ -85,7 +84,7 @@ def seen(
     key = workload.key
     mandate, outcome = desk.orders.of(workload), desk.statuses.outcome(key)
     pods = [pod for pod in desk.catalog.pods_of(workload) if not pod.deleting]
-    containers = [each for each in as_they_run(workload, pods) if each.role != "init"]
+    containers = [each for each in desk.effective_containers(workload) if each.role != "init"]
     should = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
     dangers: dict[str, None] = {}
     kills: list[HistoryEntry] = []

@@ -184,7 +184,7 @@ class Others:
 
 
 def left_alone(workload: Workload, config: OperatorConfig) -> str:
-    """Return why nothing is begun for a workload, and nothing that is under way goes on; empty where it may."""
+    """Return why nothing is begun for a workload; empty where it may."""
     if why := untouchable(workload, config):
         return why
     hold = read_hold(workload.annotations)

@@ -17,7 +17,6 @@ from typing import Never
 import msgspec
 import structlog
 
-from trimtab.actuation.hold import read_hold
 from trimtab.api.intent import Verdict
 from trimtab.intents.arbitration import Claim, Ruling
 from trimtab.intents.limits import Limits
@@ -191,7 +190,7 @@ class IntentLoop:
             return None
         others = self._others(workload)
         if not untouchable(workload, self._config()) and not others.forbids_sizes:
-            await self._performer.tend(observation, now, held=bool(read_hold(workload.annotations)))
+            await self._performer.tend(observation, now)
         await self._lessons.refit(goal, now=now)
         limits = limits_of(
             observation,

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+from trimtab.actuation.effective import live_pods
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.kpi.availability import PodHistory, Uptime, together
@@ -28,7 +29,7 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.intents.endpoints import OWN, Endpoints
 from trimtab.operator.intents.goals import goal_of
 from trimtab.operator.intents.roll import Roll
-from trimtab.operator.intents.seen import CPU, CPU_PODS, MEMORY, live, main_container, state_of
+from trimtab.operator.intents.seen import CPU, CPU_PODS, MEMORY, main_container, state_of
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.usage.prometheus.promql import equals, span
 
@@ -211,7 +212,7 @@ class Observer:
             return
         seen.add(target)
         history = self._history.get(target) or PodHistory({})
-        self._history[target] = history.look(live(self._catalog.pods_of(workload)), now=now)
+        self._history[target] = history.look(live_pods(self._catalog.pods_of(workload)), now=now)
 
     def _closed(self, placing: Placing) -> frozenset[str]:
         """The nodes that such pods may not go to."""
@@ -234,7 +235,7 @@ class Observer:
             gone = f"{target} is not there"
             nothing = dict.fromkeys(questions.objectives, unknown(gone))
             return Observation(intent, spec, goal, nothing, None, trouble=gone)
-        pods = live(self._catalog.pods_of(workload))
+        pods = live_pods(self._catalog.pods_of(workload))
         history = self._history.get(target) or PodHistory({})
         found: dict[str, Reading] = {}
         for name, asked in questions.objectives.items():

@@ -16,6 +16,8 @@ import structlog
 
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.cluster import Cluster
+from trimtab.actuation.effective import effective_sizes
+from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import own_marks
 from trimtab.actuation.options import Options, Phase, changed, followed_up
 from trimtab.actuation.progress import POLL
@@ -112,15 +114,16 @@ class Performer:
             done.append(deed)
         return Performed(tuple(done))
 
-    async def tend(self, observation: Observation, now: float, *, held: bool = False) -> Report | None:
-        """Go on with a change that is under way, unless the workload is held, and bring new pods to the size in effect."""
+    async def tend(self, observation: Observation, now: float) -> Report | None:
+        """Go on with a change that is under way, and bring new pods to the size in effect, also while it is held."""
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
-        marks = own_marks(workload)
-        if marks is None or not (marks.change or marks.applied) or (held and marks.change):
+        marks, hold = own_marks(workload), read_hold(workload.annotations)
+        if marks is None or not (marks.change or marks.applied):
             return None
-        # No new change: what most pods have may be their template's size, where they are many that have just come.
+        if marks.change and hold and hold.sizes:
+            return None  # to a size that a person chose: the policy carries that out
         return await self._resize(observation, workload, marks.change.after if marks.change else {}, now)
 
     def forget_all_but(
@@ -158,7 +161,11 @@ class Performer:
             return await self._scale(workload, state, deed.after.replicas)
         if deed.actuator in RESIZING:
             sizes = {size.container: _resources(size) for size in _resized(state, plan.deeds)}
-            return _refusal(await self._resize(observation, workload, sizes, now, urgent=plan.urgent), now)
+            effective = effective_sizes(workload, observation.pods)
+            report = await self._resize(
+                observation, workload, sizes, now, urgent=plan.urgent, effective=effective
+            )
+            return _refusal(report, now)
         if deed.actuator in CHOOSING:
             return await self._choose(observation, workload, deed.after, now)
         if deed.actuator == REMOVING:
@@ -229,7 +236,9 @@ class Performer:
         now: float,
         *,
         urgent: bool = False,
+        effective: Sizes | None = None,
     ) -> Report | None:
+        """Bring a workload to these sizes, which were planned from the effective ones."""
         used = observation.state.memory_used if observation.state else None
         watched = Duration.parse(f"{max(1, round(self._watched()))}s")
         wish = Wish(
@@ -242,6 +251,8 @@ class Performer:
             resizes_in_place=self._resizes_in_place(),
             need={} if used is None else {observation.main: with_headroom(int(used))},
             urgent=urgent,
+            on_hold=str(read_hold(workload.annotations) or ""),
+            effective=effective,
         )
         if not self._may_write():
             return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from trimtab.actuation.effective import effective_sizes
 from trimtab.actuation.options import options_of
-from trimtab.actuation.sizes import commonest, sizes_of
 from trimtab.intents.kpi.availability import PodHistory
 from trimtab.intents.kpi.measure import LOAD
 from trimtab.intents.kpi.reading import Reading
@@ -15,11 +15,6 @@ from trimtab.kube.workloads import Workload
 
 CPU, CPU_PODS, MEMORY = "cpu", "cpu pods", "memory"
 """What is known of a workload besides its objectives: the CPU that its pods use, of how many pods that is, their memory."""
-
-
-def live(pods: Iterable[Pod]) -> list[Pod]:
-    """Those that are meant to serve."""
-    return [pod for pod in pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
 
 
 def main_container(containers: Sequence[Container]) -> str:
@@ -39,7 +34,7 @@ def state_of(
     closed: frozenset[str] = frozenset(),
 ) -> State:
     """The state of a workload, given how its objectives fare, what else is known of it, and which nodes are closed to it."""
-    sizes = commonest(pods) if pods else sizes_of(workload.containers)
+    sizes = effective_sizes(workload, pods)
     past = history.whole
     options = options_of(pods)
     return State(
