@@ -385,9 +385,10 @@ async def test_cpu_and_memory_are_given_back_by_one_change(shop: Shop) -> None:
         ({}, {}, "600m"),
         ({"dryRun": True}, {}, "500m"),
         ({}, {HOLD: "until the sale is over"}, "600m"),
+        ({}, {HOLD: '{"who": "ann", "why": "", "sizes": {"web": {"cpu_request": 900}}}'}, "600m"),
     ],
 )
-async def test_pods_to_come_are_brought_along_only_where_anything_may_be_touched(
+async def test_intent_loop_syncs_new_pods_unless_they_are_not_to_be_touched(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], annotations: dict[str, str], cpu: str
 ) -> None:
     shop.more = more

@@ -1,0 +1,241 @@
+"""Recommendations start from the size in effect: whatever becomes of pods, a workload keeps the size that it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actuation.builders import MIB, NOW
+from actuation.world import KEY, World, run
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.effective import PodSync
+from trimtab.actuation.hold import HOLD, Hold, read_hold
+from trimtab.actuation.marks import Applied, Marks, write_marks
+from trimtab.actuation.situation import Wish
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, WorkloadState
+from trimtab.kube.pods import Resources
+from trimtab.operator.assessment import Assessment, assess
+from trimtab.operator.cohort import Learned
+from trimtab.operator.config import OperatorConfig
+from trimtab.operator.mandate import Mandates
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.surroundings import Surroundings
+
+SPEC = OptimizationPolicySpec.model_validate(
+    {
+        "mode": "Auto",
+        "updateStrategy": {"updateRequestsOnly": False, "minInterval": "1h", "canary": {"observation": "5m"}},
+    }
+)
+RULES = Rules.of(SPEC)
+MOST_STEPS = 400
+
+
+class Sized:
+    """A workload whose use never changes, its cluster, and the operator's parts that size it."""
+
+    def __init__(self, template: Resources, *, cpu: float, memory: float, replicas: int) -> None:
+        self.world = World(template={"web": template}, replicas=replicas)
+        self.proposal = Proposal(
+            strategy="trimtab",
+            cpu=Ask(cpu, cpu * 0.8, cpu * 1.2),
+            memory=Ask(memory, memory * 0.8, memory * 1.2),
+        )
+        self.actuator = Actuator(self.world, may_write=lambda: True)
+
+    def learned(self, _: str) -> Learned:
+        now, proposal = self.world.now, self.proposal
+        return Learned(
+            proposal,
+            Evidence(
+                samples=20_000,
+                first=now - 14 * 86_400,
+                last=now,
+                cpu_peak=int(proposal.cpu.target * 0.9),
+                memory_peak=int(proposal.memory.target * 0.8),
+                throttled=0.0,
+            ),
+        )
+
+    def assessed(self) -> Assessment:
+        return assess(
+            run(self.world.workload(KEY)),
+            run(self.world.pods()),
+            rules=RULES,
+            learned=self.learned,
+            around=Surroundings(),
+            source="test",
+            now=self.world.now,
+        )
+
+    def wish(self) -> Wish:
+        return self.assessed().wish(SPEC.update_strategy, resizes_in_place=True, withheld="")
+
+    def reconcile(self, wish: Wish | None = None) -> None:
+        run(self.actuator.reconcile(KEY, wish or self.wish(), now=self.world.now))
+
+    def changes(self) -> list[str]:
+        return [message for _, reason, message in self.world.events if reason == "Resizing"]
+
+    def settle(self) -> None:
+        """Until it has what is recommended."""
+        for _ in range(MOST_STEPS):
+            self.reconcile()
+            self.world.pass_time(300)
+            if self.world.marks.change is None and self.assessed().sizes == self.assessed().effective:
+                return
+        raise AssertionError("it never settles")
+
+
+def scale_to_zero(world: World) -> None:
+    world.replicas = 0
+    world.pods_by_name.clear()
+
+
+def scale(world: World, replicas: int) -> None:
+    world.replicas = replicas
+    while len(world.pods_by_name) < replicas:
+        world.add_pod()
+    while len(world.pods_by_name) > replicas:
+        world.remove_pod()
+
+
+HAPPENINGS: dict[str, Callable[[World], None]] = {
+    "all pods are replaced": World.roll,
+    "a pod is drained": lambda world: next(map(world.replace_pod, list(world.pods_by_name)), None),
+    "it is scaled out": lambda world: scale(world, min(world.replicas * 3 + 1, 12)),
+    "it is scaled in": lambda world: scale(world, max(1, world.replicas // 2)),
+    "it is scaled to zero": scale_to_zero,
+    "a minute passes": lambda world: world.pass_time(60),
+    "hours pass": lambda world: world.pass_time(4 * 3600),
+}
+amounts = st.tuples(st.integers(50, 4000), st.integers(64, 4096))
+
+
+@settings(max_examples=100)
+@given(
+    template=amounts,
+    use=amounts,
+    replicas=st.integers(1, 4),
+    happenings=st.lists(
+        st.tuples(st.sampled_from(sorted(HAPPENINGS)), st.sampled_from(sorted(HAPPENINGS))), max_size=6
+    ),
+)
+def test_sizing_starts_no_change_for_anything_that_happens_to_pods(
+    template: tuple[int, int], use: tuple[int, int], replicas: int, happenings: list[tuple[str, str]]
+) -> None:
+    """Once a workload has what is recommended, it keeps it; also where a recommendation is older than its pods."""
+    cpu, memory = template
+    sized = Sized(
+        Resources(cpu, cpu * 2, memory * MIB, memory * MIB * 2),
+        cpu=use[0],
+        memory=use[1] * MIB,
+        replicas=replicas,
+    )
+    sized.settle()
+    has, before = sized.assessed().effective, sized.changes()
+    for happens, meanwhile in happenings:
+        HAPPENINGS[happens](sized.world)
+        recommended = sized.assessed()
+        assert (recommended.sizes, recommended.effective) == (has, has), happens
+        HAPPENINGS[meanwhile](sized.world)
+        sized.reconcile(recommended.wish(SPEC.update_strategy, resizes_in_place=True, withheld=""))
+        sized.reconcile()
+        sized.world.pass_time(15)
+    for _ in range(12):  # not all pods are resized at once
+        sized.reconcile()
+        sized.world.pass_time(15)
+    assert sized.changes() == before
+    assert sized.world.sizes <= {tuple(has.items())}
+
+
+TEMPLATE, APPLIED = Resources(1000, None, 1024 * MIB, None), Resources(130, None, 256 * MIB, None)
+LITTLE, GIVEN = Resources(100, 200, 256 * MIB, 512 * MIB), Resources(2000, 4000, 256 * MIB, 512 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("template", "applied", "cpu"), [(TEMPLATE, APPLIED, 128.0), (LITTLE, GIVEN, 1950.0)]
+)
+def test_sizing_of_a_pod_that_was_just_replaced_keeps_the_applied_size(
+    template: Resources, applied: Resources, cpu: float
+) -> None:
+    """A service that used 1.9 cores was given 300m, a step away from the 100m of its template."""
+    sized = Sized(template, cpu=cpu, memory=230.0 * MIB, replicas=1)
+    done = Applied(id="a", at=NOW - 86_400, sizes={"web": applied}, template={"web": template})
+    sized.world.annotations = write_marks(Marks(applied=done), uid="uid-web")
+    assert sized.assessed().sizes == {"web": applied}
+    sized.reconcile()
+    sized.world.pass_time(15)
+    assert sized.changes() == []
+    assert sized.world.sizes == {(("web", applied),)}
+
+
+def test_actuator_starts_no_change_from_a_recommendation_older_than_a_change_that_it_finishes() -> None:
+    """In one reconcile a change came to its end, and what was recommended before it began the next one, backwards."""
+    sized = Sized(Resources(4000, None, 512 * MIB, None), cpu=100.0, memory=450.0 * MIB, replicas=1)
+    outdated = sized.wish()
+    sized.reconcile(outdated)
+    sized.settle()
+    started = len(sized.changes())
+    assert started > 1
+    sized.world.pass_time(4 * 3600)
+    sized.reconcile(outdated)
+    assert len(sized.changes()) == started
+
+
+@pytest.mark.parametrize(
+    ("mode", "facts", "enabled"),
+    [
+        ("Auto", {}, True),
+        ("Recommend", {}, False),
+        ("Recommend", {"intent": "shop/web"}, True),
+        ("Recommend", {"hold": Hold(who="ann", why="", sizes={"web": APPLIED})}, True),
+        ("Recommend", {"hold": Hold(who="ann", why="")}, False),
+        ("Auto", {"hold": Hold(who="ann", why="")}, True),
+        ("Auto", {"vpa": "web"}, False),
+        ("Auto", {"resizes_in_place": False}, False),
+    ],
+)
+def test_mandate_syncs_pods_where_anybody_resizes_them(
+    *, mode: str, facts: dict[str, object], enabled: bool
+) -> None:
+    mandates = Mandates(OperatorConfig.model_validate({"defaultPolicy": {"mode": mode}}))
+    world = World(template={"web": TEMPLATE}, replicas=1)
+    workload = run(world.workload(KEY))
+    mandate = mandates.of(workload, (), namespace=())
+    assert mandate
+    found = mandate.pod_sync(workload, run(world.pods()), mandates.config, **facts)  # type: ignore[arg-type]
+    assert found == PodSync(enabled=enabled)
+
+
+def test_sizing_of_a_held_workload_gives_new_pods_its_size_and_starts_no_change() -> None:
+    """They kept the size of their template for as long as it was held, and got no relief."""
+    mandates = Mandates(OperatorConfig.model_validate({"defaultPolicy": {"mode": "Auto"}}))
+    sized = Sized(LITTLE, cpu=3900.0, memory=400.0 * MIB, replicas=4)
+    world = sized.world
+    world.resized_before({"web": GIVEN})
+    world.annotations |= {HOLD: "until the sale is over"}
+    world.add_pod()
+    world.replace_pod("web-0")
+    workload = run(world.workload(KEY))
+    mandate, hold = mandates.of(workload, (), namespace=()), read_hold(workload.annotations)
+    assert mandate
+    assert mandate.withheld(workload, mandates.config, hold=hold) == ""
+    wish = sized.assessed().wish(
+        SPEC.update_strategy, resizes_in_place=True, withheld="", on_hold=str(hold or "")
+    )
+    assert wish.sizes != {"web": GIVEN}
+    report = run(sized.actuator.reconcile(KEY, wish, now=world.now))
+    world.pass_time(15)
+    assert report
+    assert (report.state, report.reason) == (
+        WorkloadState.RECOMMENDED,
+        "held by an annotation: until the sale is over",
+    )
+    assert world.sizes == {(("web", GIVEN),)}
+    assert sized.changes() == []
