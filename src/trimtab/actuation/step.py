@@ -44,4 +44,5 @@ def next_deeds(situation: Situation) -> list[Deed]:  # noqa: PLR0911 - one retur
 
 def _unsynced(situation: Situation, marks: Marks) -> list[Deed]:
     """Report pods that are not of the size that the workload has, though there is nothing else to do."""
-    return [Wait(situation.now + LOOK_AGAIN, why) for why in left_behind(situation, marks)][:1]
+    why = next(iter(left_behind(situation, marks)), "")
+    return [Wait(situation.now + LOOK_AGAIN, why)] if why else []

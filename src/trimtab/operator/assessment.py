@@ -47,7 +47,7 @@ class Assessment:
     evidence: Mapping[str, Evidence]
     urgent: bool
     """Whether a container that was just killed for memory is to get more."""
-    effective: Sizes
+    effective: Sizes = field(default_factory=dict)
     """The sizes in effect that the recommendations were computed from."""
     alone: frozenset[str] = frozenset()
     """The containers of which the policy has nothing sized."""
