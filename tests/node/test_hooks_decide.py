@@ -1,6 +1,7 @@
 """What containers are entitled to at their creation, and how it is said to a runtime."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,32 @@ async def test_a_best_effort_container_starts_on_what_its_tier_has(parent: str) 
         _subject(parent, quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
     )
     assert found == Adjustment(cpus="2-3", quota=20_000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
+
+
+@pytest.mark.parametrize(
+    ("pod", "priority", "expected"),
+    [
+        pytest.param(f"{BE}/pod8", 0, Adjustment(cpus="1", quota=10_000), id="beside a critical pod"),
+        pytest.param("kubepods/burstable/pod8", 0, Adjustment(cpus="1", quota=10_000), id="by its label"),
+        pytest.param(f"{BE}/pod8", 2_000_001_000, Adjustment(cpus="0-3"), id="critical itself"),
+    ],
+)
+async def test_a_best_effort_container_starts_on_what_its_own_pod_has_where_that_is_limited_by_itself(
+    pod: str, priority: int, expected: Adjustment
+) -> None:
+    limits: Mapping[tuple[str, Any], Value] = {
+        (BE, CPUSET_CPUS): frozenset(range(4)),
+        (pod, CPUSET_CPUS): frozenset({1}),
+        (pod, CPU_QUOTA): 10_000,
+        (pod, CPU_PERIOD): 100_000,
+    }
+    view = pod_view(pod, uid="8", tier=Tier.BE, priority=priority)
+    entitlement = Entitlement(
+        lambda spot: limits.get((spot.path, spot.knob)), Version.V1, replace(VIEW, pods=(view,))
+    )
+    entitlement.policy = NodeQoSPolicySpec()
+    subject = _subject(f"/{pod}", uid="8", quota=50_000, labels={"trimtab.io/qos": "BE"})
+    assert replace(await entitlement(subject), env={}) == expected
 
 
 async def test_where_a_pod_lies_is_known_though_a_runtime_does_not_tell() -> None:

@@ -15,6 +15,7 @@ from trimtab.api.nodeqospolicy import (
     CPUBurst,
     CPUBurstPolicy,
     CPUEvict,
+    CPUEvictPolicy,
     CPUSuppress,
     CPUSuppressPolicy,
     MemoryEvict,
@@ -59,7 +60,7 @@ from trimtab.node.series import Retention, Series
 from trimtab.node.strategies import STRATEGIES, NodeStrategy, Plan, Scene
 from trimtab.node.strategies.cpuburst import Bucket
 from trimtab.node.strategies.cpuset import by_turns
-from trimtab.node.strategies.cpusuppress import next_count, next_quota
+from trimtab.node.strategies.cpusuppress import next_count, next_quota, share_out
 from trimtab.node.strategies.resctrl import bandwidth, ways_mask
 
 MIB = 1 << 20
@@ -299,6 +300,77 @@ def test_a_best_effort_pod_that_lies_elsewhere_is_held_to_the_same() -> None:
     assert [*_of(plan)] == [(BE_CGROUP, "cpu.quota"), ("kubepods/burstable/podbe", "cpu.quota")]
 
 
+def test_cpusuppress_counts_neither_cpus_that_others_have_for_themselves_nor_what_they_use_there() -> None:
+    """10 cores of work would end up on the other 8 CPUs."""
+    own = replace(_pod("dpdk", Tier.LSR, cpu_request=8000), qos=QosClass.GUARANTEED)
+    sidecar = replace(own.containers[0], name="sidecar", cgroup="sidecar", resources=Resources())
+    beside = replace(own, containers=(*own.containers, sidecar))
+    held = {(own.containers[0].cgroup, CPUSET_CPUS): frozenset(range(8))}
+
+    def quota(*pods: PodView, isolated: int = 0, cpus: int = 16) -> Value:
+        node = _node(LS, *pods, cpus=cpus)
+        node = replace(node, cpus=tuple(replace(cpu, isolated=cpu.id < isolated) for cpu in node.cpus))
+        samples = {(SYSTEM, Metric.CPU): 0.2, (pod_subject("ls"), Metric.CPU): 3.0}
+        samples |= {(pod_subject("dpdk"), Metric.CPU): 7.5, (container_subject("dpdk", "c"), Metric.CPU): 7.0}
+        policy = NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
+        return _new("cpusuppress").plan(_scene(node, policy, samples, held=held)).wishes[0].value
+
+    assert quota(cpus=8) == 200_000  # 65 % of 8 are 5.2, of which 3.2 are used
+    assert quota(isolated=8) == 200_000
+    assert quota(own) == 200_000
+    assert quota(beside) == 150_000  # whose sidecar runs beside the others, and uses half a core
+
+
+@pytest.mark.parametrize(("own", "state"), [(frozenset(range(8)), None), (frozenset[int](), 120_000)])
+def test_cpuburst_takes_the_shared_cpus_for_busy_by_their_own_number_and_use(
+    own: frozenset[int], state: int | None
+) -> None:
+    dpdk = replace(_pod("dpdk", Tier.LS, cpu_request=8000), qos=QosClass.GUARANTEED)
+    samples = {
+        (NODE, Metric.CPU): 1.8,
+        (pod_subject("dpdk"), Metric.CPU): 0.1,
+        (CONTAINER, Metric.THROTTLED): 0.5,
+    }
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY))
+    held = {(dpdk.containers[0].cgroup, CPUSET_CPUS): own}
+    plan = _new("cpuburst").plan(_scene(_node(BURSTING, dpdk, cpus=10), policy, samples, held=held))
+    assert (
+        _of(plan).get(("kubepods/burstable/podp/c", "cpu.quota")) == state
+    )  # 1.7 of 2 are busy, 1.8 of 10 are not
+
+
+@given(st.floats(0.0, 1e7), st.lists(st.one_of(st.floats(0.0, 1e7), st.just(float("inf"))), min_size=1))
+def test_share_out_gives_all_and_nobody_more_than_wanted_while_another_lacks(
+    total: float, wanted: list[float]
+) -> None:
+    shares = share_out(total, wanted)
+    assert sum(shares) == pytest.approx(total, abs=1e-3)
+    lacking = [share for share, want in zip(shares, wanted, strict=True) if share < want - 1e-3]
+    richest = max((share for share, want in zip(shares, wanted, strict=True) if share >= want), default=0.0)
+    assert not lacking or min(lacking) >= richest - 1e-3
+
+
+def test_critical_pods_and_those_labelled_otherwise_are_not_squeezed_along_with_best_effort_pods() -> None:
+    """kube-proxy, CNI and CSI pods have no requests, and lie in one cgroup with all batch pods."""
+    proxy = replace(_pod("kube-proxy", Tier.BE, priority=2_000_001_000), tier=Tier.BE)
+    labelled = replace(_pod("labelled", Tier.BE), tier=Tier.LS)
+    assert proxy.tier is Tier.LS
+    for beside in (proxy, labelled):
+        node = _node(LS, BE, beside, _pod("be2", Tier.BE))
+        samples = {(SYSTEM, Metric.CPU): 1.0, (pod_subject("ls"), Metric.CPU): 9.0}
+        samples |= {(pod_subject(name), Metric.CPU): 0.1 for name in ("be", "be2", beside.uid)}
+        for settings in (BY_QUOTA, CPUSuppress(enable=True)):
+            plan = _new("cpusuppress").plan(_scene(node, NodeQoSPolicySpec(cpu_suppress=settings), samples))
+            assert [path for path, _ in _of(plan)] == [BE.cgroup, f"{BE_CGROUP}/podbe2"]
+        # Each of them has half of what there is, which is the least that a kernel takes.
+        assert _of(
+            _new("cpusuppress").plan(_scene(node, NodeQoSPolicySpec(cpu_suppress=BY_QUOTA), samples))
+        ) == {
+            (BE.cgroup, "cpu.quota"): 1000,
+            (f"{BE_CGROUP}/podbe2", "cpu.quota"): 1000,
+        }
+
+
 def test_cpus_come_in_whole_cores_and_from_all_numa_nodes_in_turn() -> None:
     """Two nodes of two cores of two threads, numbered as Linux does: the second threads after all first ones."""
     cpus = [Cpu(id=n, core=n % 4, socket=n % 4 // 2, numa=n % 4 // 2) for n in range(8)]
@@ -379,6 +451,29 @@ def test_a_pod_is_given_as_much_more_as_its_container_whatever_it_has_as_a_whole
     }
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([200, 1000, 2500, 4000]), st.booleans(), st.floats(0.0, 10.0)), min_size=1
+    )
+)
+def test_cpuburst_gives_a_container_more_than_its_limit_only_for_throttling_under_that_limit(
+    seconds: list[tuple[int, bool, float]],
+) -> None:
+    """A limit that is lowered, as the operator does, is the limit from then on."""
+    strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
+    policy, ceiling, last = NodeQoSPolicySpec(cpu_burst=settings), 0, 0
+    for now, (limit, throttled, busy) in enumerate(seconds):
+        pod = _pod("p", Tier.LS, cpu_limit=limit)
+        samples = {(NODE, Metric.CPU): busy, (CONTAINER, Metric.THROTTLED): float(throttled)}
+        quota = _of(strategy.plan(_scene(_node(pod), policy, samples, now=float(now)))).get(
+            ("kubepods/burstable/podp/c", "cpu.quota"), limit * 100
+        )
+        ceiling = limit * 100 if limit != last else ceiling
+        ceiling, last = min(int(ceiling * 1.2) if throttled else ceiling, limit * 300), limit
+        assert isinstance(quota, int)
+        assert limit * 100 <= quota <= ceiling
+
+
 def test_a_container_that_is_not_throttled_keeps_what_it_has() -> None:
     strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     assert _burst(strategy, settings, throttled=0.0) == {}
@@ -408,6 +503,13 @@ def test_a_burst_that_may_last_so_long_by_now_does_so_for_containers_from_before
 # Evictions
 
 
+def _starve(strategy: NodeStrategy, scene: Scene, *, seconds: float = 20.0) -> None:
+    """Let it see the same for as long as it looks back, without a chance to evict anybody."""
+    guarded = replace(scene, staying=frozenset(pod.uid for pod in scene.view.pods))
+    for second in range(int(seconds), 0, -1):
+        assert not strategy.plan(replace(guarded, now=scene.now - second)).evictions
+
+
 def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> None:
     pods = [_pod(name, Tier.BE, priority=n, cpu_request=2000) for n, name in enumerate("abcd")]
     held: dict[tuple[str, Knob[Any]], Any] = {
@@ -423,11 +525,74 @@ def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> N
         return [eviction.pod.name for eviction in plan.evictions]
 
     strategy = _new("cpuevict")
+    _starve(strategy, _scene(_node(*pods), policy, {(BEST_EFFORT, Metric.CPU): 3.9}, held=held))
     assert evicted(strategy, used=3.5) == []  # under 90 % of the 4 cores that they get
     # They get 4 of 8 cores, 50 %; for 80 % no more than 5 may be asked for, so 3 have to go.
-    assert evicted(strategy, used=3.9) == ["a", "b"]
-    assert evicted(strategy, used=3.9, now=19.0) == []
-    assert evicted(strategy, used=3.9, now=20.0) == ["a", "b"]
+    found = [evicted(strategy, used=3.9, now=float(now)) for now in range(21)]
+    assert found == [["a", "b"], *[[]] * 19, ["a", "b"]]
+
+
+@given(
+    limits=st.lists(st.floats(0.02, 8.0), min_size=60, max_size=60),
+    uses=st.lists(st.floats(0.0, 1.0), min_size=60, max_size=60),
+    cool_down=st.integers(1, 90),
+)
+def test_cpuevict_evicts_only_who_is_starved_now_and_was_over_the_same_window_that_use_is_averaged_over(
+    limits: list[float], uses: list[float], cool_down: int
+) -> None:
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True, cool_down_seconds=cool_down))
+    node = _node(*(_pod(name, Tier.BE, cpu_request=1000) for name in "abcdef"))
+    strategy, series = _new("cpuevict"), Series()
+    for second, (limit, share) in enumerate(zip(limits, uses, strict=True)):
+        series.now = float(second)
+        series.add(BEST_EFFORT, Metric.CPU, limit * share, period=1.0)
+        held: dict[tuple[str, Knob[Any]], Any] = {
+            (BE_CGROUP, CPU_QUOTA): round(limit * 100_000),
+            (BE_CGROUP, CPU_PERIOD): 100_000,
+        }
+        plan = strategy.plan(replace(_scene(node, policy, held=held, now=series.now), windows=series))
+        window = min(max(cool_down, 20), 60)
+        past = limits[max(0, second - window + 1) : second + 1]
+        if plan.evictions:
+            assert second >= window / 2
+            assert max(limit, sum(past) / len(past)) <= 0.6 * 6 + 1e-3
+            assert (series.average(BEST_EFFORT, Metric.CPU, window) or 0.0) >= 0.9 * sum(past) / len(
+                past
+            ) - 1e-3
+
+
+@pytest.mark.parametrize("production", [5000, 7500, 8000])
+def test_cpuevict_by_allocatable_evicts_no_idle_pod_however_much_others_request(production: int) -> None:
+    """What others request and do not use keeps nobody from working."""
+    idle = [_pod(f"idle-{n}", Tier.BE, cpu_request=500) for n in range(4)]
+    busy, web = _pod("busy", Tier.BE, cpu_request=500), _pod("web", Tier.LS, cpu_request=production)
+    settings = CPUEvict(enable=True, policy=CPUEvictPolicy.EVICT_BY_ALLOCATABLE)
+    policy = NodeQoSPolicySpec(cpu_evict=settings)
+
+    def evicted(*pods: PodView, used: float) -> list[str]:
+        samples = {(pod_subject(pod.uid), Metric.CPU): 0.001 for pod in idle}
+        samples |= {(pod_subject("busy"), Metric.CPU): used, (BEST_EFFORT, Metric.CPU): used + 0.004}
+        scene, strategy = _scene(_node(web, *pods, allocatable_cpu=7500), policy, samples), _new("cpuevict")
+        _starve(strategy, scene)
+        return [eviction.pod.name for eviction in strategy.plan(scene).evictions]
+
+    assert evicted(*idle, used=0.0) == []
+    assert evicted(*idle, busy, used=0.01) == []
+    assert evicted(*idle, busy, used=0.5) == ([] if production == 5000 else ["busy"])
+
+
+def test_cpuevict_counts_only_cpus_that_best_effort_pods_can_run_on() -> None:
+    own = replace(_pod("own", Tier.LS, cpu_request=8000), qos=QosClass.GUARANTEED)
+    node = _node(own, _pod("batch", Tier.BE, cpu_request=4000), cpus=10)
+    held: dict[tuple[str, Knob[Any]], Any] = {
+        (own.containers[0].cgroup, CPUSET_CPUS): frozenset(range(8)),
+        (BE_CGROUP, CPUSET_EFFECTIVE): frozenset(range(10)),
+    }
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True))
+    scene, strategy = _scene(node, policy, {(BEST_EFFORT, Metric.CPU): 2.0}, held=held), _new("cpuevict")
+    _starve(strategy, scene)
+    [eviction] = strategy.plan(scene).evictions
+    assert eviction.why == "for 20 s best-effort pods got 2.00 of 4.00 cores that they request, and use 2.00"
 
 
 def test_however_long_the_cool_down_is_the_last_minute_of_it_tells() -> None:
@@ -437,7 +602,9 @@ def test_however_long_the_cool_down_is_the_last_minute_of_it_tells() -> None:
         series.add(BEST_EFFORT, Metric.CPU, 4.0, period=1.0)
     policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True, cool_down_seconds=7200))
     scene = _scene(_node(_pod("a", Tier.BE, cpu_request=8000), cpus=4), policy)
-    assert _new("cpuevict").plan(replace(scene, windows=series)).evictions
+    strategy, scene = _new("cpuevict"), replace(scene, windows=series)
+    evicted = [bool(strategy.plan(replace(scene, now=float(now))).evictions) for now in range(31)]
+    assert evicted == [*[False] * 30, True]  # half a minute is enough to know
 
 
 def test_whom_nobody_can_send_away_or_do_without_is_neither_chosen_nor_counted_on() -> None:
@@ -461,11 +628,11 @@ def test_where_one_may_not_go_the_next_one_has_to() -> None:
     policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True), cpu_evict=CPUEvict(enable=True))
     scene = _scene(_node(*pods, cpus=2), policy, samples)
     for name in ("memoryevict", "cpuevict"):
-        told = [
-            [eviction.pod.name for eviction in _new(name).plan(each).evictions]
-            for each in (scene, replace(scene, staying=frozenset({"guarded"})))
-        ]
-        assert told == [["guarded"], ["batch"]]
+        for staying, goes in ((frozenset[str](), "guarded"), (frozenset({"guarded"}), "batch")):
+            strategy = _new(name)
+            _starve(strategy, scene)
+            evictions = strategy.plan(replace(scene, staying=staying)).evictions
+            assert [eviction.pod.name for eviction in evictions] == [goes]
 
 
 def test_whoever_is_refused_costs_the_next_one_no_cool_down() -> None:
@@ -479,12 +646,13 @@ def test_whoever_is_refused_costs_the_next_one_no_cool_down() -> None:
         plan = strategy.plan(replace(scene, now=now, staying=frozenset(staying)))
         return [eviction.pod.name for eviction in plan.evictions]
 
+    _starve(strategy, scene, seconds=60.0)
     assert evicted(0.0) == ["a"]
     assert evicted(1.0) == []  # no answer yet
     assert evicted(2.0, "a") == ["b"]
     assert evicted(3.0, "a", "b") == ["c"]
     assert evicted(4.0, "a", "b") == []
-    assert evicted(302.0) == []
+    assert not any(evicted(float(now)) for now in range(5, 303))
     assert evicted(303.0) == ["a"]
 
 
@@ -512,6 +680,29 @@ def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> No
     assert evicted(strategy, 760, now=4.0) == ["large", "small"]
 
 
+@given(
+    node=st.integers(0, 1000),
+    pods=st.lists(st.tuples(st.integers(0, 400), st.booleans(), st.booleans()), max_size=5),
+)
+def test_memoryevict_evicts_nobody_where_all_together_would_not_bring_the_node_below_the_threshold(
+    node: int, pods: list[tuple[int, bool, bool]]
+) -> None:
+    """A production pod that leaks fills the node again, and whoever was sent away comes back to be sent away again."""
+    views = [
+        replace(_pod(str(n), Tier.BE, deleting=deleting), of_node=of_node)
+        for n, (_, deleting, of_node) in enumerate(pods)
+    ]
+    samples = {(pod_subject(str(n)), Metric.MEMORY): float(used * MIB) for n, (used, _, _) in enumerate(pods)}
+    samples[NODE, Metric.MEMORY] = float(node * MIB)
+    policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True))
+    plan = _new("memoryevict").plan(_scene(_node(*views), policy, samples))
+    going = sum(used for used, deleting, _ in pods if deleting)
+    able = sum(used for used, deleting, of_node in pods if not deleting and not of_node)
+    reachable = node - going - able < 700
+    assert bool(plan.evictions) == (node >= 700 and reachable and node - going > 680 and able > 0)
+    assert bool(plan.lacking) == (node >= 700 and not reachable)
+
+
 def test_who_has_been_leaving_for_a_minute_is_stuck_and_the_next_one_has_to_go() -> None:
     pods = [_pod("stuck", Tier.BE, deleting=True), _pod("batch", Tier.BE)]
     samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
@@ -532,6 +723,7 @@ def test_however_long_a_pod_takes_to_leave_nobody_else_is_sent_away_for_its_requ
     ]
     policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True))
     scene, strategy = _scene(_node(*pods, cpus=4), policy, {(BEST_EFFORT, Metric.CPU): 4.0}), _new("cpuevict")
+    _starve(strategy, scene)
     assert [strategy.plan(replace(scene, now=now)).evictions for now in (0.0, 60.0, 300.0)] == [(), (), ()]
 
 

@@ -18,7 +18,7 @@ from trimtab.node.cgroups import QosClass
 
 TIER_LABEL: Final = "trimtab.io/qos"
 CRITICAL: Final = 2_000_000_000
-"""The priority from which on Kubernetes cannot do without a pod, as of kube-proxy."""
+"""The priority from which on Kubernetes cannot do without a pod, as of kube-proxy: that of `system-cluster-critical`."""
 
 
 class Tier(StrEnum):
@@ -63,7 +63,11 @@ class ContainerView:
 
 @dataclass(frozen=True, kw_only=True)
 class PodView:
-    """A pod on this node that has a cgroup."""
+    """A pod on this node that has a cgroup.
+
+    A critical pod is never best-effort: kube-proxy, CNI and CSI pods commonly have no requests, and a node whose traffic
+    and volumes are squeezed together with its batch jobs serves nobody.
+    """
 
     uid: str
     namespace: str
@@ -85,10 +89,19 @@ class PodView:
     whole: Resources = field(default_factory=Resources)
     """What is asked for it as a whole, which its containers share; most pods ask for their containers alone."""
 
+    def __post_init__(self) -> None:
+        if self.tier is Tier.BE and self.is_critical:
+            object.__setattr__(self, "tier", Tier.LS)
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether Kubernetes calls it critical to its node or cluster."""
+        return self.priority >= CRITICAL
+
     @property
     def can_go(self) -> bool:
         """Whether it may be sent away: no pod that nobody has told of yet, and none that the kubelet would keep, either."""
-        return bool(self.name) and not self.of_node and self.priority < CRITICAL
+        return bool(self.name) and not self.of_node and not self.is_critical
 
     @cached_property
     def resources(self) -> Resources:
@@ -150,6 +163,21 @@ class NodeView:
 
     def of_tier(self, *tiers: Tier) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if pod.tier in tiers)
+
+    @cached_property
+    def best_effort_cgroups(self) -> tuple[str, ...]:
+        """The fewest cgroups that hold all best-effort pods and nobody else, which is what can be limited.
+
+        Kubernetes keeps all pods of its class BestEffort in one cgroup. That one stands for them as long as all of them are
+        best-effort; beside a critical pod, or one that is labelled otherwise, each best-effort pod stands for itself, as
+        does one of another class that is best-effort by its label.
+        """
+        together = f"{self.best_effort_cgroup}/"
+        is_shared = any(pod.tier is not Tier.BE for pod in self.pods if pod.cgroup.startswith(together))
+        pods = [pod.cgroup for pod in self.of_tier(Tier.BE)]
+        if is_shared:
+            return tuple(pods)
+        return (self.best_effort_cgroup, *(path for path in pods if not path.startswith(together)))
 
     @cached_property
     def by_uid(self) -> dict[str, PodView]:

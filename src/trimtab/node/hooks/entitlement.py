@@ -1,7 +1,7 @@
 """What a container is entitled to by its tier from its first instruction on.
 
-- A best-effort one starts on the CPUs, and with no more than the quota, that its tier has at the moment: cgroup v1
-  refuses a container that asks for more than its parent has.
+- A best-effort one starts on the CPUs, and with no more than the quota, that its pod and its tier have at the moment:
+  cgroup v1 refuses a container that asks for more than its parent has.
 - With resctrl, each starts in the class of its tier, or in the one that its annotation names, so that it never fills
   the cache of another.
 - Each can read its tier in TRIMTAB_QOS.
@@ -49,42 +49,41 @@ class Entitlement:
         self._version = version
 
     async def __call__(self, subject: Subject) -> Adjustment:
-        if not subject.cgroup_parent and (pod := self.view.by_uid.get(subject.uid)):
+        pod = self.view.by_uid.get(subject.uid)
+        if pod is not None and not subject.cgroup_parent:
             subject = replace(subject, cgroup_parent=pod.cgroup)
         if self.policy is None or not subject.cgroup_parent:
             return NOTHING
-        mine = tier(subject)
+        # A runtime tells no priority: that a pod is critical, and so never best-effort, only the view knows.
+        mine = Tier.LS if pod is not None and pod.is_critical else tier(subject)
         cache = cache_tier(subject.annotations, mine)
-        below = qos_class(subject) is QosClass.BEST_EFFORT
+        limited = [pod.cgroup] if pod is not None and mine is Tier.BE else []
+        if qos_class(subject) is QosClass.BEST_EFFORT:
+            limited.append(self.view.best_effort_cgroup)
         return Adjustment(
-            cpus=self._cpus() if below and not subject.cpus else None,
-            quota=self._quota(subject) if below else None,
+            cpus=self._cpus(limited) if not subject.cpus else None,
+            quota=self._quota(subject, limited),
             cache_class=cache.value if self._has_class(cache) else None,
             env={"TRIMTAB_QOS": mine.value},
         )
 
-    def _cpus(self) -> str | None:
-        """In v2 a container without CPUs of its own has its parent's anyway."""
-        held = (
-            self._held(Spot(self.view.best_effort_cgroup, CPUSET_CPUS))
-            if self._version is Version.V1
-            else None
-        )
-        return cpu_list(held) if isinstance(held, frozenset) and held else None
-
-    def _quota(self, subject: Subject) -> int | None:
-        held, period = (
-            self._held(Spot(self.view.best_effort_cgroup, knob)) for knob in (CPU_QUOTA, CPU_PERIOD)
-        )
-        if (
-            subject.quota is None
-            or not isinstance(held, int)
-            or held == UNLIMITED
-            or not isinstance(period, int)
-        ):
+    def _cpus(self, limited: list[str]) -> str | None:
+        """Return the CPUs of the innermost cgroup; in v2 a container without CPUs of its own has its parent's anyway."""
+        if self._version is not Version.V1:
             return None
-        most = held * subject.period // period
-        return most if subject.quota > most else None
+        each = (self._held(Spot(path, CPUSET_CPUS)) for path in limited)
+        return next((cpu_list(held) for held in each if isinstance(held, frozenset) and held), None)
+
+    def _quota(self, subject: Subject, limited: list[str]) -> int | None:
+        """Return the least quota that lies above it, where it asks for more."""
+        if subject.quota is None:
+            return None
+        most = subject.quota
+        for path in limited:
+            held, period = (self._held(Spot(path, knob)) for knob in (CPU_QUOTA, CPU_PERIOD))
+            if isinstance(held, int) and held != UNLIMITED and isinstance(period, int):
+                most = min(most, held * subject.period // period)
+        return most if most < subject.quota else None
 
     def _has_class(self, mine: Tier) -> bool:
         assert self.policy is not None

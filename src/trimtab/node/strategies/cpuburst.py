@@ -4,9 +4,9 @@ Two ways, either or both. The kernel saves unused quota up (`cpu.burst`, of the 
 burst above the quota, nor a quota below the burst: the kubelet, which knows nothing of bursts, must always be able to
 write the quota of the limit, and of the one that a container is being resized to, so no more than these is saved up. And
 the quota is raised while it runs out: by a fifth when throttled, up to a ceiling; lowered by a fifth when the shared
-CPUs are busier than a threshold; held when they are within a tenth of it. A token bucket bounds how long a container may
-live above its limit: it fills while usage is below, and when it is empty the quota is what the limit says. A pod's own
-quota is raised by as much as those of its containers together.
+CPUs are busier than a threshold; held when they are within a tenth of it. A container that is resized begins at its new
+limit. A token bucket bounds how long a container may live above its limit: it fills while usage is below, and when it is
+empty the quota is what the limit says. A pod's own quota is raised by as much as those of its containers together.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from trimtab.node.picture import (
     NODE,
     ContainerView,
     Metric,
-    NodeView,
     PodView,
     Tier,
-    Windows,
     container_subject,
     pod_subject,
 )
@@ -51,15 +49,19 @@ class Pool(Enum):
     UNKNOWN = "unknown"
 
 
-def pool(view: NodeView, windows: Windows, threshold_percent: int) -> Pool:
-    """The node without the reserved pods' CPUs; best-effort usage does not count, it gives way."""
+def pool(scene: Scene) -> Pool:
+    """Return how busy the shared CPUs are; use of CPUs that a container has for itself does not count, nor does that of
+    best-effort pods, which give way."""
+    windows, shared = scene.windows, scene.shared_cpus
     node = windows.latest(NODE, Metric.CPU)
     if node is None:
         return Pool.UNKNOWN
-    reserved = view.of_tier(Tier.LSR)
-    size = len(view.cpus) - sum(pod.resources.cpu_request or 0 for pod in reserved) / 1000
-    gone = sum(windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0 for pod in reserved)
-    used = node - gone - (windows.latest(BEST_EFFORT, Metric.CPU) or 0.0)
+    elsewhere = sum(
+        (windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0) - (shared.used_by(pod, windows) or 0.0)
+        for pod in scene.view.of_tier(Tier.LSR, Tier.LS)
+    )
+    used, size = node - elsewhere - (windows.latest(BEST_EFFORT, Metric.CPU) or 0.0), len(shared.cpus)
+    threshold_percent = scene.policy.cpu_burst.share_pool_threshold_percent
     busy, threshold = (used / size if size > 0 else 1.0), threshold_percent / 100
     if busy >= threshold:
         return Pool.OVERLOADED
@@ -95,6 +97,8 @@ class Share:
 class Raised:
     """What a container has at the moment."""
 
+    base: int
+    """The quota of the limit that it was raised from."""
     quota: int
     bucket: Bucket
 
@@ -114,12 +118,14 @@ class CpuBurst:
         if settings.policy is CPUBurstPolicy.NONE:
             self._raised.clear()
             return NOTHING
-        state = pool(scene.view, scene.windows, settings.share_pool_threshold_percent)
+        state = pool(scene)
         pods = [pod for pod in scene.view.of_tier(Tier.LS) if not pod.deleting]
         told: dict[Spot, Value] = {}
         wishes = [wish for pod in pods for wish in self._of_pod(scene, pod, state, told)]
         alive = {container.id for pod in pods for container in pod.containers}
-        self._raised = {key: raised for key, raised in self._raised.items() if key in alive}
+        limited = {one.id for pod in pods for one in pod.containers if one.resources.cpu_limit}
+        raising = limited if settings.policy in RAISING else frozenset[str]()
+        self._raised = {key: raised for key, raised in self._raised.items() if key in raising}
         self._periods = {key: period for key, period in self._periods.items() if key in alive}
         return Plan(tuple(wishes), told=told)
 
@@ -169,7 +175,10 @@ class CpuBurst:
         settings, now = scene.policy.cpu_burst, scene.now
         seconds = settings.cfs_quota_burst_period_seconds
         capacity = seconds * (settings.cfs_quota_burst_percent - 100)
-        mine = self._raised.setdefault(container.id, Raised(base, Bucket(capacity, capacity, now)))
+        mine = self._raised.setdefault(container.id, Raised(base, base, Bucket(capacity, capacity, now)))
+        if mine.base != base:
+            # Resized: what it was raised to, or had, by another limit says nothing of what it needs by this one.
+            mine.base = mine.quota = base
         if mine.bucket.capacity != capacity:  # the policy says otherwise by now
             mine.bucket = Bucket(capacity, capacity, now)
         used = scene.windows.latest(subject, Metric.CPU) or 0.0

@@ -1,12 +1,91 @@
-"""Which CPUs to give when so many are to be given."""
+"""Which CPUs pods share, and which of them to give when so many are to be given."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import zip_longest
 
-from trimtab.node.picture import Cpu
+from trimtab.node.cgroups import QosClass
+from trimtab.node.picture import (
+    ContainerView,
+    Cpu,
+    Metric,
+    NodeView,
+    PodView,
+    Tier,
+    Windows,
+    container_subject,
+    pod_subject,
+)
+
+LEAST_CPUS = 2
+"""Pods always share at least so many: whoever has the rest for itself has to put up with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCpus:
+    """The CPUs on which pods run that have none of their own."""
+
+    cpus: tuple[Cpu, ...]
+    apart: frozenset[str] = frozenset()
+    """The cgroups of containers that run on none of them."""
+
+    @property
+    def ids(self) -> frozenset[int]:
+        return frozenset(cpu.id for cpu in self.cpus)
+
+    def used_by(self, pod: PodView, windows: Windows) -> float | None:
+        """Return the cores of these CPUs that a pod uses; None when that is not known."""
+        own = [container for container in pod.containers if container.cgroup in self.apart]
+        if own and len(own) == len(pod.containers):
+            return 0.0
+        used = windows.latest(pod_subject(pod.uid), Metric.CPU)
+        if used is None:
+            return None
+        # What is not known of a container counts as use of the shared CPUs, which is the careful side.
+        elsewhere = (
+            windows.latest(container_subject(pod.uid, container.name), Metric.CPU) for container in own
+        )
+        return max(0.0, used - sum(cores or 0.0 for cores in elsewhere))
+
+
+def shared_cpus(
+    view: NodeView, *, pinned: Callable[[str], frozenset[int]], available: frozenset[int]
+) -> SharedCpus:
+    """Return the CPUs that pods share: not those that the kernel keeps apart, nor those that a container has for itself.
+
+    `pinned` tells the CPUs of a container's cgroup, `available` those of the cgroup of all pods; empty is unknown or all.
+    First those that a kubelet gave away are taken out; then, the fewer CPUs a reserved pod has, the more they are its
+    own: a container beside one with CPUs of its own has all others.
+    """
+    online = frozenset(cpu.id for cpu in view.cpus)
+    whole = (available & online) or online
+    left = frozenset(cpu.id for cpu in view.cpus if not cpu.isolated) & whole
+    left = left if len(left) >= LEAST_CPUS else whole
+    owned = (
+        (not is_given, pinned(container.cgroup), container.cgroup)
+        for pod in view.of_tier(Tier.LSR, Tier.LS)
+        for container in pod.containers
+        if (is_given := _is_given_cpus(pod, container)) or pod.tier is Tier.LSR
+    )
+    known = sorted(
+        ((asks, own, path) for asks, own, path in owned if own and not own >= whole),
+        key=lambda each: (each[0], len(each[1]), sorted(each[1])),
+    )
+    for _, own, _ in known:
+        left = left - own if len(left - own) >= LEAST_CPUS else left
+    return SharedCpus(
+        tuple(cpu for cpu in view.cpus if cpu.id in left),
+        frozenset(path for _, own, path in known if not own & left),
+    )
+
+
+def _is_given_cpus(pod: PodView, container: ContainerView) -> bool:
+    """Return whether a kubelet that gives CPUs away (its policy static) gives some to this container alone."""
+    request = container.resources.cpu_request or 0
+    return pod.qos is QosClass.GUARANTEED and request > 0 and request % 1000 == 0
 
 
 def by_turns(cpus: Iterable[Cpu]) -> list[int]:

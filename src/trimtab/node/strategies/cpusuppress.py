@@ -1,41 +1,40 @@
 """CPU suppress: best-effort pods get the CPU that is safe, which is what the others leave below a threshold.
 
-    safe = capacity · threshold - used by all other pods - max(used by the system, reserved), at least capacity · minimum
+    safe = shared CPUs · threshold - used on them by all other pods - max(used by the system, reserved),
+           at least shared CPUs · minimum
 
-By quota: no less than 2 ms a period; a change under 1 % of the node is none; growth is at most 10 % of the node a
-round. By cpuset: no less than 2 CPUs, growth at most 10 % of the CPUs a round, spread over NUMA nodes with threads of a
-core together, and none that a pod has for itself or the kernel keeps apart. It shrinks at once. Pods that Kubernetes
-calls BestEffort have a cgroup together; a best-effort pod by label that lies elsewhere is held to the same value by itself.
+Shared CPUs are those on which best-effort pods can run: neither kept apart by the kernel nor given to one container
+alone. What a container uses on CPUs of its own takes nothing from them.
+
+By quota: no less than 2 ms a period; a change under 1 % of the shared CPUs is none; growth is at most 10 % of them a round.
+By cpuset: no less than 2 CPUs, growth at most 10 % of the shared CPUs a round, spread over NUMA nodes with threads of a
+core together. It shrinks at once. Pods that Kubernetes calls BestEffort have a cgroup together, which is limited as a whole
+unless a pod lies in it that is not best-effort, such as kube-proxy; then, and where a best-effort pod by label lies
+elsewhere, the quota is shared out between their cgroups, by what each uses.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import CPUSuppress, CPUSuppressPolicy
 from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish
-from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
-from trimtab.node.picture import (
-    SYSTEM,
-    ContainerView,
-    Cpu,
-    Metric,
-    NodeView,
-    PodView,
-    Tier,
-    Windows,
-    pod_subject,
-)
-from trimtab.node.strategies.cpuset import by_turns
+from trimtab.node.picture import SYSTEM, Metric, Tier, pod_subject
+from trimtab.node.strategies.cpuset import LEAST_CPUS, by_turns
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 LEAST_QUOTA = 2000
-LEAST_CPUS = 2
+LEAST_QUOTA_OF_KERNEL = 1000
 SMALLEST_CHANGE = 0.01
 GROWTH = 0.1
+HEADROOM = 2.0
+"""How many times its present use a cgroup may have of a quota that is shared out, while another wants it too."""
+IDLE_SHARE = 0.1
+"""What an idle cgroup keeps of an even share, so that it can begin to work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +49,22 @@ class Safe:
     """Whether the usage of every other pod is known; else it is no more than this that is safe."""
 
     def __str__(self) -> str:
-        return f"{self.cores:.2f} of {self.capacity} cores: others use {self.others:.2f}, the system {self.system:.2f}"
+        return (
+            f"{self.cores:.2f} of {self.capacity} shared CPUs: "
+            f"others use {self.others:.2f}, the system {self.system:.2f}"
+        )
 
 
-def safe(view: NodeView, windows: Windows, settings: CPUSuppress) -> Safe | None:
-    """What best-effort pods may have; None while nothing is known of the system."""
-    capacity = len(view.cpus)
-    used = [windows.latest(pod_subject(pod.uid), Metric.CPU) for pod in view.of_tier(Tier.LSR, Tier.LS)]
-    system = windows.latest(SYSTEM, Metric.CPU)
-    known = [each for each in used if each is not None]
+def safe(scene: Scene) -> Safe | None:
+    """Return what best-effort pods may have; None while nothing is known of the system."""
+    view, windows, settings = scene.view, scene.windows, scene.policy.cpu_suppress
+    shared, system = scene.shared_cpus, windows.latest(SYSTEM, Metric.CPU)
     if system is None:
         return None
-    reserved = 0.0 if view.allocatable_cpu is None else capacity - view.allocatable_cpu / 1000
+    capacity = len(shared.cpus)
+    used = [shared.used_by(pod, windows) for pod in view.of_tier(Tier.LSR, Tier.LS)]
+    known = [each for each in used if each is not None]
+    reserved = 0.0 if view.allocatable_cpu is None else len(view.cpus) - view.allocatable_cpu / 1000
     others, kept = sum(known), max(system, reserved)
     left = capacity * settings.threshold_percent / 100 - others - kept
     least = capacity * settings.min_percent / 100
@@ -85,8 +88,17 @@ def next_count(cores: float, *, capacity: int, last: int | None) -> int:
     return wanted if last is None else min(wanted, last + math.ceil(capacity * GROWTH))
 
 
+def share_out(total: float, wanted: Sequence[float]) -> list[float]:
+    """Split an amount so that nobody gets more than wanted while another lacks, and what nobody wants evenly."""
+    shares, left = [0.0] * len(wanted), total
+    for place, index in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        shares[index] = min(wanted[index], left / (len(wanted) - place))
+        left -= shares[index]
+    return [share + left / len(wanted) for share in shares]
+
+
 class CpuSuppress:
-    """Remembers what it last asked for, from which it may grow only so fast."""
+    """Remembers what it last asked for, from which it may grow only so fast, and how it was shared out."""
 
     name: ClassVar[str] = "cpusuppress"
     settings_type: ClassVar[type[CPUSuppress]] = CPUSuppress
@@ -95,6 +107,8 @@ class CpuSuppress:
         self._policy: CPUSuppressPolicy | None = None
         self._last: int | None = None
         self._why = ""
+        self._shares: dict[str, int] = {}
+        self._shared_out: int | None = None
 
     def plan(self, scene: Scene) -> Plan:
         settings = scene.policy.cpu_suppress
@@ -103,7 +117,7 @@ class CpuSuppress:
             return NOTHING
         if settings.policy is not self._policy:
             self._policy, self._last = settings.policy, None
-        found = safe(scene.view, scene.windows, settings)
+        found = safe(scene)
         if found is not None:
             wanted = self._next(found, scene)
             # On a node where pods come every second one is always unknown: it is a reason to give no more.
@@ -116,54 +130,49 @@ class CpuSuppress:
     def _next(self, found: Safe, scene: Scene) -> int:
         if self._policy is CPUSuppressPolicy.CPUSET:
             return next_count(found.cores, capacity=found.capacity, last=self._last)
-        return next_quota(found.cores, capacity=found.capacity, period=_period(scene), last=self._last)
+        period = _period(scene, scene.view.best_effort_cgroup)
+        return next_quota(found.cores, capacity=found.capacity, period=period, last=self._last)
 
     def _wishes(self, scene: Scene, amount: int) -> tuple[Wish, ...]:
-        view, by_cpuset = scene.view, self._policy is CPUSuppressPolicy.CPUSET
-        knob = CPUSET_CPUS if by_cpuset else CPU_QUOTA
-        value: Value = frozenset(by_turns(_shared(scene))[:amount]) if by_cpuset else amount
-        elsewhere = [
-            pod.cgroup
-            for pod in view.of_tier(Tier.BE)
-            if not pod.cgroup.startswith(f"{view.best_effort_cgroup}/")
-        ]
+        paths, by_cpuset = scene.view.best_effort_cgroups, self._policy is CPUSuppressPolicy.CPUSET
+        cpus = frozenset(by_turns(scene.shared_cpus.cpus)[:amount])
+        values: Mapping[str, Value] = (
+            dict.fromkeys(paths, cpus) if by_cpuset else self._quotas(scene, paths, amount)
+        )
         return tuple(
             Wish(
-                spot=Spot(path, knob),
+                spot=Spot(path, CPUSET_CPUS if by_cpuset else CPU_QUOTA),
                 value=value,
                 bound=Bound.AT_MOST,
                 precedence=Precedence.SAFETY,
                 strategy=self.name,
                 why=self._why,
             )
-            for path in (view.best_effort_cgroup, *elsewhere)
+            for path, value in values.items()
         )
 
-
-def _shared(scene: Scene) -> list[Cpu]:
-    """The CPUs that neither the kernel keeps apart nor a pod has for itself, as far as enough are left.
-
-    First those that a kubelet gave away; else, the fewer CPUs somebody has, the more they are his own: a container beside
-    one with CPUs of its own has all others.
-    """
-    view = scene.view
-    left = frozenset(cpu.id for cpu in view.cpus if not cpu.isolated)
-    owned = (
-        (not is_given, scene.held_as(frozenset, container.cgroup, CPUSET_CPUS) or frozenset[int]())
-        for pod in view.of_tier(Tier.LSR, Tier.LS)
-        for container in pod.containers
-        if (is_given := _is_given_cpus(pod, container)) or pod.tier is Tier.LSR
-    )
-    for _, own in sorted(owned, key=lambda each: (each[0], len(each[1]), sorted(each[1]))):
-        left = left - own if len(left - own) >= LEAST_CPUS else left
-    return [cpu for cpu in view.cpus if cpu.id in left] if len(left) >= LEAST_CPUS else list(view.cpus)
+    def _quotas(self, scene: Scene, paths: Sequence[str], total: int) -> dict[str, int]:
+        """Share the quota out; as it was, while hardly anything has changed, since each change is written to disk first."""
+        period, idle = _period(scene, scene.view.best_effort_cgroup), IDLE_SHARE * total / max(1, len(paths))
+        wanted = [max(idle, HEADROOM * period * _used(scene, path)) for path in paths]
+        shares = dict(zip(paths, share_out(total, wanted), strict=True))
+        small = len(scene.shared_cpus.cpus) * period * SMALLEST_CHANGE
+        is_same = self._shared_out == total and shares.keys() == self._shares.keys()
+        if not is_same or any(abs(share - self._shares[path]) >= small for path, share in shares.items()):
+            self._shares = {path: round(share) for path, share in shares.items()}
+            self._shared_out = total
+        return {
+            path: max(round(share * _period(scene, path) / period), LEAST_QUOTA_OF_KERNEL)
+            for path, share in self._shares.items()
+        }
 
 
-def _is_given_cpus(pod: PodView, container: ContainerView) -> bool:
-    """Whether a kubelet that gives CPUs away (its policy static) gives some to this container alone."""
-    request = container.resources.cpu_request or 0
-    return pod.qos is QosClass.GUARANTEED and request > 0 and request % 1000 == 0
+def _used(scene: Scene, path: str) -> float:
+    """Return the cores that the best-effort pods of a cgroup use; as many as there are while that is not known."""
+    pods = [pod for pod in scene.view.of_tier(Tier.BE) if f"{pod.cgroup}/".startswith(f"{path}/")]
+    used = [scene.windows.latest(pod_subject(pod.uid), Metric.CPU) for pod in pods]
+    return sum(math.inf if cores is None else cores for cores in used)
 
 
-def _period(scene: Scene) -> int:
-    return scene.held_as(int, scene.view.best_effort_cgroup, CPU_PERIOD) or 100_000
+def _period(scene: Scene, path: str) -> int:
+    return scene.held_as(int, path, CPU_PERIOD) or 100_000

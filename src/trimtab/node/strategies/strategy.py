@@ -1,7 +1,7 @@
 """What a strategy is given and what it answers.
 
-A strategy decides from the scene, which holds the time too, and from what it remembers of its own earlier answers; it
-reads no file and no clock. A knob that it does not ask for any more goes back to what it was, so that a strategy that
+A strategy decides from the scene, which holds the time too, and from what it remembers of earlier scenes and of its own
+answers; it reads no file and no clock. A knob that it does not ask for any more goes back to what it was, so that a strategy that
 is off answers nothing and leaves nothing. What is not known (a `None`) is no reason to act: keep asking for the same.
 """
 
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from trimtab.api.nodeqospolicy import BlockIO, NodeQoSPolicySpec
 from trimtab.node.arbiter import Spot, Value, Wish
 from trimtab.node.cgroups import Knob
+from trimtab.node.cgroups.knobs import CPUSET_CPUS, CPUSET_EFFECTIVE
 from trimtab.node.picture import NodeView, PodView, Windows
+from trimtab.node.strategies.cpuset import SharedCpus, shared_cpus
 from trimtab.plugins import Family
 
 V = TypeVar("V")
@@ -39,6 +42,15 @@ class Scene:
     def held_as(self, kind: type[V], path: str, knob: Knob[Any]) -> V | None:
         value = self.held(Spot(path, knob))
         return value if isinstance(value, kind) else None
+
+    @cached_property
+    def shared_cpus(self) -> SharedCpus:
+        """The CPUs that pods share, looked for once for all strategies of a round."""
+        return shared_cpus(
+            self.view,
+            pinned=lambda path: self.held_as(frozenset, path, CPUSET_CPUS) or frozenset(),
+            available=self.held_as(frozenset, self.view.pods_cgroup, CPUSET_EFFECTIVE) or frozenset(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
