@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from harness.pictured import pod_view
 from trimtab.kube.pods import Resources
+from trimtab.node.collectors.node import RemainderCollector
 from trimtab.node.picture import ContainerView, Metric, NodeView, PodView, Tier, pod_subject, tier_subject
 from trimtab.node.prediction import ALGORITHMS, Predictor, Spare
 from trimtab.node.prediction.histogram import CPU, DAY, Decaying, Scale
-from trimtab.node.series import Series
+from trimtab.node.prediction.predictor import TOGETHER
+from trimtab.node.series import Retention, Series
 
 HOUR = 3600.0
 GIB = 1 << 30
@@ -111,6 +113,68 @@ def test_a_pod_that_uses_more_than_it_requests_takes_from_the_others_only_when_t
     assert predictor.spare(view, "careful") == Spare(
         min(single.cpu, together.cpu), min(single.memory, together.memory)
     )
+
+
+def test_together_counts_nothing_as_spare_that_a_pod_requests_which_was_not_watched_for_a_day() -> None:
+    old, new = requesting(4.0, 8 * GIB), requesting(8.0, 8 * GIB)
+    predictor, alone = learned([(old, 3.5, GIB)], hours=48)
+    before = {name: predictor.spare(alone, name) for name in ALGORITHMS}
+    since = 1e6 + 48 * HOUR
+    predictor, both = learned([(old, 3.5, GIB), (new, 7.8, GIB)], hours=23, since=since, predictor=predictor)
+    assert {name: predictor.spare(both, name) for name in ALGORITHMS} == before
+    predictor, both = learned(
+        [(old, 3.5, GIB), (new, 0.8, GIB)], hours=26, since=since + 23 * HOUR, predictor=predictor
+    )
+    grown, at_first = predictor.spare(both, "together"), before["together"]
+    assert grown is not None
+    assert at_first is not None
+    assert grown.memory > at_first.memory
+
+
+@given(
+    pods=st.lists(st.tuples(st.integers(0, 8000), st.one_of(st.none(), st.integers(0, 9000)))),
+    whole=st.one_of(st.none(), st.integers(0, 30_000)),
+)
+def test_pods_that_were_not_watched_for_a_day_change_nothing_about_what_is_spare(
+    pods: list[tuple[int, int | None]], whole: int | None
+) -> None:
+    views = [requesting(cpu / 1000, GIB) for cpu, _ in pods]
+    needs = {view.uid: need for view, (_, need) in zip(views, pods, strict=True)} | {TOGETHER: whole}
+
+    def need(key: str) -> Spare | None:
+        found = needs[key]
+        return None if found is None else Spare(found, GIB // 2)
+
+    old = [view for view in views if needs[view.uid] is not None]
+    for algorithm in ALGORITHMS.values():
+        spare = algorithm(views, need)
+        assert spare == algorithm(old, need)
+        assert spare is None or 0 <= spare.cpu <= sum(view.resources.cpu_request or 0 for view in old)
+
+
+@pytest.mark.parametrize("phase", [0, 30])
+def test_a_peak_within_each_minute_is_seen_whenever_the_minute_ends_and_whatever_is_reported(
+    phase: int,
+) -> None:
+    """The pod requests 6 cores, and uses 5 of them for 10 seconds of every minute."""
+    pod = requesting(6.0, GIB)
+    view, spares = NodeView(name="node", cpus=(), memory=0, pods=(pod,)), []
+    for reported in (300.0, 86400.0):
+        series, predictor, remainder = Series(), Predictor(), RemainderCollector()
+        series.keep(Retention(node=reported, pods=reported))
+        for second in range(0, 25 * 3600, 5):
+            series.now = 1e6 + second
+            used = 5.0 if (second + phase) % 60 < 10 else 0.1
+            series.add(pod_subject(pod.uid), Metric.CPU, used, period=5.0)
+            series.add(pod_subject(pod.uid), Metric.MEMORY, used * GIB / 10, period=5.0)
+            remainder.collect(view, series)
+            predictor.learn(view, series, series.now)
+        spares.append([predictor.spare(view, name) for name in ALGORITHMS])
+    assert spares[0] == spares[1]
+    for spare in spares[0]:
+        assert spare is not None
+        assert spare.cpu < 600
+        assert spare.memory < GIB * 0.5
 
 
 def test_peaks_outlive_a_restart_and_those_of_pods_that_went_are_forgotten() -> None:

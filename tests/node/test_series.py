@@ -44,9 +44,29 @@ def test_the_latest_sample_is_that_of_the_last_second_however_long_the_windows_a
             series.now = 86400.0 + second
             series.add(subject, Metric.MEMORY, float(second), period=1.0)
         assert series.latest(subject, Metric.MEMORY) == 19.0
-        assert series.average(subject, Metric.MEMORY, 10) == 9.5  # of the cell, as nothing finer is kept
+        assert series.average(subject, Metric.MEMORY, 10) == 14.5
         series.now += 5
         assert series.latest(subject, Metric.MEMORY) is None
+
+
+@given(
+    values=st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=200),
+    reported=st.sampled_from([10.0, 300.0, 3600.0, 86400.0, 604800.0]),
+    later=st.sampled_from([300.0, 86400.0]),
+    seconds=st.integers(1, 60),
+)
+def test_windows_of_up_to_a_minute_are_the_same_whatever_is_to_be_reported(
+    values: list[float], reported: float, later: float, seconds: int
+) -> None:
+    """Predictions and evictions are decided by them."""
+    usual, other = Series(), Series(Retention(node=reported, pods=reported))
+    for second, value in enumerate(values):
+        for series in (usual, other):
+            series.now = 1e6 + second
+            series.add(POD, Metric.CPU, value, period=1.0)
+        if second == len(values) // 2:
+            other.keep(Retention(node=later, pods=later))
+        assert other.spread(POD, Metric.CPU, seconds) == usual.spread(POD, Metric.CPU, seconds)
 
 
 def test_a_minute_is_kept_of_all_however_short_the_windows_are() -> None:
@@ -182,6 +202,20 @@ def test_a_restart_forgets_nothing_of_a_longer_window_than_is_usual(tmp_path: Pa
     after.keep(Retention())
     [(_, _, ring)] = after.rings()
     assert (ring.cells, ring.step) == (1800, 1.0)
+
+
+def test_a_restart_forgets_nothing_of_the_last_minute_beside_a_longer_window(tmp_path: Path) -> None:
+    day = Retention(pods=86400)
+    before = Series(day)
+    for second in range(1000, 1200):
+        before.now = float(second)
+        before.add(POD, Metric.CPU, float(second), period=1.0)
+    Snapshot(tmp_path / "series").save(before, {})
+    after = Series(now=before.now)
+    Snapshot(tmp_path / "series").load(after)
+    assert len(after) == 1
+    after.keep(day)
+    assert after.spread(POD, Metric.CPU, 60) == before.spread(POD, Metric.CPU, 60)
 
 
 def test_what_is_too_old_is_not_taken_up_again(tmp_path: Path) -> None:

@@ -89,6 +89,21 @@ def test_a_pod_has_what_the_kubelet_tells_and_where_its_cgroups_lie(states: Stat
     assert pod.resources.cpu_request == 250
 
 
+@pytest.mark.parametrize("has_inner", [True, False])
+def test_a_container_of_crun_has_another_cgroup_within_its_scope(tmp_path: Path, *, has_inner: bool) -> None:
+    layout = Layout(Driver.SYSTEMD)
+    scope = layout.container(layout.pod(UID, QosClass.BURSTABLE), f"cri-o://{ID}")
+    (tmp_path / "cgroup.controllers").touch()
+    (tmp_path / scope / "container" if has_inner else tmp_path / scope).mkdir(parents=True)
+    states, pod = States("node", hierarchy=Hierarchy.detect(tmp_path)), told()
+    pod["status"]["containerStatuses"][0]["containerID"] = f"cri-o://{ID}"
+    states.told_by_kubelet(answer(pod), 100.0)
+    [container] = states.view(100.0).pods[0].containers
+    assert container.cgroup == scope
+    assert container.inner == (f"{scope}/container" if has_inner else None)
+    states.close()
+
+
 def test_a_pod_that_nobody_has_told_of_is_there_at_once_and_gets_its_name_later(
     states: States, tree: Path
 ) -> None:

@@ -408,6 +408,20 @@ def test_unused_quota_is_saved_up_to_a_share_of_the_limit_and_no_more_than_the_l
     }
 
 
+def test_a_container_whose_runtime_writes_its_limit_to_two_cgroups_bursts_in_both() -> None:
+    """As crun does, whose inner cgroup would still be throttled."""
+    [container] = BURSTING.containers
+    pod = replace(BURSTING, containers=(replace(container, inner=f"{container.cgroup}/container"),))
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO))
+    plan = _new("cpuburst").plan(
+        _scene(_node(pod), policy, {(NODE, Metric.CPU): 1.0, (CONTAINER, Metric.THROTTLED): 0.5})
+    )
+    for path in (container.cgroup, f"{container.cgroup}/container"):
+        assert (_of(plan)[path, "cpu.quota"], _of(plan)[path, "cpu.burst"]) == (120_000, 100_000)
+        assert plan.told[Spot(path, CPU_QUOTA)] == 100_000
+    assert _of(plan)[pod.cgroup, "cpu.quota"] == 120_000
+
+
 def test_a_container_that_is_to_shrink_saves_up_no_more_than_what_it_is_to_have() -> None:
     """Or the kernel refuses the kubelet the smaller quota."""
     [container] = BURSTING.containers

@@ -59,6 +59,8 @@ class ContainerView:
     """Its path below the root of the hierarchy; `Hierarchy.cgroup` makes a handle of it."""
     wanted: Resources = field(default_factory=Resources)
     """What its pod's spec asks for: other than what it has while it is being resized."""
+    inner: str | None = None
+    """The cgroup within its own to which its runtime writes the same limits once more, if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
 from trimtab.errors import TrimtabError
-from trimtab.node.cgroups.knobs import Knob, Version
+from trimtab.node.cgroups.knobs import THREADS, Knob, Version
 
 V = TypeVar("V")
 
@@ -58,6 +59,26 @@ class Hierarchy:
         except OSError as error:
             if error.errno not in _VANISHED:
                 raise
+
+    def below(self, path: str) -> Iterator[str]:
+        """This cgroup and all that lie in it, at any depth."""
+        yield path
+        for name in self.children(path):
+            yield from self.below(f"{path}/{name}")
+
+    def threads(self, path: str) -> tuple[int, ...]:
+        """The threads of a cgroup and of all that lie in it.
+
+        A container's own cgroup may have none: crun keeps its processes in one below, called `container`, and containers that
+        run systemd make a tree of their own.
+        """
+        found: list[int] = []
+        for each in self.below(path):
+            with suppress(
+                Vanished, OSError
+            ):  # one that ends meanwhile, or has only threads of others, has none
+                found.extend(self.cgroup(each).read(THREADS))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Where the kubelet puts pods and containers among the cgroups, with either of its cgroup drivers.
 
     cgroupfs  kubepods/burstable/pod<uid>/<container>, of CRI-O crio-<container>
-    systemd   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<container>.scope
+    systemd   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<container>.scope,
+              in which crun makes another one, container, for the processes
 
 Pods of class Guaranteed lie right below kubepods.
 """
@@ -14,6 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
 from trimtab.node.cgroups.hierarchy import Hierarchy
+from trimtab.node.cgroups.knobs import Version
 
 _POD: Final = re.compile(
     r"^(?:[\w-]*-)?pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?$"
@@ -80,6 +82,13 @@ class Layout:
         if self.driver is Driver.CGROUPFS:
             return f"{pod}/crio-{plain}" if runtime == "cri-o" else f"{pod}/{plain}"
         return f"{pod}/{_SCOPES.get(runtime, runtime)}-{plain}.scope"
+
+    def inner(self, container: str, hierarchy: Hierarchy) -> str | None:
+        """The cgroup that crun makes within a container's scope; it writes the limits of the container to both."""
+        if self.driver is not Driver.SYSTEMD or hierarchy.version is not Version.V2:
+            return None
+        inner = f"{container}/container"
+        return inner if hierarchy.cgroup(inner).exists else None
 
     def find_pods(self, hierarchy: Hierarchy) -> list[Found]:
         """The pods that have a cgroup now, whoever else knows of them."""

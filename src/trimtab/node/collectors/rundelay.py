@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimtab.node.cgroups import Hierarchy, Version
+from trimtab.node.cgroups import Hierarchy
 from trimtab.node.collectors.files import read_once
 from trimtab.node.picture import NODE, Metric, NodeView, Tier, container_subject
 from trimtab.node.series import Series
@@ -28,7 +28,6 @@ class RunDelayCollector:
 
     def __init__(self, hierarchy: Hierarchy, proc: Path) -> None:
         self._hierarchy = hierarchy
-        self._file = "tasks" if hierarchy.version is Version.V1 else "cgroup.threads"
         self._proc = proc
         self._at = 0.0
         self._delays: dict[str, dict[str, int]] = {}
@@ -60,14 +59,11 @@ class RunDelayCollector:
 
     def _threads(self, path: str) -> dict[str, int]:
         """What each thread waited so far; nothing when the container is gone or has too many."""
-        try:
-            threads = read_once(f"{self._hierarchy.folder(path, 'cpu')}/{self._file}").decode().split()
-        except OSError:
-            return {}
+        threads = self._hierarchy.threads(path)
         found: dict[str, int] = {}
         for thread in threads if len(threads) <= MOST_THREADS else ():
             try:
-                found[thread] = int(read_once(f"{self._proc}/{thread}/schedstat").split()[_OF_THREAD])
+                found[str(thread)] = int(read_once(f"{self._proc}/{thread}/schedstat").split()[_OF_THREAD])
             except (OSError, IndexError):
                 continue  # it ended
         return found

@@ -16,6 +16,7 @@ from pathlib import Path
 from trimtab.node.arbiter.machine import RESCTRL, SYSCTL
 from trimtab.node.arbiter.wishes import Spot, Value
 from trimtab.node.cgroups import UNLIMITED, Hierarchy, Vanished, Version
+from trimtab.node.cgroups.knobs import THREADS
 
 _VANISHED = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
 
@@ -45,6 +46,8 @@ class Surface:
 
     def read(self, spot: Spot) -> Value | None:
         """What it holds; None where there is no such thing, or no longer."""
+        if spot.knob is THREADS:
+            return self.hierarchy.threads(spot.path) if self.hierarchy.cgroup(spot.path).exists else None
         path, file = self.file(spot), spot.knob.file(self.version)
         if path is None or file is None:
             return None

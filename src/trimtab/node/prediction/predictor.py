@@ -1,7 +1,7 @@
 """How much of what production pods request they will not need, by the peaks that they were seen to have.
 
 A pod that was watched for a day is taken to need its 95th percentile of CPU and its 98th of memory, and a tenth more; a
-younger one all that it requests. Three algorithms add this up:
+younger one all that it requests, so that it has nothing to spare. Three algorithms add this up:
 
     pods      what each pod has to spare, one by one
     together  what all of them have to spare as one: their peaks seldom coincide, so this is more
@@ -86,16 +86,8 @@ class Predictor:
         self._learned = now
         pods = view.of_tier(*PROD)
         for pod in pods:
-            subject = pod_subject(pod.uid)
-            # Of CPU the highest that is no blip, since a mean would hide every peak shorter than the minute.
-            spread = windows.spread(subject, Metric.CPU, EVERY)
-            memory = windows.latest(subject, Metric.MEMORY)
-            if spread is not None and memory is not None:
-                self._add(pod.uid, now, spread.p95, memory)
-        cpu = _together(windows, Metric.CPU)
-        memory = _together(windows, Metric.MEMORY)
-        if cpu is not None and memory is not None:
-            self._add(TOGETHER, now, cpu, memory)
+            self._add_peaks(pod.uid, _peaks(windows, [pod_subject(pod.uid)]), now)
+        self._add_peaks(TOGETHER, _peaks(windows, [tier_subject(tier) for tier in PROD]), now)
         # Whoever is there still is not forgotten, however long nobody watched: his first sample is yet to come.
         there = {TOGETHER, *(pod.uid for pod in pods)} if pods else ()
         self._peaks = {
@@ -126,7 +118,11 @@ class Predictor:
             for key, kept in _DECODER.decode(state).items()
         }
 
-    def _add(self, key: str, now: float, cpu: float, memory: float) -> None:
+    def _add_peaks(self, key: str, seen: tuple[float, float] | None, now: float) -> None:
+        """Take in the peaks of CPU and memory in the last minute, where they are known."""
+        if seen is None:
+            return
+        cpu, memory = seen
         peaks = self._peaks.get(key)
         # What a clock that was ahead has begun would tell nothing until that time has come.
         if peaks is None or now < peaks.since:
@@ -156,13 +152,19 @@ def _one_by_one(pods: Iterable[PodView], need: Need) -> Spare | None:
 
 
 def _as_one(pods: Iterable[PodView], need: Need) -> Spare | None:
-    needed = need(TOGETHER)
-    if needed is None:
+    """Return what the pods that were watched long enough have to spare.
+
+    What younger ones use is in the peaks of all of them, but what they request may be needed at any time. So the older ones
+    need no more than all did together, nor than each of them by itself.
+    """
+    whole, known = need(TOGETHER), [(pod, found) for pod in pods if (found := need(pod.uid)) is not None]
+    if whole is None or not known:
         return None
-    each = [pod.resources for pod in pods]
+    cpu = min(whole.cpu, sum(found.cpu for _, found in known))
+    memory = min(whole.memory, sum(found.memory for _, found in known))
     return Spare(
-        max(0, sum(one.cpu_request or 0 for one in each) - needed.cpu),
-        max(0, sum(one.memory_request or 0 for one in each) - needed.memory),
+        max(0, sum(pod.resources.cpu_request or 0 for pod, _ in known) - cpu),
+        max(0, sum(pod.resources.memory_request or 0 for pod, _ in known) - memory),
     )
 
 
@@ -181,7 +183,17 @@ ALGORITHMS: Final[Mapping[str, Callable[[Iterable[PodView], Need], Spare | None]
 }
 
 
-def _together(windows: Windows, metric: Metric) -> float | None:
-    each = [windows.latest(tier_subject(tier), metric) for tier in PROD]
-    known = [value for value in each if value is not None]
-    return sum(known) if len(known) == len(each) else None
+def _peaks(windows: Windows, subjects: Iterable[str]) -> tuple[float, float] | None:
+    """Return the peaks of CPU and memory in the last minute, of all subjects together.
+
+    Of CPU the highest that is no blip, since a mean, or what happens to be used when a minute ends, would hide every peak
+    that is shorter than the minute; of memory the highest.
+    """
+    each = [
+        (windows.spread(subject, Metric.CPU, EVERY), windows.spread(subject, Metric.MEMORY, EVERY))
+        for subject in subjects
+    ]
+    known = [(cpu.p95, memory.p99) for cpu, memory in each if cpu is not None and memory is not None]
+    if len(known) < len(each):
+        return None
+    return sum(cpu for cpu, _ in known), sum(memory for _, memory in known)

@@ -19,12 +19,16 @@ _NEVER = -1
 class Ring:
     """So many cells of so many seconds, the newest of which is the newest sample's."""
 
-    __slots__ = ("_at", "_count", "_last", "_values", "newest", "period", "step")
+    __slots__ = ("_at", "_count", "_last", "_values", "newest", "period", "recent", "step")
 
-    def __init__(self, cells: int, step: float, *, period: float | None = None) -> None:
+    def __init__(
+        self, cells: int, step: float, *, period: float | None = None, recent: Ring | None = None
+    ) -> None:
         self.step = step
         self.period = step if period is None else period
         """How often there is a sample: a cell may be of several."""
+        self.recent = recent
+        """The last of the same samples in shorter cells, where this one's are longer than those of any short window."""
         self.newest = _NEVER
         """The number of the newest cell: its time in steps since 1970."""
         self._count = 0
@@ -36,6 +40,8 @@ class Ring:
         return len(self._values)
 
     def add(self, t: float, value: float) -> None:
+        if self.recent is not None:
+            self.recent.add(t, value)
         cell = int(t // self.step)
         values, newest = self._values, self.newest
         size = len(values)
@@ -60,6 +66,8 @@ class Ring:
 
     def samples(self, seconds: float, now: float) -> list[float] | None:
         """Those of the last so many seconds, or of the newest cell; None when they do not span half of them."""
+        if self.recent is not None and seconds <= self.recent.cells * self.recent.step:
+            return self.recent.samples(seconds, now)
         size = len(self._values)
         after = max(int((now - max(seconds, self.step)) // self.step), self.newest - size)
         if self.newest <= after:
@@ -76,15 +84,22 @@ class Ring:
         """Whether every sample has left the window that it keeps."""
         return now // self.step - self.newest >= len(self._values)
 
-    def reshaped(self, cells: int, step: float) -> Ring:
-        """The same samples with another length, as far as they fit."""
-        other = Ring(cells, step, period=self.period)
-        for cell in range(max(0, self.newest - len(self._values) + 1), self.newest + 1):
-            value = self._values[cell % len(self._values)]
-            if value == value:  # noqa: PLR0124
-                other.add(cell * self.step, value)
+    def moved_to(self, other: Ring) -> Ring:
+        """Return the other ring with all samples of this one, as far as they fit."""
+        recent = [] if self.recent is None else self.recent.timed()
+        first = recent[0][0] if recent else math.inf
+        before = [each for each in self.timed() if each[0] + self.step <= first]  # the rest is in both
+        for t, value in (*before, *recent):
+            other.add(t, value)
         other._at, other._last = self._at, self._last
         return other
+
+    def timed(self) -> list[tuple[float, float]]:
+        """Return when each cell begins that holds samples, and their mean."""
+        size = len(self._values)
+        cells = range(max(0, self.newest - size + 1), self.newest + 1)
+        timed = ((cell * self.step, self._values[cell % size]) for cell in cells)
+        return [(t, value) for t, value in timed if value == value]  # noqa: PLR0124 - NaN is not itself
 
     def packed(self) -> tuple[float, int, bytes]:
         return self.step, self.newest, self._values.tobytes()

@@ -1,7 +1,8 @@
 """All series of the agent: bounded in number and length, and forgotten when nobody adds to them any more.
 
 Series of the node and its tiers are kept for longer than those of pods, of which there are hundreds. Both lengths
-follow what is to be reported. A longer window than there are cells for makes the cells longer, not more.
+follow what is to be reported. A longer window than there are cells for makes the cells longer, not more; then the last
+minute is kept in cells as short as ever beside them, since what the agent decides must not depend on what it reports.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ class Retention:
         step = max(period, seconds / most)
         return max(4, math.ceil(seconds / step)), step
 
+    def ring(self, subject: str, period: float) -> Ring:
+        """Return an empty ring for the samples of a subject."""
+        cells, step = self.shape(subject, period)
+        is_coarse = step > period
+        recent = Ring(math.ceil(LEAST_SECONDS / period), period) if is_coarse else None
+        return Ring(cells, step, period=period, recent=recent)
+
 
 class Series:
     """Answers as `trimtab.node.picture.Windows` promises, at the time that it was last told."""
@@ -61,7 +69,7 @@ class Series:
             if self._size >= MOST_SERIES:
                 self.refused += 1
                 return
-            ring = rings[metric] = Ring(*self.retention.shape(subject, period))
+            ring = rings[metric] = self.retention.ring(subject, period)
             self._size += 1
         ring.period = period
         ring.add(self.now, value)
@@ -92,21 +100,27 @@ class Series:
         self.retention = retention
         for subject, rings in self._rings.items():
             for metric, ring in rings.items():
-                shape = retention.shape(subject, ring.period)
-                if shape != (ring.cells, ring.step):
-                    rings[metric] = ring.reshaped(*shape)
+                wanted = retention.ring(subject, ring.period)
+                if _shape(wanted) != _shape(ring):
+                    rings[metric] = ring.moved_to(wanted)
 
     def rings(self) -> Iterator[tuple[str, Metric, Ring]]:
+        """All rings; of a series that has two, that of the last minute comes second."""
         for subject, rings in self._rings.items():
             for metric, ring in rings.items():
                 yield subject, metric, ring
+                if ring.recent is not None:
+                    yield subject, metric, ring.recent
 
     def take(self, subject: str, metric: Metric, ring: Ring) -> None:
         """A series as it was before a restart, until `keep` tells for how long now; one that there is already is kept."""
         rings = self._rings.setdefault(subject, {})
-        if metric not in rings and self._size < MOST_SERIES:
+        there = rings.get(metric)
+        if there is None and self._size < MOST_SERIES:
             rings[metric] = ring
             self._size += 1
+        elif there is not None and there.recent is None and ring.step < there.step:
+            there.recent, there.period = ring, ring.period
 
     def _ring(self, subject: str, metric: Metric) -> Ring | None:
         rings = self._rings.get(subject)
@@ -115,3 +129,7 @@ class Series:
     def _samples(self, subject: str, metric: Metric, seconds: float) -> list[float] | None:
         ring = self._ring(subject, metric)
         return None if ring is None else ring.samples(seconds, self.now)
+
+
+def _shape(ring: Ring | None) -> tuple[object, ...]:
+    return () if ring is None else (ring.cells, ring.step, *_shape(ring.recent))

@@ -34,14 +34,15 @@ def compose(
 ) -> tuple[PodView, ...]:
     """The pods of the picture; `known` is by what their cgroups are called by."""
     return tuple(
-        _named(there, told, layout)
+        _named(there, told, layout, hierarchy)
         if (told := known.get(there.uid)) is not None
         else _nameless(there, hierarchy)
         for there in sorted(found)
     )
 
 
-def _named(there: Found, told: KnownPod, layout: Layout) -> PodView:
+def _named(there: Found, told: KnownPod, layout: Layout, hierarchy: Hierarchy) -> PodView:
+    cgroups = [layout.container(there.path, one.id) for one in told.containers]
     return PodView(
         uid=told.uid,
         namespace=told.namespace,
@@ -55,10 +56,11 @@ def _named(there: Found, told: KnownPod, layout: Layout) -> PodView:
                 name=one.name,
                 id=one.id.rpartition("://")[2],
                 resources=one.resources,
-                cgroup=layout.container(there.path, one.id),
+                cgroup=cgroup,
                 wanted=one.wanted,
+                inner=layout.inner(cgroup, hierarchy),
             )
-            for one in told.containers
+            for one, cgroup in zip(told.containers, cgroups, strict=True)
         ),
         labels=told.labels,
         annotations=told.annotations,

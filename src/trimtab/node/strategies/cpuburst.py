@@ -51,7 +51,8 @@ class Pool(Enum):
 
 def pool(scene: Scene) -> Pool:
     """Return how busy the shared CPUs are; use of CPUs that a container has for itself does not count, nor does that of
-    best-effort pods, which give way."""
+    best-effort pods, which give way.
+    """
     windows, shared = scene.windows, scene.shared_cpus
     node = windows.latest(NODE, Metric.CPU)
     if node is None:
@@ -136,12 +137,14 @@ class CpuBurst:
         wishes: list[Wish] = []
         for container, share in zip(limited, wanted, strict=True):
             why = f"limit {container.resources.cpu_limit} m"
-            told[Spot(container.cgroup, CPU_QUOTA)] = share.limit
-            if share.burst is not None:
-                wishes.append(self._wish(container.cgroup, CPU_BURST, share.burst, why))
-            if share.quota != share.limit:
-                why = f"{why}, shared CPUs {state.value}"
-                wishes.append(self._wish(container.cgroup, CPU_QUOTA, share.quota, why))
+            # Where the limit is written to two cgroups, one that is raised alone changes nothing.
+            for path in filter(None, (container.cgroup, container.inner)):
+                told[Spot(path, CPU_QUOTA)] = share.limit
+                if share.burst is not None:
+                    wishes.append(self._wish(path, CPU_BURST, share.burst, why))
+                if share.quota != share.limit:
+                    pool = f"shared CPUs {state.value}"
+                    wishes.append(self._wish(path, CPU_QUOTA, share.quota, f"{why}, {pool}"))
         if limited and pod.resources.cpu_limit:
             own = _quota_of(pod.resources.cpu_limit, self._period(scene, limited[0]))
             told[Spot(pod.cgroup, CPU_QUOTA)] = own
