@@ -439,3 +439,25 @@ def test_events_further_apart_than_anything_can_be_teach_nothing() -> None:
     points = Points(np.array([1.0, 2.0]), np.ones(2), np.zeros(2, dtype=np.bool_))
     with pytest.raises(ArithmeticError), np.errstate(all="ignore"):
         fit(lambda _: (np.zeros(2), np.full((2, 1), np.nan)), points, prior=np.zeros(1), spread=np.ones(1))
+
+
+def test_what_was_learned_in_another_unit_misleads_little_once_the_new_one_was_seen_for_an_hour() -> None:
+    """As after a KPIProfile is edited from milliseconds to seconds."""
+
+    def seen(replicas: int, load: float, *, unit: float = 1.0) -> State:
+        busy = load * 0.008 / replicas
+        return State(
+            objectives={"p99": 0.05 / (1 - min(busy, 0.95)) * unit},
+            replicas=replicas,
+            sizes=(Size(container="web", cpu_request=1.0, cpu_limit=1.0),),
+            load=load,
+            cpu_used=busy * replicas,
+        )
+
+    here = seen(7, 460)
+    before = [(60.0 * n, seen(4 + (n // 60) % 3, 300 + 10 * (n % 20), unit=1000.0)) for n in range(300)]
+    lately = [(60.0 * (300 + n), seen(7, 450 + n % 30)) for n in range(60)]
+    effects = learn(WANTED, [*before, *lately], now=60.0 * 361)
+    for replicas in (6, 8, 9):
+        found, _ = expected(effects, here, replace(here, replicas=replicas, objectives={}))
+        assert found == pytest.approx(seen(replicas, 460).objectives["p99"], rel=0.05)

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from harness import still
 from harness.account import account
 from harness.agent import AgentProcess, pod_on
-from harness.busyboxes import plods
+from harness.busyboxes import grows, plods
 from harness.cluster import Cluster
 from harness.kubepods import Kubepods
 from trimtab.kube.rights import RIGHTS
@@ -170,11 +171,11 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
         [container] = pod_on(
             cluster, kubepods, namespace=namespace, node=node, name=name, labels={"app": name}
         )
-        kubepods.run(container, ("/bin/busybox", "sleep", "3600"))
+        kubepods.run(container, ("/bin/busybox", "sh", "-c", grows(first=20, most=20, every=1.0)))
     budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     cluster.call("POST", budgets, {"metadata": {"name": "kept"}, "spec": budget})
-    evict = {"enable": True, "thresholdPercent": 2, "coolDownSeconds": 1}  # more than that is always used
+    evict = {"enable": True, "thresholdPercent": 70, "lowerPercent": 60, "coolDownSeconds": 1}
     cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "evict", {"memoryEvict": evict}))
     pods = f"/api/v1/namespaces/{namespace}/pods"
 
@@ -187,8 +188,10 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
         return not cluster.has(path) or "deletionTimestamp" in cluster.call("GET", path)["metadata"]
 
     try:
-        parent = ("--cgroup-parent", kubepods.layout.parent)
-        agent = run(cluster, tmp_path, *parent, node=node, kubeconfig=as_agent)
+        # 75 % of 200 MB are used, 40 MB of it by the two pods, and 30 MB are to be had back.
+        proc = still.proc(tmp_path / "proc", memory_kib=(200_000, 50_000))
+        where = ("--cgroup-parent", kubepods.layout.parent, "--proc", str(proc))
+        agent = run(cluster, tmp_path, *where, node=node, kubeconfig=as_agent)
         agent.wait_until(lambda: counted("evicted") >= 1 and counted("refused") >= 1, timeout=120)
     finally:
         cluster.call("DELETE", f"{POLICY}/evict")

@@ -98,7 +98,8 @@ def test_threads_in_cgroups_below_the_containers_own_are_seen(kubepods: Kubepods
     collector.close()
     assert series.latest(container_subject(pod.uid, "c0"), Metric.RUN_DELAY) is not None
     surface = Surface(kubepods.hierarchy)
-    assert surface.read(Spot(container, THREADS)) == (process.pid,)
+    assert list(kubepods.hierarchy.threads(container)) == [process.pid]
+    assert str(surface.read(Spot(container, THREADS))) == f"({process.pid},)"
     assert surface.read(Spot(f"{container}/gone", THREADS)) is None
 
 

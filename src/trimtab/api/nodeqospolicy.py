@@ -41,10 +41,11 @@ class CPUSuppress(Model):
     """Whether the strategy runs."""
 
     threshold_percent: Percent = 65
-    """How full the node's CPU may get in all; best-effort pods get what is below and unused."""
+    """How full the CPUs may get that pods share; best-effort pods get what is below and unused. CPUs that one container has
+    for itself, or that the kernel isolates, do not count."""
 
     min_percent: Percent = 0
-    """What best-effort pods keep in any case, of the node's CPU."""
+    """What best-effort pods keep in any case, of the CPUs that pods share."""
 
     policy: CPUSuppressPolicy = CPUSuppressPolicy.CPUSET
     """By which knob: cpuset (fewer CPUs) or cfsQuota (less time on them)."""
@@ -103,23 +104,25 @@ class CPUEvict(Model):
     """Whether the strategy runs."""
 
     satisfaction_lower_percent: Percent = 60
-    """Evict when best-effort pods get no more than this of what they request."""
+    """Evict when best-effort pods get no more than this of what they request, now and on average over coolDownSeconds (20 to
+    60 s of it)."""
 
     satisfaction_upper_percent: Percent = 80
     """Stop evicting when they get this much."""
 
     usage_threshold_percent: Percent = 90
-    """Evict only while they use at least this much of what they get."""
+    """Evict only while they use at least this much of what they get, now and on average over the same time."""
 
     policy: CPUEvictPolicy = CPUEvictPolicy.EVICT_BY_REAL_LIMIT
-    """What satisfaction is measured against: evictByRealLimit or evictByAllocatable."""
+    """What satisfaction is measured against: evictByRealLimit (their quota and CPUs) or evictByAllocatable (what the other
+    pods' requests leave; only pods that use at least a tenth of their own request count then)."""
 
     cool_down_seconds: Positive = 20
     """How long to wait between two evictions."""
 
 
 class MemoryEvict(Model):
-    """Evict best-effort pods before the node runs out of memory."""
+    """Evict best-effort pods before the node runs out of memory, if that brings it below the threshold."""
 
     rules = (
         Rule(

@@ -77,7 +77,8 @@ class Hierarchy:
             with suppress(
                 Vanished, OSError
             ):  # one that ends meanwhile, or has only threads of others, has none
-                found.extend(self.cgroup(each).read(THREADS))
+                here = self.cgroup(each).read(THREADS)
+                found.extend(here)
         return tuple(found)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trimtab.node.arbiter.machine import RESCTRL, SYSCTL
 from trimtab.node.arbiter.wishes import Spot, Value
@@ -47,7 +48,10 @@ class Surface:
     def read(self, spot: Spot) -> Value | None:
         """What it holds; None where there is no such thing, or no longer."""
         if spot.knob is THREADS:
-            return self.hierarchy.threads(spot.path) if self.hierarchy.cgroup(spot.path).exists else None
+            threads: Any = self.hierarchy.threads(
+                spot.path
+            )  # a reading, which nobody can wish for as a value
+            return threads if self.hierarchy.cgroup(spot.path).exists else None
         path, file = self.file(spot), spot.knob.file(self.version)
         if path is None or file is None:
             return None
