@@ -30,7 +30,7 @@ from trimtab.actuation.hold import Hold
 from trimtab.actuation.marks import Applied, Marks, Phase, Way
 from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Situation, Wish
-from trimtab.actuation.sizes import safe_memory
+from trimtab.actuation.sizes import safe_memory, said
 from trimtab.actuation.step import next_deeds
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
@@ -93,8 +93,8 @@ def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need:
         if wanted is None or (now is not None and wanted >= now):
             assert given_to == wanted
         elif now is None:
-            assert given_to is not None
-            assert given_to >= wanted
+            # A first limit is less than the whole node: none is set where the need is unknown.
+            assert given_to is None if need is None else given_to is not None and given_to >= wanted
         elif need is None:
             assert given_to == now
         else:
@@ -105,6 +105,23 @@ def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need:
     if safe.memory_limit is not None:
         assert (safe.memory_request or 0) <= safe.memory_limit
         assert old.memory_limit is not None or safe.memory_limit >= (need or 0)
+
+
+@given(old=some_resources(), need=st.integers(0, 8192 * MIB))
+def test_safe_memory_is_a_readable_amount(old: Resources, need: int) -> None:
+    """It was the need to the byte: 576716801."""
+    safe = safe_memory(old, Resources(10, None, MIB, 2 * MIB), need=need)
+    for amount in (safe.memory_request, safe.memory_limit):
+        assert amount is not None
+        assert amount % MIB == 0
+
+
+def test_sizes_are_said_in_amounts_that_people_read() -> None:
+    odd = Resources(1500, 2000, 576716801, 500_000_000)
+    assert said({"web": odd}) == "web: cpu 1500m (limit 2), memory 550.0Mi (limit 476.8Mi)"
+    assert said({"web": Resources(None, None, 1 << 30, None), "log": Resources()}) == (
+        "web: memory 1Gi; log: nothing asked for"
+    )
 
 
 @given(old=requests, new=requests, kind=kinds, obstacle=st.sampled_from(["cluster", "policy", "container"]))

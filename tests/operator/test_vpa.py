@@ -192,6 +192,14 @@ def test_a_vpa_that_keeps_no_observed_generation_is_not_written_for_it() -> None
     assert new_status(vpa(status=before), WEB, proposals={"web": proposal()}, pods=1, now=NOW) is None
 
 
+def test_recommended_memory_is_readable_unless_the_policy_sets_it() -> None:
+    odd = 400.0 * MIB + 1
+    found = recommended(status(vpa(), web=proposal(memory=odd), log=proposal(memory=odd)))
+    assert found["log"]["target"]["memory"] == found["log"]["uncappedTarget"]["memory"] == "401Mi"
+    bounded = vpa({"containerName": "log", "maxAllowed": {"memory": 300_000_001}})
+    assert recommended(status(bounded, log=proposal(memory=odd)))["log"]["target"]["memory"] == "300000001"
+
+
 amounts = st.one_of(st.floats(0.0, 1e15), st.just(math.nan), st.just(math.inf))
 asks = st.builds(Ask, amounts, amounts, amounts)
 allowed = st.fixed_dictionaries(

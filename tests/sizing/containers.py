@@ -249,6 +249,7 @@ class Made(msgspec.Struct, frozen=True):
     rules: Rules
     around: Surroundings
     evidence: Evidence
+    role: Role = "main"
 
 
 @st.composite
@@ -259,8 +260,9 @@ def recommendations(draw: st.DrawFn) -> Made:
     if qos == GUARANTEED and draw(st.booleans()):
         qos = BURSTABLE  # for another container of its pod is
     around = msgspec.structs.replace(draw(any_surroundings), qos=qos)
-    container = Container("app", draw(any_role), has)
+    role = draw(any_role)
+    container = Container("app", role, has)
     found = recommend(
         container, proposal=draw(any_proposal), evidence=evidence, rules=asked, around=around, now=NOW
     )
-    return Made(found, has, asked, around, evidence)
+    return Made(found, has, asked, around, evidence, role)

@@ -35,11 +35,13 @@ from trimtab.api.optimizationpolicy import BesideHpa, LimitMode, MetricsConfig
 from trimtab.kube.pods import Container, Resources
 from trimtab.sizing import strategy
 from trimtab.sizing.around import recommend, recommend_pod
+from trimtab.sizing.change import round_up
 from trimtab.sizing.evidence import Evidence, Kill
 from trimtab.sizing.proposal import Ask, Proposal, percentile_settings, proposal, told
 from trimtab.sizing.qos import qos_class
 from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendation, amount_text
 from trimtab.sizing.rules import ResourceRules, Rules
+from trimtab.sizing.safe_minimum import safe_limit, sized_resource
 from trimtab.sizing.surroundings import Surroundings, UtilisationTarget, beside
 
 examples = settings(max_examples=100)
@@ -191,6 +193,41 @@ def test_property_24_skip_reason_recording(made: Made) -> None:
         assert found.resources == has
     elif found.resources == has:
         assert not any(is_held(found, resource) for resource in RESOURCES)
+
+
+@examples
+@given(made=recommendations())
+def test_no_recommended_limit_is_below_what_the_container_needs(made: Made) -> None:
+    """Neither below a peak and its margin nor below a heap; and where too little is known, no limit comes down."""
+    found, has = made.found.resources, made.has
+    for resource in RESOURCES:
+        had, has_now = limit(has, resource), limit(found, resource)
+        if has_now is None or has_now == had:
+            continue
+        case = sized_resource(
+            Container("app", made.role, has), resource, evidence=made.evidence, rules=made.rules, now=NOW
+        )
+        least = safe_limit(case)
+        if least is not None and has_now < least.amount:
+            assert had is not None
+            assert has_now >= had
+
+
+@examples
+@given(made=recommendations())
+def test_recommended_amounts_are_readable(made: Made) -> None:
+    """Whole MiB and round millicores, unless somebody chose the amount: the policy, the namespace or the container."""
+    for resource in RESOURCES:
+        rule, around = getattr(made.rules, resource), made.around
+        ranges = [getattr(around.ranges, f"{of}_{resource}") for of in ("container", "pod")]
+        chosen = {rule.least, rule.most, request(made.has, resource), limit(made.has, resource)}
+        chosen |= {amount for each in ranges for amount in (each.min, each.max, each.default)}
+        chosen |= {each.min - (getattr(around.others, f"{resource}_request") or 0) for each in ranges}
+        for amount in (request(made.found.resources, resource), limit(made.found.resources, resource)):
+            if amount is None or amount in chosen:
+                continue
+            apart = {amount + 1, amount - 1} if resource == "cpu" else set()  # to keep the QoS class
+            assert any(round_up(resource, each) == each for each in {amount, *apart}) or apart & chosen
 
 
 @examples

@@ -204,7 +204,93 @@ def test_memory_shrinks_no_further_than_its_recent_peak_and_headroom() -> None:
 def test_a_limit_shrinks_no_further_than_the_peak_either() -> None:
     evidence = with_(WELL_KNOWN, memory_peak=1536 * MIB)
     found = sized(memory=GIB, evidence=evidence, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=1.0))
-    assert found.resources.memory_limit == math.ceil(1536 * MIB * 1.1)
+    assert found.resources.memory_limit == 1690 * MIB, "the peak and a tenth, in whole MiB"
+
+
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [
+        (LimitMode.KEEP_RATIO, {}),
+        (LimitMode.MULTIPLIER, {"multiplier": 2.0}),
+        (LimitMode.HEADROOM, {"headroom": 10}),
+    ],
+)
+def test_cpu_limit_stays_above_the_peak_of_a_week(mode: LimitMode, more: dict[str, float]) -> None:
+    """Cassandra: 500m became 135m, although it had used 314m for five minutes that week."""
+    has, asked = Resources(500, 500, GIB, 2 * GIB), limit_rules(mode, **more)
+    evidence = with_(WELL_KNOWN, cpu_peak=200, cpu_peak_week=314)
+    found = sized(60, has=has, evidence=evidence, asked=asked)
+    assert found.resources.cpu_request == 60, "a peak bounds the limit, not the request"
+    assert found.resources.cpu_limit == 380
+    assert "recent peak of 314m and 20%" in found.text
+
+
+def test_cpu_limit_comes_below_the_peak_where_the_policy_says_so() -> None:
+    spec: dict[str, Any] = {"updateStrategy": {"updateRequestsOnly": False}}
+    evidence = with_(WELL_KNOWN, cpu_peak=314)
+    has = Resources(500, 500, GIB, 2 * GIB)
+    usual = sized(250, has=has, evidence=evidence, asked=rules(**spec))
+    below = rules(**spec, limitPolicy={"cpu": {"allowBelowPeak": True}})
+    assert usual.resources.cpu_limit == 380
+    assert sized(250, has=has, evidence=evidence, asked=below).resources.cpu_limit == 250
+
+
+def test_cpu_of_a_guaranteed_pod_stays_above_its_peak() -> None:
+    has = Resources(500, 500, GIB, GIB)
+    evidence = with_(WELL_KNOWN, cpu_peak=314)
+    found = sized(100, has=has, evidence=evidence, asked=limit_rules(LimitMode.KEEP_RATIO))
+    assert (found.resources.cpu_request, found.resources.cpu_limit) == (380, 380)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(samples=12, first=NOW - 720, last=NOW, memory_peak=60 * MIB, cpu_peak=50),
+        with_(WELL_KNOWN, coverage=0.4, memory_peak=500 * MIB),
+    ],
+    ids=["short history", "half of the samples missing"],
+)
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [(LimitMode.MULTIPLIER, {"multiplier": 1.5}), (LimitMode.HEADROOM, {"headroom": 10 * MIB})],
+)
+def test_first_limit_waits_until_enough_is_known(
+    evidence: Evidence, mode: LimitMode, more: dict[str, float]
+) -> None:
+    """A limit for a container without one is a decrease: it was set after ten samples, and killed in the morning."""
+    has = Resources(100, None, 64 * MIB, None)
+    found = sized(100, 72.0 * MIB, has=has, evidence=evidence, asked=limit_rules(mode, **more))
+    assert (found.resources.cpu_limit, found.resources.memory_limit) == (None, None)
+    assert found.resources.memory_request == 72 * MIB, "more is given at once"
+    assert "memory limit follow: stays at none: " in found.text
+    known = sized(100, 72.0 * MIB, has=has, evidence=WELL_KNOWN, asked=limit_rules(mode, **more))
+    assert known.resources.memory_limit is not None
+    assert known.resources.memory_limit >= 220 * MIB
+
+
+def test_first_limit_that_waits_leaves_the_default_of_the_namespace_in_force() -> None:
+    """Until then new pods are given the LimitRange's default, and a request above it would not be admitted."""
+    short = with_(WELL_KNOWN, first=NOW - HOUR)
+    around = Surroundings(qos="Burstable", ranges=Ranges(container_memory=Range(default=100 * MIB)))
+    found = sized(
+        memory=200 * MIB,
+        has=Resources(100, None, 64 * MIB, None),
+        evidence=short,
+        asked=limit_rules(LimitMode.MULTIPLIER, multiplier=2.0),
+        around=around,
+    )
+    assert (found.resources.memory_request, found.resources.memory_limit) == (100 * MIB, None)
+
+
+def test_limit_ignores_small_moves_of_the_peak_and_rises_again_with_it() -> None:
+    """It followed every fall of the peak, by bytes, and never rose."""
+    asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=1.0), minimum_change=0.1)
+    has, limits_seen = Resources(100, None, 300 * MIB, 350 * MIB), []
+    for peak in (305.0, 304.2, 304.9, 303.1, 305.5, 302.9, 290.0, 305.0, 289.0, 312.0, 370.0, 365.0, 250.0):
+        evidence = with_(WELL_KNOWN, memory_peak=int(peak * MIB))
+        has = sized(memory=300 * MIB, has=has, evidence=evidence, asked=asked).resources
+        limits_seen.append((has.memory_limit or 0) / MIB)
+    assert limits_seen == [350.0] * 10 + [407.0] * 2 + [300.0]
 
 
 def test_memory_covers_the_start_and_cpu_does_so_for_init_containers_only() -> None:
@@ -607,7 +693,7 @@ def test_a_limit_that_the_namespace_would_bring_back_is_not_removed() -> None:
 
 def test_a_limit_is_no_more_above_its_request_than_the_namespace_admits() -> None:
     around = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(ratio=3.0)))
-    assert sized(cpu=500, around=around).resources.cpu_request == 667
+    assert sized(cpu=500, around=around).resources.cpu_request == 670
     follows = sized(cpu=500, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=5.0), around=around)
     assert (follows.resources.cpu_request, follows.resources.cpu_limit) == (500, 1500)
 

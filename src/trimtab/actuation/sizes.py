@@ -12,6 +12,8 @@ from typing import Any
 
 from trimtab.api.quantity import Quantity
 from trimtab.kube.pods import Container, Pod, Resources
+from trimtab.sizing.change import round_up
+from trimtab.sizing.recommendation import MIB, amount_text
 
 Sizes = Mapping[str, Resources]
 """Resources by the name of the container."""
@@ -95,19 +97,22 @@ def _is_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[i
 def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
     """What is wanted, with memory lowered only down to what is needed; not at all where that is unknown.
 
-    To have no limit is to have more than any; and a limit stays above its request.
+    To have no limit is to have more than any, so that none is set where the need is unknown; and a limit stays above its
+    request.
     """
+    enough = None if need is None else round_up("memory", need)
 
     def floored(now: int | None, wish: int | None) -> int | None:
         if now is None or wish is None or wish >= now:
             return wish
-        return max(wish, now if need is None else min(now, need))
+        return max(wish, now if enough is None else min(now, enough))
 
     request = floored(current.memory_request, wanted.memory_request)
     limit = floored(current.memory_limit, wanted.memory_limit)
+    if current.memory_limit is None and limit is not None:
+        limit = None if enough is None else max(limit, enough)
     if limit is not None:
-        first = need if current.memory_limit is None else None
-        limit = max(limit, request or 0, first or 0)
+        limit = max(limit, request or 0)
     return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
 
 
@@ -163,14 +168,26 @@ def said(sizes: Sizes) -> str:
 
 
 def _said(resources: Resources) -> str:
-    manifest = written(resources)
-    requests, limits = manifest.get("requests", {}), manifest.get("limits", {})
     parts = [
-        f"{what} {requests.get(what, 'unset')}" + (f" (limit {limits[what]})" if what in limits else "")
-        for what in ("cpu", "memory")
-        if what in requests or what in limits
+        f"{what} {request or 'unset'}" + (f" (limit {limit})" if limit else "")
+        for what, request, limit in (
+            ("cpu", _cpu_text(resources.cpu_request), _cpu_text(resources.cpu_limit)),
+            ("memory", _memory_text(resources.memory_request), _memory_text(resources.memory_limit)),
+        )
+        if request or limit
     ]
     return ", ".join(parts) or "nothing asked for"
+
+
+def _cpu_text(millicores: int | None) -> str:
+    return "" if millicores is None else str(Quantity.of_millicores(millicores))
+
+
+def _memory_text(count: int | None) -> str:
+    """Format memory for people: exact where it is a whole number of MiB, else rounded, for nobody reads bytes."""
+    if count is None:
+        return ""
+    return str(Quantity.of_bytes(count)) if count % MIB == 0 else amount_text("memory", count)
 
 
 def _amounts(cpu: int | None, memory: int | None) -> dict[str, str]:

@@ -28,6 +28,7 @@ from trimtab.kube.resources import VPAS
 from trimtab.kube.vpas import ContainerPolicy, Vpa
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
+from trimtab.sizing.change import round_up
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.recommendation import ResourceName
 
@@ -163,6 +164,8 @@ def _entry(asked: _Asked, policy: ContainerPolicy, container: Container | None) 
     resource: ResourceName
     for resource in ("cpu", "memory"):
         ask: Ask = getattr(asked, resource)
+        if resource == "memory":
+            ask = Ask(_readable(ask.target), _readable(ask.lower), _readable(ask.upper))
         if resource not in policy.resources or not math.isfinite(ask.target):
             continue
         least, most = getattr(policy.least, resource), getattr(policy.most, resource)
@@ -180,6 +183,11 @@ def _capped(amount: float, least: int | None, most: int | None) -> float:
     if least is not None and amount < least:
         amount = least
     return most if most is not None and amount > most else amount
+
+
+def _readable(amount: float) -> float:
+    """Round memory up to a whole MiB: VPA's own recommender writes bytes, which nobody reads."""
+    return round_up("memory", math.ceil(amount)) if math.isfinite(amount) else amount
 
 
 def _text(resource: ResourceName, amount: float) -> str:

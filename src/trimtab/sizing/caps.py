@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing.case import Case, Hold, Step
+from trimtab.sizing.change import round_down, round_up
 from trimtab.sizing.recommendation import amount_text
+from trimtab.sizing.safe_minimum import AS_IT_IS, safe_minimums
 
-_LIMITS_FOLLOW = frozenset({LimitMode.MULTIPLIER, LimitMode.HEADROOM})
+LIMITS_FOLLOW = frozenset({LimitMode.MULTIPLIER, LimitMode.HEADROOM})
+"""The modes in which the policy gives every container a limit."""
 
 
 def pod_floor(amount: int, case: Case) -> Step | None:
     """A pod has at least so much, shared out over its containers."""
     caution = case.rules.caution
     least = caution.pod_cpu if case.resource == "cpu" else caution.pod_memory
-    share = -(-least // case.around.containers)
+    share = round_up(case.resource, -(-least // case.around.containers))
     if amount < share:
         return Step(share, f"a pod has at least {amount_text(case.resource, least)}", "operator")
     return None
@@ -53,7 +56,7 @@ def admitted(case: Case) -> tuple[int, int | None]:
     least = max(mine.min, pod.min - case.others)
     most = mine.max
     if pod.max is not None:
-        rest = pod.max - case.others
+        rest = round_down(case.resource, max(pod.max - case.others, 0))
         most = rest if most is None else min(most, rest)
     return least, most
 
@@ -61,7 +64,7 @@ def admitted(case: Case) -> tuple[int, int | None]:
 def kept_limit(amount: int, case: Case) -> Step | None:
     """A request is never above its limit: one that is kept, or one that the namespace gives to containers without."""
     limit, source = case.limit, "limit"
-    if limit is None and case.rule.limit not in _LIMITS_FOLLOW:
+    if limit is None and not _gets_limit(case):
         default, source = case.container_range.default, "LimitRange default"
         limit = None if default is None else max(default, case.request or 0)  # what runs was admitted
     elif case.rule.limit is not LimitMode.KEEP:
@@ -70,6 +73,13 @@ def kept_limit(amount: int, case: Case) -> Step | None:
         return None
     why = f"the limit stays at {amount_text(case.resource, limit)}; to go further let limits follow"
     return Step(limit, why, source)
+
+
+def _gets_limit(case: Case) -> bool:
+    """Whether a container without a limit is given one now: not before enough is known of its peaks."""
+    if case.rule.limit not in LIMITS_FOLLOW:
+        return False
+    return not any(each.amount == AS_IT_IS for each in safe_minimums(case) if each.binds_limit)
 
 
 def node(amount: int, case: Case) -> Step | Hold | None:
@@ -97,7 +107,7 @@ def quota(amount: int, case: Case) -> Step | Hold | None:
 
 
 def _grow_at_most(amount: int, most: int, case: Case, *, why: str, source: str) -> Step | Hold | None:
-    stop = max(most, case.request or 0)
+    stop = max(round_down(case.resource, max(most, 0)), case.request or 0)
     if amount <= stop:
         return None
     return Step(stop, why, source) if stop > 0 else Hold(why, source)

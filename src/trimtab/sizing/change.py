@@ -71,10 +71,26 @@ def round_up(resource: ResourceName, amount: int) -> int:
         return -(-amount // MIB) * MIB
     if amount < 100:
         return amount
-    step: int = 10 ** (len(str(amount)) - 2)
-    if amount < 20 * step:
-        step //= 2
+    step = _cpu_step(amount)
     return -(-amount // step) * step
+
+
+def round_down(resource: ResourceName, amount: int) -> int:
+    """Round to the largest readable amount that is not above this one, for what must fit into something."""
+    if resource == "memory":
+        return amount // MIB * MIB or amount
+    return amount if amount < 100 else amount // _cpu_step(amount) * _cpu_step(amount)
+
+
+def round_nearest(resource: ResourceName, amount: int) -> int:
+    """Round to the nearest readable amount, for a ratio that must not creep up over many changes."""
+    up, down = round_up(resource, amount), round_down(resource, amount)
+    return down if amount - down < up - amount else up
+
+
+def _cpu_step(amount: int) -> int:
+    step: int = 10 ** (len(str(amount)) - 2)
+    return step // 2 if amount < 20 * step else step
 
 
 def _rough(resource: ResourceName, amount: float) -> str:

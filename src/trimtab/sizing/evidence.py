@@ -42,6 +42,8 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """It runs all the time, so that samples should be fresh; a Job's container does not."""
     cpu_peak: int | None = None
     """The highest recent CPU in millicores,"""
+    cpu_peak_week: int | None = None
+    """The highest CPU of the last week, in millicores."""
     memory_peak: int | None = None
     """and the highest recent working set in bytes."""
     cpu_start: int | None = None

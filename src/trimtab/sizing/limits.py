@@ -15,10 +15,10 @@ import msgspec
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing import caps
 from trimtab.sizing.case import Case, Hold
-from trimtab.sizing.change import is_small, round_up
+from trimtab.sizing.change import is_small, round_down, round_nearest, round_up
 from trimtab.sizing.oom import lacks, least_limit
 from trimtab.sizing.recommendation import amount_text
-from trimtab.sizing.safe_minimum import AS_IT_IS
+from trimtab.sizing.safe_minimum import AS_IT_IS, safe_limit, safe_minimums
 
 
 class Pair(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +43,7 @@ LimitGuard = Callable[[Pair, Case], Move | Hold | None]
 
 
 def follow(pair: Pair, case: Case) -> Move | None:
-    """As the policy says."""
+    """Set the limit that the policy asks for."""
     request, limit, rule = pair.request, pair.limit, case.rule
     wanted, why = limit, ""
     if rule.limit is LimitMode.REMOVE and limit is not None:
@@ -51,16 +51,35 @@ def follow(pair: Pair, case: Case) -> Move | None:
     elif rule.limit is LimitMode.KEEP_RATIO and limit is not None:
         if case.request and request != case.request:
             wanted, why = -(-limit * request // case.request), "its ratio to the request is kept"
+            # To the nearest: rounded up with every change, the ratio would creep up.
+            wanted = max(round_nearest(case.resource, wanted), request) if wanted != request else wanted
     elif rule.limit is LimitMode.MULTIPLIER:
         wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
     elif rule.limit is LimitMode.HEADROOM:
         wanted, why = request + rule.headroom, f"the request and {amount_text(case.resource, rule.headroom)}"
-    is_as_it_was = limit is not None and limit >= request == case.request and not lacks(case)
-    if wanted == limit or (wanted and limit and is_as_it_was and is_small(limit, wanted, case)):
+    if wanted is not None and wanted not in {request, limit}:
+        wanted = round_up(case.resource, wanted)
+    if wanted is None or limit is None:
+        return None if wanted == limit else _set(pair, case, wanted, why)
+    # Where the request stays, a limit is compared as it will be: else it would follow each little fall of a peak.
+    is_as_it_was = limit >= request == case.request and not lacks(case)
+    if wanted == limit or (is_as_it_was and is_small(limit, max(wanted, _least(pair, case)), case)):
         return None
-    if wanted is not None and wanted != request and case.resource == "memory":
-        wanted = round_up("memory", wanted)  # of CPU the multiple itself is what people expect to see
-    return Move(request, wanted, why, f"policy limitPolicy.{case.resource}")
+    return _set(pair, case, wanted, why)
+
+
+def _set(pair: Pair, case: Case, wanted: int | None, why: str) -> Move:
+    source = f"policy limitPolicy.{case.resource}"
+    if pair.limit is None and pair.floor == AS_IT_IS:
+        # Its peaks are not known yet. A first limit is a decrease from all that the node has.
+        return Move(pair.request, None, f"{why} would be its first limit, and {_too_little(case)}", source)
+    return Move(pair.request, wanted, why, source)
+
+
+def _too_little(case: Case) -> str:
+    """Say why too little is known of a container to give it a limit."""
+    reasons = (each.why for each in safe_minimums(case) if each.binds_limit and each.amount == AS_IT_IS)
+    return next(reasons, "too little is known of its usage")
 
 
 def _removed(request: int, limit: int, case: Case) -> tuple[int | None, str]:
@@ -91,11 +110,16 @@ def guaranteed(pair: Pair, case: Case) -> Move | Hold | None:
 
 
 def needed(pair: Pair, case: Case) -> Move | None:
-    """Not below what the container is known to need."""
+    """Keep the limit at or above what the container is known to need."""
     if pair.limit is None or case.rule.limit is LimitMode.KEEP:
         return None
     least = _least(pair, case)
-    return Move(pair.request, least, "not below what is needed", "usage") if pair.limit < least else None
+    if pair.limit >= least:
+        return None
+    highest = safe_limit(case)
+    if highest is None or round_up(case.resource, highest.amount) < least:
+        return Move(pair.request, least, "not below what is needed", "usage")
+    return Move(pair.request, least, f"not below what is needed: {highest.why}", highest.source)
 
 
 def admission(pair: Pair, case: Case) -> Move | Hold | None:
@@ -107,7 +131,7 @@ def admission(pair: Pair, case: Case) -> Move | Hold | None:
     if mine.max is not None:
         limit = min(limit, mine.max)
     if pod.max is not None:
-        limit = min(limit, pod.max - case.others_limit)
+        limit = min(limit, round_down(case.resource, max(pod.max - case.others_limit, 0)))
     if limit == pair.limit:
         return None
     if case.rule.limit is LimitMode.KEEP:
@@ -125,7 +149,7 @@ def quota(pair: Pair, case: Case) -> Move | Hold | None:
     left = around.quota.cpu_limit if case.resource == "cpu" else around.quota.memory_limit
     if left is None or pair.limit is None:
         return None
-    most = had + max(left, 0) // max(around.replicas, 1)
+    most = max(round_down(case.resource, had + max(left, 0) // max(around.replicas, 1)), had)
     if pair.limit <= most:
         return None
     why = f"{amount_text(case.resource, left)} of quota are left for {around.replicas} replicas"
@@ -141,8 +165,11 @@ def ratio(pair: Pair, case: Case) -> Move | None:
         return None
     limit = pair.limit
     if case.rule.limit is not LimitMode.KEEP:
-        limit = max(int(pair.request * most), _least(pair, case))
+        admitted = max(round_down(case.resource, int(pair.request * most)), pair.request)
+        limit = max(admitted, _least(pair, case))
     request = max(pair.request, ceil(limit / most))
+    if request != pair.request:
+        request = min(round_up(case.resource, request), limit)
     return Move(request, limit, f"a limit of at most {most:g} times the request", "LimitRange")
 
 
@@ -172,10 +199,17 @@ def _pair_text(pair: Pair, case: Case) -> str:
 
 
 def _least(pair: Pair, case: Case) -> int:
-    """What a limit may not be brought below: what is needed, or what it was if that was less."""
-    if case.limit is not None:
-        return min(case.limit, max(pair.floor, least_limit(case)))
-    return 0 if pair.floor == AS_IT_IS else pair.floor
+    """Return what the limit may not be brought below: what is needed, in an amount that people can read.
+
+    A limit that was lower is left at that, except where the policy sets limits by itself (Multiplier, Headroom): those
+    rise again with the need as they fell with it.
+    """
+    if case.limit is None:
+        return 0 if pair.floor == AS_IT_IS else round_up(case.resource, pair.floor)
+    if pair.floor == AS_IT_IS:
+        return case.limit
+    needed = round_up(case.resource, max(pair.floor, least_limit(case)))
+    return needed if case.rule.limit in caps.LIMITS_FOLLOW else min(case.limit, needed)
 
 
 GUARDS: tuple[LimitGuard, ...] = (

@@ -17,6 +17,7 @@ from trimtab.api.optimizationpolicy import (
     Bounds,
     ContainerRule,
     ControlledResource,
+    CpuLimitRule,
     LimitMode,
     LimitRule,
     OptimizationPolicySpec,
@@ -41,6 +42,8 @@ class Caution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Share of the samples that should be there under which a container is not made smaller."""
     memory_headroom: float = MEMORY_HEADROOM
     """What is left above the highest recent memory when it is made smaller."""
+    cpu_headroom: float = 0.2
+    """What is left above the highest recent CPU when a CPU limit is made smaller: peaks are averages of minutes."""
     heap_overhead: float = 0.25
     """What a process with a heap needs besides, as a share of the heap: code, threads, buffers."""
     throttled: float = 0.05
@@ -71,6 +74,8 @@ class ResourceRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limit: LimitMode = LimitMode.KEEP
     multiplier: float = 1.0
     headroom: int = 0
+    limit_below_peak: bool = False
+    """Whether the limit may come below the recent peak."""
     increase: float = 2.0
     decrease: float = 0.5
     smallest: int = 0
@@ -180,6 +185,7 @@ def _resource_rules(
         most=most,
         limit=limit.mode,
         multiplier=limit.multiplier or 1.0,
+        limit_below_peak=isinstance(limit, CpuLimitRule) and limit.allow_below_peak,
         headroom=0 if limit.headroom is None else _units(resource, limit.headroom),
         increase=steps.increase,
         decrease=steps.decrease,

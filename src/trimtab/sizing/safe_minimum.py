@@ -59,6 +59,8 @@ class SafeMinimum(msgspec.Struct, frozen=True, gc=False):
     source: str
     binds_limit: bool = True
     """Whether the limit must not be lower either: a limit below what is needed throttles or kills."""
+    binds_request: bool = True
+    """Whether the request must not be lower. A request of CPU below a peak takes nothing away: it is no bound."""
 
 
 def sized_resource(
@@ -90,8 +92,15 @@ def safe_minimums(sized: SizedResource) -> tuple[SafeMinimum, ...]:
 
 
 def safe_minimum(sized: SizedResource) -> SafeMinimum | None:
-    """Return the reason that asks for the most; None where nothing speaks against any amount."""
-    return max(safe_minimums(sized), key=lambda found: found.amount, default=None)
+    """Return the reason that asks for the largest request; None where nothing speaks against any amount."""
+    found = (each for each in safe_minimums(sized) if each.binds_request)
+    return max(found, key=lambda each: each.amount, default=None)
+
+
+def safe_limit(sized: SizedResource) -> SafeMinimum | None:
+    """Return the reason that asks for the largest limit; None where nothing speaks against any amount."""
+    found = (each for each in safe_minimums(sized) if each.binds_limit)
+    return max(found, key=lambda each: each.amount, default=None)
 
 
 def needed_memory(container: Container, *, evidence: Evidence, rules: Rules, now: float) -> int | None:
@@ -147,6 +156,16 @@ def peak(sized: SizedResource) -> SafeMinimum | None:
     return SafeMinimum("peak", with_headroom(highest, share), why, "usage")
 
 
+def cpu_peak(sized: SizedResource) -> SafeMinimum | None:
+    """Keep a CPU limit above the peak of the last week: below it the container is throttled just when it is busy."""
+    seen = [each for each in (sized.evidence.cpu_peak, sized.evidence.cpu_peak_week) if each is not None]
+    if not seen or sized.rule.limit_below_peak:
+        return None
+    highest, share = max(seen), sized.rules.caution.cpu_headroom
+    why = f"recent peak of {amount_text('cpu', highest)} and {share:.0%}"
+    return SafeMinimum("peak", with_headroom(highest, share), why, "usage", binds_request=False)
+
+
 def startup(sized: SizedResource) -> SafeMinimum | None:
     """Keep what a container needs to start; CPU for init containers only, for others may start slowly."""
     evidence = sized.evidence
@@ -185,5 +204,5 @@ def bounds(sized: SizedResource) -> SafeMinimum | None:
 
 
 Reason = Callable[[SizedResource], SafeMinimum | None]
-CPU_REASONS: tuple[Reason, ...] = (history, coverage, throttling, startup, bounds)
+CPU_REASONS: tuple[Reason, ...] = (history, coverage, throttling, cpu_peak, startup, bounds)
 MEMORY_REASONS: tuple[Reason, ...] = (history, coverage, peak, startup, heap, bounds)

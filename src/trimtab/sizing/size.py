@@ -105,6 +105,8 @@ def _worth(amount: int, case: Case, found: tuple[SafeMinimum, ...], trail: Trail
     for floor in found:
         if amount >= request:
             break
+        if not floor.binds_request:
+            continue
         least = min(request, floor.amount)
         if amount < least:
             trail.step(case, floor.name, amount, least, why=floor.why, source=floor.source)
@@ -136,5 +138,7 @@ def _limited(pair: Pair, case: Case, trail: Trail) -> Pair | Hold:
             trail.step(case, f"limit {name}", pair.limit, answer.limit, why=why, source=source)
         if answer.request != pair.request:
             trail.step(case, name, pair.request, answer.request, why=why, source=source)
+        if (answer.request, answer.limit) == (pair.request, pair.limit):
+            trail.stay(case, f"limit {name}", pair.limit, why=why, source=source)
         pair = Pair(answer.request, answer.limit, pair.floor)
     return pair

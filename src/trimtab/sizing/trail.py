@@ -22,6 +22,11 @@ class Trail:
         moved = f"{amount_text(resource, before)} -> {amount_text(resource, after)}"
         self._tell(f"{resource} {name}", f"{moved}: {why}", source)
 
+    def stay(self, case: Case, name: str, amount: int | None, *, why: str, source: str) -> None:
+        """Note why an amount stays although the policy asks for another."""
+        resource = case.resource
+        self._tell(f"{resource} {name}", f"stays at {amount_text(resource, amount)}: {why}", source)
+
     def hold(self, case: Case, hold: Hold) -> None:
         kept = amount_text(case.resource, case.request)
         self._tell(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source)

@@ -13,7 +13,7 @@ from trimtab.api.optimizationpolicy.containers import (
     ControlledResource,
 )
 from trimtab.api.optimizationpolicy.evidence import MetricsConfig, StrategyChoice
-from trimtab.api.optimizationpolicy.limits import LimitMode, LimitRule
+from trimtab.api.optimizationpolicy.limits import CpuLimitRule, LimitMode, LimitRule
 from trimtab.api.optimizationpolicy.policy import Mode, OptimizationPolicy, OptimizationPolicySpec
 from trimtab.api.optimizationpolicy.selection import Namespaces, Selector, WorkloadTypes
 from trimtab.api.optimizationpolicy.status import MOST_LISTED, OptimizationPolicyStatus, WorkloadState
@@ -38,6 +38,7 @@ __all__ = [
     "ContainerBounds",
     "ContainerRule",
     "ControlledResource",
+    "CpuLimitRule",
     "LimitMode",
     "LimitRule",
     "MaintenanceWindow",

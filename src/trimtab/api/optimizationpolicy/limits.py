@@ -49,10 +49,30 @@ class LimitRule(Model):
     """How much the limit is above the request, such as 256Mi; with mode Headroom."""
 
 
+class CpuLimitRule(LimitRule):
+    """What becomes of a CPU limit; only Multiplier and Headroom give one to a container without."""
+
+    rules = (
+        *LimitRule.rules,
+        Rule(
+            field="allowBelowPeak",
+            message="has no effect when mode is Keep or Remove",
+            holds=lambda self: (
+                not self.allow_below_peak or self.mode not in {LimitMode.KEEP, LimitMode.REMOVE}
+            ),
+            cel="!self.allowBelowPeak || !(self.mode in ['Keep', 'Remove'])",
+        ),
+    )
+
+    allow_below_peak: bool = False
+    """Let the limit come below the highest CPU of the last week and a margin of 20 %. The container is throttled at such
+    peaks."""
+
+
 class LimitPolicy(Model):
     """What becomes of limits, for CPU and memory apart: throttled CPU is slow, a lack of memory is fatal."""
 
-    cpu: LimitRule = LimitRule()
+    cpu: CpuLimitRule = CpuLimitRule()
     """What becomes of CPU limits."""
 
     memory: LimitRule = LimitRule()
@@ -60,4 +80,4 @@ class LimitPolicy(Model):
 
 
 KEEP_RULE = LimitRule(mode=LimitMode.KEEP)
-KEEP = LimitPolicy(cpu=KEEP_RULE, memory=KEEP_RULE)
+KEEP = LimitPolicy(cpu=CpuLimitRule(mode=LimitMode.KEEP), memory=KEEP_RULE)
