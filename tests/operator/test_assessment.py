@@ -215,6 +215,48 @@ def test_one_that_was_made_smaller_in_place_still_has_the_heap_that_it_started_w
     assert memory_for(java("-XX:MaxRAMPercentage=35"), resized) >= 1.25 * 700 * MIB
 
 
+class JavaWorld:
+    """Two pods of a Java workload that takes a share of its limit as heap, with the size that admission gave them."""
+
+    def __init__(self, *, percent: int, template: int, born: int) -> None:
+        self.percent = percent
+        self.world = World(template={"web": Resources(500, None, template, template)}, replicas=2)
+        self.world.heaps = (HeapHint("web", f"-XX:MaxRAMPercentage={percent}", ()),)
+        self.world.resized_before({"web": Resources(500, None, born, born)})
+        for each in self.world.pods_by_name.values():
+            each.created = self.world.now - 60  # made since then
+        self.started = dict.fromkeys((each.number for each in self.world.pods_by_name.values()), born)
+        self.actuator = Actuator(self.world, may_write=lambda: True)
+
+    @property
+    def limits(self) -> set[int]:
+        return {each.spec["web"].memory_limit or 0 for each in self.world.pods_by_name.values()}
+
+    def live_a_day(self) -> None:
+        """Size the workload as the operator does, and let a day pass."""
+        world = self.world
+        for _ in range(12):
+            for each in world.pods_by_name.values():
+                self.started.setdefault(each.number, each.spec["web"].memory_limit or 0)
+            known = learned(500.0, 700.0 * MIB, memory_peak=600 * MIB, last=world.now)
+            found = assess(
+                run(world.workload(KEY)),
+                run(world.pods()),
+                rules=rules(updateStrategy={"updateRequestsOnly": False}),
+                learned={"web": known}.get,
+                around=Surroundings(),
+                source="test",
+                now=world.now,
+            )
+            wish = found.wish(UpdateStrategy(canary=QUICK), resizes_in_place=True, withheld="")
+            run(self.actuator.reconcile(KEY, wish, now=world.now))
+            world.pass_time(30)
+            for each in world.pods_by_name.values():
+                heap = self.started.get(each.number, 0) * self.percent // 100
+                assert (each.spec["web"].memory_limit or 0) >= heap
+        world.pass_time(int(DAY))
+
+
 @given(
     percent=st.integers(20, 80),
     template=st.integers(1, 8),
@@ -225,42 +267,31 @@ def test_one_that_was_made_smaller_in_place_still_has_the_heap_that_it_started_w
 def test_assess_never_cuts_memory_below_the_heap_that_a_process_started_with(
     percent: int, template: int, more: int, events: list[str]
 ) -> None:
-    """Successive cuts in place: the heap of a running JVM is a share of the limit of its start, not of the last cut."""
-    world = World(template={"web": Resources(500, None, template * GIB, template * GIB)}, replicas=2)
-    world.heaps = (HeapHint("web", f"-XX:MaxRAMPercentage={percent}", ()),)
-    born = (template + more) * GIB
-    given_at_admission = {"web": Resources(500, None, born, born)}
-    world.resized_before(given_at_admission)
-    started = {each.number: given_at_admission["web"].memory_limit for each in world.pods_by_name.values()}
-    asked = rules(updateStrategy={"updateRequestsOnly": False})
-    actuator = Actuator(world, may_write=lambda: True)
+    java_world = JavaWorld(percent=percent, template=template * GIB, born=(template + more) * GIB)
     for event in events:
         if event == "replace":
-            world.replace_pod(next(iter(world.pods_by_name)))
+            java_world.world.replace_pod(next(iter(java_world.world.pods_by_name)))
         elif event == "add":
-            world.add_pod()
-        for _ in range(12):
-            on, pods = run(world.workload(KEY)), run(world.pods())
-            for each in world.pods_by_name.values():
-                started.setdefault(each.number, each.spec["web"].memory_limit)
-            known = learned(500.0, 700.0 * MIB, memory_peak=600 * MIB, last=world.now)
-            found = assess(
-                on,
-                pods,
-                rules=asked,
-                learned={"web": known}.get,
-                around=Surroundings(),
-                source="test",
-                now=world.now,
-            )
-            wish = found.wish(UpdateStrategy(canary=QUICK), resizes_in_place=True, withheld="")
-            run(actuator.reconcile(KEY, wish, now=world.now))
-            world.pass_time(30)
-            for each in world.pods_by_name.values():
-                assert (each.spec["web"].memory_limit or 0) >= (
-                    started.get(each.number) or 0
-                ) * percent // 100
-        world.pass_time(int(DAY))
+            java_world.world.add_pod()
+        java_world.live_a_day()
+
+
+def test_assess_remembers_the_limit_of_the_start_through_successive_cuts() -> None:
+    """4Gi with a heap of half of it come down to 2560Mi in two steps, and there they stay while the pods run."""
+    java_world = JavaWorld(percent=50, template=GIB, born=4 * GIB)
+    seen = []
+    for _ in range(4):
+        java_world.live_a_day()
+        seen.append(java_world.limits)
+    assert seen == [{2868 * MIB}, {2560 * MIB}, {2560 * MIB}, {2560 * MIB}]
+
+
+def test_assess_keeps_memory_whose_share_of_an_unknown_limit_is_the_heap() -> None:
+    """Somebody else gave the pod more than its template: what its process started with is not known."""
+    size = Resources(1000, None, 4 * GIB, 4 * GIB)
+    for _ in range(4):
+        assert memory_for(java("-XX:MaxRAMPercentage=35"), pod(sizes={"web": size})) == 4 * GIB
+    assert memory_for(java("-Xmx700m"), pod(sizes={"web": size})) < 4 * GIB, "a size does not depend on it"
 
 
 def test_one_that_says_nothing_of_its_heap_is_sized_by_what_it_uses() -> None:

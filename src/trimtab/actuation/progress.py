@@ -269,7 +269,7 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
 
 def _started(situation: Situation, marks: Marks) -> dict[str, int]:
     """Return the memory limits that the processes started with, of containers whose heap may be a share of it."""
-    limits = memory_limits_at_start(situation.workload, situation.live, marks)
+    limits = memory_limits_at_start(situation.workload, situation.live, marks).largest
     return {
         hint.container: limits[hint.container]
         for hint in situation.workload.heaps

@@ -16,14 +16,15 @@ from trimtab.actuation.effective import SYNCED, PodSync, effective_containers
 from trimtab.actuation.marks import own_marks
 from trimtab.actuation.situation import Wish
 from trimtab.actuation.sizes import Sizes, sizes_of
-from trimtab.actuation.started import memory_limits_at_start
+from trimtab.actuation.started import StartLimits, memory_limits_at_start
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.counting import counted
+from trimtab.kube.heaps import HeapHint
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.cohort import Learned, Sizing
 from trimtab.sizing.around import recommend_pod
-from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.evidence import Evidence, Heap
 from trimtab.sizing.heap import heap
 from trimtab.sizing.proposal import percentile_settings
 from trimtab.sizing.recommendation import Factor, Recommendation
@@ -156,11 +157,18 @@ def _with_heaps(
     if not workload.heaps:
         return evidence
     limits = memory_limits_at_start(workload, pods, own_marks(workload))
-    heaps = {
-        hint.container: heap([hint.args], dict(hint.env), limits.get(hint.container))
-        for hint in workload.heaps
-    }
+    heaps = {hint.container: _heap(hint, limits) for hint in workload.heaps}
     return {name: msgspec.structs.replace(seen, heap=heaps.get(name)) for name, seen in evidence.items()}
+
+
+def _heap(hint: HeapHint, limits: StartLimits) -> Heap | None:
+    """Read the bound of a container's heap; one that is a share of an unknown limit may be as large as what it has."""
+    name, env = hint.container, dict(hint.env)
+    limit = limits.largest.get(name)
+    found = heap([hint.args], env, limit)
+    if found is None or limit is None or name not in limits.unknown or found == heap([hint.args], env, None):
+        return found
+    return Heap(max(found.most, limit), f"{found.source}, with an unknown limit at its start")
 
 
 def _is_sized(name: str, containers: Sequence[Container]) -> bool:
