@@ -1,7 +1,7 @@
 """What becomes of limits when requests change."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ class LimitMode(StrEnum):
 class LimitRule(Model):
     """What becomes of the limit of one resource; only Multiplier and Headroom give one to a container without."""
 
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             field="multiplier",
             message="must be given when mode is Multiplier, and only then",
