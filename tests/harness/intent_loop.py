@@ -35,6 +35,7 @@ from trimtab.operator.intents.observing import Observer
 from trimtab.operator.intents.performing import Performer
 from trimtab.operator.intents.planning import Planning
 from trimtab.operator.intents.roll import Roll, _acts, _rank
+from trimtab.operator.intents.safety import SafeSize
 from trimtab.operator.intents.telling import Telling
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
@@ -127,6 +128,16 @@ class ListedIntents:
 
 
 @dataclass
+class FixedSafeSizes:
+    """Answers that the same is safe for every workload."""
+
+    answer: SafeSize = field(default_factory=lambda: SafeSize(0.0, ""))
+
+    async def of(self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float) -> SafeSize:
+        return self.answer
+
+
+@dataclass
 class StatusSink:
     """Keeps the last status that was written of each object."""
 
@@ -155,6 +166,7 @@ class Bed:
     api: StatusSink
     events: EventSink
     metrics: Metrics
+    safe_sizes: FixedSafeSizes
 
     async def turns(self, count: int, *, seconds: int = 15) -> None:
         for _ in range(count):
@@ -210,7 +222,7 @@ async def bed(
     """Put the production loop together over a world; `more` is the rest of the operator's configuration."""
     config = OperatorConfig.model_validate({"intents": settings or {}, **more})
     catalog, listed = WorldCatalog(world), ListedIntents(intents, profiles)
-    api, events, metrics = StatusSink(), EventSink(), Metrics()
+    api, events, metrics, safe_sizes = StatusSink(), EventSink(), Metrics(), FixedSafeSizes()
     the_catalog, the_roll = cast("Catalog", catalog), cast("Roll", listed)
     async with (
         Store.open(folder / "store.db") as store,
@@ -221,6 +233,7 @@ async def bed(
             roll=the_roll,
             observer=Observer(the_catalog, the_roll, endpoints, settings=lambda: config.intents),
             planning=Planning(Registry(), settings=lambda: config.intents, metrics=metrics),
+            safe_sizes=safe_sizes,
             performer=Performer(
                 world,
                 Actuator(world, may_write=lambda: True),
@@ -234,4 +247,4 @@ async def bed(
             resizes_in_place=lambda: True,
             metrics=metrics,
         )
-        yield Bed(loop, world, catalog, listed, api, events, metrics)
+        yield Bed(loop, world, catalog, listed, api, events, metrics, safe_sizes)

@@ -30,6 +30,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     min_memory: float = 0.0
     """Of the main container of one pod, in bytes."""
     max_memory: float = inf
+    max_safeguard_memory: float = inf
+    """Of the main container of one pod, in bytes: how far memory is raised because it runs out, before a pod was killed."""
     more_pods: float = inf
     """How many pods may be added: what quota, namespace cap and nodes leave."""
     more_cpu: float = inf

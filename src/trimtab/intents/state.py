@@ -62,6 +62,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the main containers of all pods use together, in cores."""
     memory_used: float | None = None
     """What the main container of the hungriest pod uses at its peak, in bytes."""
+    memory_usual: float | None = None
+    """What that of the median pod uses at its peak, in bytes."""
     cache_class: str | None = None
     power_profile: str | None = None
     closed: frozenset[str] = frozenset()

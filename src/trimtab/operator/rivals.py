@@ -24,6 +24,10 @@ class Rivals:
         owner = self._roll.owner(key) if self._roll else None
         return str(owner) if owner else ""
 
+    def intent_targets(self) -> set[WorkloadKey]:
+        """Return the workloads that active intents are about."""
+        return self._roll.targets() if self._roll else set()
+
     def unread(self) -> str:
         """Why it is not known who else has the say over workloads: one that has may be among those."""
         for kind in (VPAS, INTENTS) if self._roll else (VPAS,):

@@ -29,6 +29,7 @@ from trimtab.operator.desk import Desk
 from trimtab.operator.dropin import DropIn
 from trimtab.operator.guardrails import PromQLGuardrails
 from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.safety import LearnedSafeSizes
 from trimtab.operator.intents.term import IntentTerm
 from trimtab.operator.journal import LiveJournal
 from trimtab.operator.learning import DEFAULT, Learning
@@ -120,6 +121,7 @@ class Term:
         self._vpas = DropIn(
             means.client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run
         )
+        self._rivals = Rivals(catalog, means.roll, lambda: config.current)
         self._turns = Turns(
             catalog=catalog,
             orders=self._orders,
@@ -128,6 +130,7 @@ class Term:
             vpas=self._vpas,
             look_again=self.look_again,
             metrics=means.metrics,
+            intent_targets=self._rivals.intent_targets,
         )
         self._journal = LiveJournal(
             means.client,
@@ -167,7 +170,7 @@ class Term:
 
     def _made_loop(self) -> SizingLoop:
         means = self._means
-        rivals = Rivals(self._catalog, means.roll, lambda: self._config.current)
+        rivals = self._rivals
         return SizingLoop(
             catalog=self._catalog,
             orders=self._orders,
@@ -191,6 +194,9 @@ class Term:
             cluster=self._cluster,
             catalog=self._catalog,
             roll=roll,
+            safe_sizes=LearnedSafeSizes(
+                self._catalog, self._orders, self._learning, lambda: self._turns.neighbourhood
+            ),
             registry=means.registry,
             events=means.events,
             usage=means.prometheus or means.sources[DEFAULT],

@@ -6,6 +6,7 @@ Between two turns nothing is learned, and what stands around workloads is taken 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from functools import cache
 
 from trimtab.kube.workloads import Workload, WorkloadKey
@@ -36,12 +37,15 @@ class Turns:
         vpas: DropIn,
         look_again: Callable[[WorkloadKey], None],
         metrics: Metrics,
+        intent_targets: Callable[[], AbstractSet[WorkloadKey]] = frozenset,
     ) -> None:
+        """`intent_targets` are workloads that are learned of though no policy may select them: an Intent controls them."""
         self._catalog = catalog
         self._orders = orders
         self._learning = learning
         self._statuses = statuses
         self._vpas = vpas
+        self._intent_targets = intent_targets
         self._look_again = look_again
         self._metrics = metrics
         self.neighbourhood = Neighbourhood()
@@ -60,7 +64,7 @@ class Turns:
             limit_ranges=catalog.limit_ranges,
             quotas=catalog.quotas,
         )
-        asked = self._vpas.targets()
+        asked = self._vpas.targets() | self._intent_targets()
         wanted: dict[WorkloadContainer, Want] = {}
         for workload in workloads:
             if sizing := self._orders.sizing(self._orders.of(workload), asked=workload.key in asked):

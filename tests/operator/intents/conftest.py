@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from harness.cluster import Cluster
+from harness.intent_loop import FixedSafeSizes
 from harness.objects import node, pod_status
 from harness.watching import HASTY, eventually
 from trimtab.actuation.actuator import Actuator
@@ -124,6 +125,7 @@ class Shop:
                     roll=roll,
                     observer=Observer(catalog, roll, endpoints, settings=lambda: config.intents),
                     planning=Planning(self.registry, settings=lambda: config.intents, metrics=self.metrics),
+                    safe_sizes=FixedSafeSizes(),
                     performer=Performer(
                         cluster,
                         Actuator(cluster, may_write=self.may_write),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import cos, pi
+from math import cos, inf, pi
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,6 +17,7 @@ from trimtab.actuation.marks import Marks, Reverted, write_marks
 from trimtab.kube.hpas import Hpa, Target, Utilisation
 from trimtab.kube.intents import Intent
 from trimtab.kube.pods import Exit, Resources
+from trimtab.operator.intents.safety import SafeSize
 
 P99 = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
 LATENCY = profile("p99", type="latency", query='max(max_over_time(latency{app="$name"}[1m]))')
@@ -283,3 +284,71 @@ async def test_loop_cools_down_after_what_another_intent_did(tmp_path: Path) -> 
         found.listed.intents.append(intent("urgent", objectives=[P99], priority=0.9))
         await found.turns(2)
         assert one.replicas == replicas
+
+
+async def test_loop_keeps_memory_above_what_sizing_calls_safe(tmp_path: Path) -> None:
+    """The last hour does not show what a nightly job needs."""
+    one = world(cpu=1000, memory=1024, replicas=3)
+    answers: dict[str, Value] = {
+        "latency": 0.004,
+        "request_total": 1.0,
+        "count(rate": 3,
+        "cpu_usage": 0.05,
+        "working_set": 100 * MIB,
+    }
+    for least in (800.0 * MIB, inf):
+        folder = tmp_path / str(least)
+        folder.mkdir()
+        async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=folder) as found:
+            found.safe_sizes.answer = SafeSize(least, "peak of a week")
+            await found.turns(120)
+            assert min(filter(None, found.memory_limits)) >= min(least, 800 * MIB)
+            assert cores(one) < 3
+
+
+async def test_loop_gives_memory_after_an_oom_kill_whatever_the_objectives_say(tmp_path: Path) -> None:
+    one = world(memory=512)
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        found.safe_sizes.answer = SafeSize(0.0, "", {"web": Resources(500, 500, 768 * MIB, 768 * MIB)})
+        await found.turns(4)
+        assert found.memory_limits == {768 * MIB}
+        assert found.cpu_limits == {500}
+
+
+async def test_loop_does_not_feed_a_leak_of_one_pod_in_all_of_them(tmp_path: Path) -> None:
+    one = world(memory=512, replicas=10)
+    start = one.now
+
+    def leaking(at: float) -> float:
+        limit = min(
+            each.memory_limit or 0 for live in one.pods_by_name.values() for each in live.applied.values()
+        )
+        return min(limit, 400 * MIB + (at - start) * 0.1 * MIB)
+
+    answers: dict[str, Value] = {
+        "latency": 0.05,
+        "count(rate": 10,
+        "cpu_usage": 3.0,
+        "quantile": 200 * MIB,
+        "working_set": leaking,
+    }
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(240, seconds=60)
+        assert found.memory_limits == {512 * MIB}
+
+
+async def test_loop_stops_feeding_a_leak_of_all_pods_before_any_was_killed(tmp_path: Path) -> None:
+    one = world(memory=512, replicas=2)
+
+    def leaking(_: float) -> float:
+        return float(
+            min(
+                each.memory_limit or 0 for live in one.pods_by_name.values() for each in live.applied.values()
+            )
+        )
+
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": leaking}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(240, seconds=60)
+        assert max(filter(None, found.memory_limits)) <= 1024 * MIB

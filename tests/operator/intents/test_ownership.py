@@ -34,6 +34,7 @@ from trimtab.operator.intents.guarding import RESIZING, SCALING, Others, limits_
 from trimtab.operator.intents.observing import Observation
 from trimtab.operator.intents.performing import Performer
 from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.safety import SafeSize
 from trimtab.operator.intents.seen import state_of
 from trimtab.operator.mandate import Mandates
 
@@ -144,7 +145,11 @@ def observed(found: Workload, *, cpu_used: float | None = None) -> Observation:
 def test_nothing_is_given_back_below_what_is_used() -> None:
     others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
     limits = limits_of(
-        observed(workload(), cpu_used=0.25), config=OperatorConfig(), others=others, rests_until=0.0
+        observed(workload(), cpu_used=0.25),
+        config=OperatorConfig(),
+        others=others,
+        safe=SafeSize(0.0),
+        rests_until=0.0,
     )
     assert limits.min_replicas == 3
     assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
@@ -158,7 +163,7 @@ def test_pods_that_have_no_place_use_nothing_and_are_given_back_also_where_use_i
         assert found.state is not None
         state = replace(found.state, unplaced=2)
         found = dataclasses.replace(found, state=state)
-        limits = limits_of(found, config=OperatorConfig(), others=others, rests_until=0.0)
+        limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
         assert limits.min_replicas == 2
         assert limits.min_cpu == pytest.approx(cpu)
         assert limits.breach(state, replace(state, replicas=2, unplaced=0)) is None
@@ -185,14 +190,14 @@ def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() 
         ((Utilisation("cpu", 50, "sidecar"), Utilisation("memory", 50)), 0.12 * 1.1 / 4),
     ):
         others = Others(workload(), hpas=[hpa(*shares)], vpa="", resizes_in_place=True)
-        limits = limits_of(found, config=OperatorConfig(), others=others, rests_until=0.0)
+        limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
         assert limits.min_cpu == pytest.approx(least)
 
 
 def test_nothing_is_given_back_where_it_is_not_known_what_is_used() -> None:
     others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
     found = observed(workload(), cpu_used=None)
-    limits = limits_of(found, config=OperatorConfig(), others=others, rests_until=0.0)
+    limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
     state = found.state
     assert state is not None
     smaller = replace(state, sizes=(Size(container="web", cpu_request=0.05, cpu_limit=0.05),))
@@ -208,7 +213,9 @@ def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is()
     marks = write_marks(Marks(reverted=reverted), uid=workload().uid)
     found = workload(annotations=tuple(marks.items()))
     others = Others(found, hpas=[], vpa="", resizes_in_place=True)
-    limits = limits_of(observed(found), config=OperatorConfig(), others=others, rests_until=0.0)
+    limits = limits_of(
+        observed(found), config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+    )
     every = SCALING | RESIZING
     assert {name for name in every if limits.allows(name, now=2000.0)} == SCALING
     assert {name for name in every if limits.allows(name, now=5000.0)} == every
@@ -235,7 +242,9 @@ def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> 
     found = under_change()
     for vpa, words in (("", "a change of size is under way"), ("web", "")):
         others = Others(found, hpas=[], vpa=vpa, resizes_in_place=True)
-        limits = limits_of(observed(found), config=OperatorConfig(), others=others, rests_until=0.0)
+        limits = limits_of(
+            observed(found), config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+        )
         assert limits.freeze == words
 
 
@@ -254,7 +263,9 @@ def test_what_others_are_at_is_left_alone(changed: dict[str, Any], words: str) -
     found = workload(**changed)
     observation = observed(found)
     others = Others(found, hpas=[], vpa="", resizes_in_place=True)
-    limits = limits_of(observation, config=OperatorConfig(), others=others, rests_until=0.0)
+    limits = limits_of(
+        observation, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+    )
     assert words in limits.freeze
     assert bool(limits.freeze) is bool(words)
 

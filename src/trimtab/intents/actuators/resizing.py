@@ -150,7 +150,10 @@ class ResizeMemory(_Resize):
         now = state.memory
         if not now or state.memory_used is None or state.memory_used < self._danger * now:
             return None
+        if state.memory_usual is not None and state.memory_usual < self._danger * now:
+            return None  # most pods are far from it: one that leaks is restarted by its kubelet, and all are not fed
         _, high = self._bounds(state, limits, now)
+        high = min(high, limits.max_safeguard_memory)
         value = min(high, whole(state.memory_used * self._above_use, step=self.step, up=True))
         if value <= now:
             return None

@@ -77,6 +77,7 @@ def limits_message(limits: Limits) -> pb.Limits:
     said = msgspec.structs.asdict(limits)
     # A plugin need not know why an actuator rests.
     said["resting"] = {**limits.resting, **said.pop("refused")}
+    del said["max_safeguard_memory"]  # safeguards are not a plugin's
     bounded = {name: value for name, value in said.items() if name not in _LIMITLESS or math.isfinite(value)}
     return pb.Limits(**{**bounded, "forbidden": sorted(limits.forbidden)})
 

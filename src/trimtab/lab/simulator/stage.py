@@ -40,6 +40,7 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import Guardrail, OperatorConfig
 from trimtab.operator.desk import Desk
 from trimtab.operator.dropin import DropIn
+from trimtab.operator.intents.safety import LearnedSafeSizes
 from trimtab.operator.journal import LiveJournal
 from trimtab.operator.learning import DEFAULT, Learning
 from trimtab.operator.loop import SizingLoop
@@ -228,6 +229,8 @@ class Stage:
             look_again=self._look_again,
             metrics=self.metrics,
         )
+        self.safe_sizes = LearnedSafeSizes(self.catalog, orders, learning, lambda: self._turns.neighbourhood)
+        """What Intents on this stage must respect."""
         self._loop = SizingLoop(
             catalog=self.catalog,
             orders=orders,

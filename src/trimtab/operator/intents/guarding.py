@@ -20,10 +20,12 @@ from trimtab.intents.limits import EVERY, Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import State
 from trimtab.kube.hpas import Hpa
+from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import AS_A_WHOLE
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.observing import Observation
+from trimtab.operator.intents.safety import SafeSize
 from trimtab.operator.intents.settings import IntentGuardrail
 
 SCALING = frozenset({"scaleOut", "scaleIn"})
@@ -35,7 +37,7 @@ _NO_SCALE = {"DaemonSet", "Job", "CronJob"}
 
 
 def limits_of(
-    observation: Observation, *, config: OperatorConfig, others: Others, rests_until: float
+    observation: Observation, *, config: OperatorConfig, others: Others, safe: SafeSize, rests_until: float
 ) -> Limits:
     """All that a plan for it may not pass, apart from the room that it shares with others."""
     workload, state = observation.workload, observation.state
@@ -46,7 +48,8 @@ def limits_of(
         found,
         min_cpu=max(found.min_cpu, others.least(state, "cpu")),
         max_cpu=min(found.max_cpu, others.most_cpu(state)),
-        min_memory=max(found.min_memory, others.least(state, "memory")),
+        min_memory=max(found.min_memory, others.least(state, "memory"), safe.least_memory),
+        max_safeguard_memory=_most_without_a_kill(workload, observation.main),
         forbidden=found.forbidden | others.forbidden(),
         freeze=found.freeze or _freeze(workload, config, others),
         resting={EVERY: rests_until, **_reverted(workload)},
@@ -74,6 +77,15 @@ def guarded(state: State, rails: Sequence[IntentGuardrail], *, goal: Goal) -> Li
         freeze=next((rail.freeze for rail in rails if rail.freeze), ""),
         explore=bool(rails) and all(rail.explore for rail in rails),
     )
+
+
+def _most_without_a_kill(workload: Workload, main: str) -> float:
+    """Return up to which memory pods that run out of it are given more before any of them was killed.
+
+    Beyond twice what their owner gave them it may be a leak: kills then decide, after which sizing's leak guard holds.
+    """
+    own = next((each.resources for each in workload.containers if each.name == main), Resources())
+    return 2.0 * (own.memory_limit or own.memory_request or 0) or inf
 
 
 def _pods_for(used: float, state: State) -> int:

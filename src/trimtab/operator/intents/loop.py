@@ -37,6 +37,7 @@ from trimtab.operator.intents.performing import Performer
 from trimtab.operator.intents.planning import Planning
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.intents.room import room_of
+from trimtab.operator.intents.safety import SafeSizes
 from trimtab.operator.intents.status import Document, Outcome, met_since, performed_at
 from trimtab.operator.intents.telling import Telling
 from trimtab.operator.metrics import Metrics
@@ -63,6 +64,7 @@ class IntentLoop:
         roll: Roll,
         observer: Observer,
         planning: Planning,
+        safe_sizes: SafeSizes,
         performer: Performer,
         lessons: Lessons,
         telling: Telling,
@@ -74,6 +76,7 @@ class IntentLoop:
         self._roll = roll
         self._observer = observer
         self._planning = planning
+        self._safe_sizes = safe_sizes
         self._performer = performer
         self._lessons = lessons
         self._telling = telling
@@ -191,11 +194,16 @@ class IntentLoop:
         others = self._others(workload)
         if not untouchable(workload, self._config()) and not others.forbids_sizes:
             await self._performer.tend(observation, now)
+        safe = await self._safe_sizes.of(workload, observation.pods, observation.main, now=now)
+        if safe.relief and not left_alone(workload, self._config()) and not others.forbids_sizes:
+            # Before any objective, and for any container: one that is killed again and again serves nobody.
+            await self._performer.relieve(observation, safe.relief, now)
         await self._lessons.refit(goal, now=now)
         limits = limits_of(
             observation,
             config=self._config(),
             others=others,
+            safe=safe,
             rests_until=self._rests_until(observation),
         )
         return Claim(

@@ -29,7 +29,7 @@ from trimtab.operator.catalog import Catalog
 from trimtab.operator.intents.endpoints import OWN, Endpoints
 from trimtab.operator.intents.goals import goal_of
 from trimtab.operator.intents.roll import Roll
-from trimtab.operator.intents.seen import CPU, CPU_PODS, MEMORY, main_container, state_of
+from trimtab.operator.intents.seen import CPU, CPU_PODS, MEMORY, MEMORY_MEDIAN, main_container, state_of
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.usage.prometheus.promql import equals, span
 
@@ -198,10 +198,9 @@ class Observer:
             window = max(SHORTEST_WINDOW, 4 * self._settings().interval.seconds)
             found[CPU] = OWN, cpu_query(main, window)
             found[CPU_PODS] = OWN, f"count({_cpu_rates(main, window)})"
-            found[MEMORY] = (
-                OWN,
-                f"max(max_over_time(container_memory_working_set_bytes{{{_of(main)}}}[1h]))",
-            )
+            peaks = f"max_over_time(container_memory_working_set_bytes{{{_of(main)}}}[1h])"
+            found[MEMORY] = OWN, f"max({peaks})"
+            found[MEMORY_MEDIAN] = OWN, f"quantile(0.5, {peaks})"
         return found
 
     # What is known

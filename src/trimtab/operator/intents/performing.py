@@ -126,6 +126,11 @@ class Performer:
             return None  # to a size that a person chose: the policy carries that out
         return await self._resize(observation, workload, marks.change.after if marks.change else {}, now)
 
+    async def relieve(self, observation: Observation, sizes: Sizes, now: float) -> Report | None:
+        """Give containers more memory after an OOM kill."""
+        workload = observation.workload
+        return await self._resize(observation, workload, sizes, now, urgent=True) if workload else None
+
     def forget_all_but(
         self, owned: Collection[WorkloadKey], known: Callable[[WorkloadKey], Workload | None]
     ) -> None:

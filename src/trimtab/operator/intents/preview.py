@@ -34,6 +34,7 @@ from trimtab.operator.intents.observing import Observation, Observer
 from trimtab.operator.intents.planning import BUILT_IN
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.intents.room import room_of
+from trimtab.operator.intents.safety import SafeSize
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.store import Store
 from trimtab.usage.prometheus.source import Prometheus
@@ -128,7 +129,7 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
             unread_vpas=catalog.unread(VPAS),
             resizes_in_place=await resizes_in_place(client),
         )
-        own = limits_of(observation, config=config, others=others, rests_until=0.0)
+        own = limits_of(observation, config=config, others=others, safe=SafeSize(), rests_until=0.0)
         room = room_of(
             nodes=catalog.nodes,
             pods=catalog.pods,

@@ -40,6 +40,10 @@ class Roll:
         namespace, name = key
         return self.profiles.get(name, namespace)
 
+    def targets(self) -> set[WorkloadKey]:
+        """Return the workloads that active intents are about, be they there or not."""
+        return {intent.target for intent in self.intents if _acts(intent) and intent.target}
+
     def owner(self, target: WorkloadKey) -> Intent | None:
         """The intent that has the say over a workload; None where none has."""
         return min(filter(_acts, self.intents.find("target", target)), key=_rank, default=None)

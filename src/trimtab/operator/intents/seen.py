@@ -13,8 +13,9 @@ from trimtab.intents.state import PodState, Size, State
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 
-CPU, CPU_PODS, MEMORY = "cpu", "cpu pods", "memory"
-"""What is known of a workload besides its objectives: the CPU that its pods use, of how many pods that is, their memory."""
+CPU, CPU_PODS, MEMORY, MEMORY_MEDIAN = "cpu", "cpu pods", "memory", "median memory"
+"""What is known of a workload besides its objectives: the CPU that its pods use, of how many pods that is, the peak of the
+pod that uses most memory, and of the median one."""
 
 
 def main_container(containers: Sequence[Container]) -> str:
@@ -56,6 +57,7 @@ def state_of(
         load=more.get(LOAD),
         cpu_used=_cpu_used(pods, more),
         memory_used=more.get(MEMORY),
+        memory_usual=more.get(MEMORY_MEDIAN),
         cache_class=options.cache_class,
         power_profile=options.power_profile,
         closed=closed,

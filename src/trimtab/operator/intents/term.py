@@ -22,6 +22,7 @@ from trimtab.operator.intents.observing import Observer
 from trimtab.operator.intents.performing import Performer
 from trimtab.operator.intents.planning import Planning
 from trimtab.operator.intents.roll import Roll
+from trimtab.operator.intents.safety import SafeSizes
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.operator.intents.telling import Telling
 from trimtab.operator.live import LiveConfig
@@ -44,6 +45,7 @@ class IntentTerm:
         cluster: Cluster,
         catalog: Catalog,
         roll: Roll,
+        safe_sizes: SafeSizes,
         registry: Registry,
         events: Voice,
         usage: Source[Any],
@@ -74,6 +76,7 @@ class IntentTerm:
             roll=roll,
             observer=self.desk.observer,
             planning=Planning(registry, settings=settings, metrics=metrics),
+            safe_sizes=safe_sizes,
             performer=Performer(
                 cluster,
                 Actuator(cluster, may_write=may_write, pacer=pacer),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from statistics import median
 
 import msgspec
 
@@ -77,6 +78,7 @@ class SimulatedIntents:
             roll=roll,
             observer=self.desk.observer,
             planning=Planning(Registry(), settings=settings, metrics=stage.metrics),
+            safe_sizes=stage.safe_sizes,
             performer=Performer(
                 stage.cluster,
                 Actuator(stage.cluster, may_write=lambda: True),
@@ -120,7 +122,7 @@ class _Teller:
             elif (value := self._value(query)) is not None:
                 yield mark, value
 
-    def _value(self, query: str) -> float | None:
+    def _value(self, query: str) -> float | None:  # noqa: PLR0911 - one return a query
         named = _NAME.search(query)
         found = self._world.workloads.get(WorkloadKey("Deployment", *named.groups())) if named else None
         if found is None:
@@ -131,8 +133,12 @@ class _Teller:
             return float(self._world.times[found.number, -1])
         if "simulated_requests" in query and (service := found.spec.service):
             return float(self._world.load[found.number]) / service.cpu_seconds
+        if query.startswith("count("):
+            return float(len(found.pods))
         if "cpu_usage" in query:
             return float(sum(containers.cpu[row] for row in rows))
+        if "memory_working_set" in query and "quantile" in query:
+            return float(median([containers.memory[row] for row in rows] or [0.0]))
         if "memory_working_set" in query:
             return float(max((containers.memory[row] for row in rows), default=0.0))
         return None

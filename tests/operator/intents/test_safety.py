@@ -1,0 +1,49 @@
+"""What Intents must respect of their targets, derived from the evidence of sizing."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from actuation.builders import MIB, NOW, pod
+from trimtab.kube.pods import Resources
+from trimtab.operator.assessment import Assessment
+from trimtab.operator.intents.safety import safe_size
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.recommendation import Recommendation
+from trimtab.sizing.rules import Rules
+
+SIZE = Resources(500, 500, 512 * MIB, 512 * MIB)
+PODS = [pod(sizes={"web": SIZE, "proxy": SIZE})]
+
+
+def seen(*, hours: float = 24 * 8, peak: int | None = 300 * MIB, coverage: float = 1.0) -> Evidence:
+    return Evidence(
+        samples=1000, first=NOW - hours * 3600, last=float(NOW), memory_peak=peak, coverage=coverage
+    )
+
+
+@pytest.mark.parametrize(
+    ("evidence", "least"),
+    [
+        (seen(), 330 * MIB),
+        (seen(hours=0.1), inf),
+        (seen(coverage=0.1), inf),
+        (seen(peak=None), inf),
+        (None, inf),
+    ],
+)
+def test_safe_size_is_the_safe_minimum_of_sizing(evidence: Evidence | None, least: float) -> None:
+    assessment = Assessment((), {"web": evidence} if evidence else {}, urgent=False)
+    found = safe_size(assessment, PODS, "web", rules=Rules(), now=NOW)
+    assert found.least_memory == pytest.approx(least, rel=0.001)
+    assert not found.relief
+    assert found.why
+
+
+def test_safe_size_relieves_any_container_that_was_killed_and_leaves_cpu_to_the_planner() -> None:
+    wanted = Resources(100, 100, 768 * MIB, 768 * MIB)
+    assessment = Assessment((Recommendation("proxy", wanted, (), None),), {"web": seen()}, urgent=True)
+    found = safe_size(assessment, PODS, "web", rules=Rules(), now=NOW)
+    assert found.relief == {"proxy": Resources(500, 500, 768 * MIB, 768 * MIB)}
