@@ -157,7 +157,9 @@ def test_a_users_manifest_and_values_are_edited_in_place(
     new = amounts(yaml.safe_load(edited)["spec"]["template"]["spec"]["containers"][0]["resources"])
     expected = MANIFEST.replace("{cpu: 2, memory: 2Gi}", f"{{cpu: {new[0]}, memory: {new[1]}}}")
     assert edited == expected.replace("memory: 2Gi  #", f"memory: {new[2]}  #")
-    assert shop.run("patch", "-n", SHOP, "--format", "helm", "--file", str(values), "--write") == 0
+    helm = ["patch", "-n", SHOP, "--format", "helm", "--file", str(values), "--write"]
+    assert shop.run(*helm) == 1, "nothing says whose values these are"
+    assert shop.run(*helm, "--helm-path", "app=resources") == 0
     assert amounts(yaml.safe_load(values.read_text())["resources"]) == new
     assert values.read_text().startswith("# ours\nresources: # all of it\n")
 

@@ -1,8 +1,11 @@
 """`trimtab patch`: recommendations as commands, patches and edits of users' own files, or applied right away."""
 
 import asyncio
+import os
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,10 +20,18 @@ from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, FieldOwned, describe
 from trimtab.survey.patches.apply import apply_change
 from trimtab.survey.patches.change import Change
-from trimtab.survey.patches.owned import in_manifests, in_values
-from trimtab.survey.patches.render import KUSTOMIZATIONS, command, edit, file_name, kustomization, manifest
+from trimtab.survey.patches.charts import HelmChart
+from trimtab.survey.patches.documents import Builds, Edits
+from trimtab.survey.patches.folder import update_folder
+from trimtab.survey.patches.kustomize import FLUX, KUSTOMIZATIONS, Layout
+from trimtab.survey.patches.manifests import edit_manifests
+from trimtab.survey.patches.releases import KINDS
+from trimtab.survey.patches.render import command, edit
+from trimtab.survey.patches.values import GivenPath, edit_values, parse_path
 
 Format = Literal["kubectl", "strategic", "kustomize", "helm", "manifests"]
+
+_ENDINGS = (".yaml", ".yml")
 
 
 def patch(
@@ -29,6 +40,7 @@ def patch(
     directory: Path | None = None,
     file: Annotated[tuple[Path, ...], Parameter(name=["--file", "-f"])] = (),
     helm_path: tuple[str, ...] = (),
+    chart: str | None = None,
     write: bool = False,
     apply: bool = False,
     dry_run: Literal["none", "server"] = "none",
@@ -39,18 +51,19 @@ def patch(
 ) -> int:
     """Write recommended resources as commands, patches or edits of your own files, or apply them.
 
-    Commands to look through and run; a kustomize component; your own Helm values with comments and order kept:
+    Commands to look through and run; a kustomize component; your own files with comments and order kept:
 
         trimtab patch --namespace shop
         trimtab patch --namespace shop --format kustomize --directory overlays/sized
-        trimtab patch shop/deployment/web --format helm --file values.yaml --write
+        trimtab patch --namespace shop --format helm --file clusters/prod --write
+        trimtab patch shop/deployment/web --format helm --file values.yaml --helm-path web=web.resources --write
 
     Ask the server what it would say, then apply:
 
         trimtab patch --namespace shop --apply --dry-run server
         trimtab patch --namespace shop --apply
 
-    Exits with 1 when the server refused a change.
+    Exits with 1 when something was skipped because it is not certain where it belongs, each with its reason on stderr, and when the server refused a change.
 
     Parameters
     ----------
@@ -59,11 +72,13 @@ def patch(
     form
         kubectl commands; strategic-merge patches; kustomize patches with their entries; edits of helm values or of manifests, which are shown as a diff or written in place.
     directory
-        Write patches as files into this folder instead of printing; a kustomization.yaml there gets the entries that it lacks.
+        Write patches as files into this folder instead of printing; a file there keeps the containers that it has, and a kustomization.yaml gets the entries that it lacks.
     file
-        The values file or manifest to edit, or a folder of manifests; may be given several times.
+        The file to edit, or a folder: manifests, or for helm values files and manifests of HelmReleases and Applications; may be given several times.
     helm_path
-        Where a container's resources are in the values, as CONTAINER=web.resources or WORKLOAD/CONTAINER=…; found by what they hold now when not given.
+        Where a container's resources are in the values, as CONTAINER=web.resources or NAMESPACE/WORKLOAD/CONTAINER=FILE:web.resources; may be given several times.
+    chart
+        The chart of the values files, as helm takes it: rendered with `helm template`, it tells where each container's resources are. A chart in the folder of a values file is found.
     write
         Edit the files in place.
     apply
@@ -75,30 +90,31 @@ def patch(
     force
         With --apply: take fields over that another manager, such as a GitOps tool, has set.
     """
-    _refuse_idle(form, directory, file, apply=apply, helm_path=bool(helm_path), write=write)
+    _refuse_idle(form, directory, file, apply=apply, helm_path=bool(helm_path), chart=chart, write=write)
     if not apply and (dry_run != "none" or yes or force):
         raise TrimtabError("--dry-run, --yes and --force belong to --apply; add that, or leave them out")
     if apply and dry_run == "none" and not yes and not sys.stdin.isatty():
         raise TrimtabError("--apply: there is no terminal to confirm on; add --yes, or --dry-run server")
-    places = _paths(helm_path)
+    paths = [parse_path(text) for text in helm_path]
     changes = asyncio.run(choosing.changes(looking, workload))
     if apply:
         return _apply(changes, choosing, looking, dry_run=dry_run == "server", yes=yes, force=force)
     if form == "helm":
-        _edited({path: _read(path) for path in file}, _helm(file, changes, places), write=write)
-    elif form == "manifests":
-        files = _manifests(file, changes)
-        found, left = in_manifests({str(path): text for path, text in files.items()}, changes)
-        for change in left:
-            tell(f"{change.workload.key}: left out: no file has its manifest")
-        _edited(files, {Path(path): text for path, text in found.items()}, write=write)
-    else:
-        _patches(_possible(changes), form, directory)
-    return 0
+        return _helm(file, changes, paths, chart, write=write)
+    if form == "manifests":
+        return _manifests(file, changes, write=write)
+    return _patches(_possible(changes), form, directory)
 
 
 def _refuse_idle(
-    form: Format, directory: Path | None, files: Sequence[Path], *, apply: bool, helm_path: bool, write: bool
+    form: Format,
+    directory: Path | None,
+    files: Sequence[Path],
+    *,
+    apply: bool,
+    helm_path: bool,
+    chart: str | None,
+    write: bool,
 ) -> None:
     """Complain of what does not fit together, or is not there, before a cluster is looked at for long."""
     if apply and (directory or files or write):
@@ -111,6 +127,12 @@ def _refuse_idle(
         raise TrimtabError("--write: edits what --file names; add that with --format helm or manifests")
     if helm_path and form != "helm":
         raise TrimtabError(f"--helm-path: is about --format helm; this is {form}")
+    if chart is not None and form != "helm":
+        raise TrimtabError(f"--chart: is about --format helm; this is {form}")
+    if chart is not None and shutil.which("helm") is None:
+        raise TrimtabError(
+            "--chart: there is no helm on the PATH; install it, or name places with --helm-path"
+        )
     if directory and form not in {"strategic", "kustomize"}:
         raise TrimtabError(
             f"--directory: takes patches; this is {form}, so take --format strategic or kustomize, or leave it out"
@@ -125,21 +147,30 @@ def _refuse_idle(
 # Files and commands
 
 
-def _patches(changes: Sequence[Change], form: Format, directory: Path | None) -> None:
+def _patches(changes: Sequence[Change], form: Format, directory: Path | None) -> int:
     if form == "kubectl":
         print("".join(f"{command(change)}\n" for change in changes), end="")
-        return
-    files = {file_name(change): manifest(change) for change in changes}
-    if form == "kustomize":
-        there = [directory / name for name in KUSTOMIZATIONS] if directory else []
-        existing = next((path for path in there if path.exists()), None)
-        name = existing.name if existing else KUSTOMIZATIONS[0]
-        files[name] = kustomization(changes, _read(existing) if existing else None, where=name)
+        return 0
+    existing = _in_folder(directory) if directory else {}
+    edits = update_folder(changes, existing, is_kustomize=form == "kustomize")
     if directory is None:
-        print("---\n".join(f"# {name}\n{text}" for name, text in files.items()), end="")
-    elif changes:
-        write_files({directory / name: text for name, text in files.items()})
-        print("\n".join(str(directory / name) for name in files))
+        print("---\n".join(f"# {name}\n{text}" for name, text in edits.files.items()), end="")
+        return 0
+    write_files({directory / name: text for name, text in edits.files.items()})
+    print("".join(f"{directory / name}\n" for name in edits.files), end="")
+    return _report(edits)
+
+
+def _in_folder(directory: Path) -> dict[str, str]:
+    """Read the YAML files of a folder; one that is no text is taken as empty, so that it is not written over."""
+    found = {}
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        if path.is_file() and (path.suffix in _ENDINGS or path.name in KUSTOMIZATIONS):
+            try:
+                found[path.name] = _read(path)
+            except TrimtabError:
+                found[path.name] = ""
+    return found
 
 
 def _possible(changes: Sequence[Change]) -> list[Change]:
@@ -149,46 +180,116 @@ def _possible(changes: Sequence[Change]) -> list[Change]:
     return [change for change in changes if not change.obstacle]
 
 
-def _helm(files: Sequence[Path], changes: Sequence[Change], paths: Mapping[str, str]) -> dict[Path, str]:
-    """Each file with the sizes that it has a place for."""
-    found: dict[Path, str] = {}
-    placeless: list[set[str]] = []
-    for path in files:
-        found[path], missing = in_values(_read(path), changes, where=str(path), paths=paths)
-        placeless.append(set(missing))
-    for container in sorted(set.intersection(*placeless)):
-        tell(
-            f"{container}: left out: no values hold what it has now; say where: --helm-path CONTAINER=path.to.resources"
-        )
-    return found
+@dataclass
+class _Sources:
+    """The files that users name, and those below the folders that they name."""
+
+    files: dict[Path, str] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    unreadable: list[str] = field(default_factory=list)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {str(path): text for path, text in self.files.items()}
+
+    def add(self, path: Path) -> None:
+        try:
+            self.files[path] = _read(path)
+        except TrimtabError as error:
+            self.unreadable.append(str(error))
+
+    def finish(self, edits: Edits, *, write: bool) -> int:
+        """Show or write what changed, and report the rest; 1 if something was not certain."""
+        edits.unclear = [*self.unreadable, *edits.unclear]
+        _edited(self.files, {Path(path): text for path, text in edits.files.items()}, write=write)
+        return _report(edits)
 
 
-def _paths(given: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        container, equals, path = text.partition("=")
-        if not equals or not container or not path:
-            raise TrimtabError(f"--helm-path {text}: write it as CONTAINER=path.to.resources")
-        found[container] = path
-    return found
-
-
-def _manifests(given: Sequence[Path], changes: Sequence[Change]) -> dict[Path, str]:
-    """The files, and of folders those that name any of the workloads."""
-    names = {change.workload.name for change in changes}
-    found = {path: _read(path) for path in given if not path.is_dir()}
+def _sources(given: Sequence[Path], is_relevant: Callable[[bytes], bool]) -> _Sources:
+    """Read the given files, and of the given folders the files that are relevant."""
+    found = _Sources()
+    for path in given:
+        if not path.is_dir():
+            found.named.add(str(path))
+            found.add(path)
     for folder in (path for path in given if path.is_dir()):
-        for path in sorted([*folder.rglob("*.yaml"), *folder.rglob("*.yml")]):
-            text = _read(path)
-            if "containers" not in text or not any(name in text for name in names):
-                continue
-            if "{{" in text:
-                tell(
-                    f"{path}: left out: it is a template and no plain YAML; edit its values with --format helm"
-                )
-            else:
-                found[path] = text
+        for path in _yaml_below(folder):
+            if path not in found.files and is_relevant(_bytes(path)):
+                found.add(path)
     return found
+
+
+def _helm(
+    given: Sequence[Path],
+    changes: Sequence[Change],
+    paths: Sequence[GivenPath],
+    chart: str | None,
+    *,
+    write: bool,
+) -> int:
+    kinds = [kind.encode() for kind in KINDS]
+    sources = _sources(given, lambda content: any(kind in content for kind in kinds))
+    charts = {}
+    for name in sources.named:
+        beside = Path(name).parent / "Chart.yaml"
+        if chart is not None:
+            charts[name] = HelmChart(chart)
+        elif beside.is_file() and shutil.which("helm"):
+            charts[name] = HelmChart(str(beside.parent))
+    edits = edit_values(
+        sources.texts, changes, paths=paths, charts=charts, builds=_builds(given), named=sources.named
+    )
+    return sources.finish(edits, write=write)
+
+
+def _manifests(given: Sequence[Path], changes: Sequence[Change], *, write: bool) -> int:
+    # A kustomization may put a prefix before a name, or a suffix behind it, but never changes a container's.
+    names = {name.encode() for change in changes for name in change.after}
+    sources = _sources(
+        given, lambda content: b"containers" in content and any(name in content for name in names)
+    )
+    edits = edit_manifests(sources.texts, changes, builds=_builds(given), named=sources.named)
+    return sources.finish(edits, write=write)
+
+
+def _report(edits: Edits) -> int:
+    for line in [*edits.absent, *edits.unclear]:
+        tell(line)
+    return int(bool(edits.unclear))
+
+
+def _builds(given: Sequence[Path]) -> Builds:
+    """Read the kustomizations of the repositories that the given paths are in."""
+    texts, paths = {}, []
+    for root in {_repository(path.resolve()) for path in given}:
+        for path in _yaml_below(root):
+            paths.append(str(path))
+            if path.name in KUSTOMIZATIONS or FLUX.encode() in _bytes(path):
+                texts[str(path)] = _bytes(path).decode(errors="replace")
+    layout = Layout(texts, paths)
+    return lambda path: layout.builds(os.path.realpath(path))
+
+
+def _repository(path: Path) -> Path:
+    """Find the folder of the repository; where there is none, the folder that is given or that the file is in."""
+    folder = path if path.is_dir() else path.parent
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+
+
+def _yaml_below(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        for name in sorted(names):
+            if name.endswith(_ENDINGS) or name in KUSTOMIZATIONS:
+                yield Path(place, name)
+
+
+def _bytes(path: Path) -> bytes:
+    """Read a file of a folder; one that cannot be read says nothing."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _read(path: Path) -> str:

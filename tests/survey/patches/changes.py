@@ -24,10 +24,15 @@ def change(
     resource: Resource = DEPLOYMENTS,
     namespace: str = "shop",
     after: dict[str, Resources] | None = None,
+    labels: dict[str, str] | None = None,
 ) -> Change:
     """Each container is to have 100m, 64Mi and a limit of 128Mi, if not said otherwise."""
     found = workload(
-        name, namespace=namespace, resource=resource, containers=containers or (container("web"),)
+        name,
+        namespace=namespace,
+        resource=resource,
+        labels=labels,
+        containers=containers or (container("web"),),
     )
     now = sizes_of(found.containers)
     return Change(found, now, after or dict.fromkeys(now, Resources(100, None, 64 * MIB, 128 * MIB)))

@@ -1,4 +1,4 @@
-"""Changes as diffs, commands, patches and kustomizations."""
+"""Changes as diffs, commands and patches."""
 
 import json
 import shlex
@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from survey.patches.changes import MIB, change, container
-from trimtab.errors import TrimtabError
 from trimtab.kube.pods import Resources
 from trimtab.kube.resources import JOBS, Resource
-from trimtab.survey.patches.render import command, diff, edit, file_name, kustomization, manifest
+from trimtab.survey.patches.render import command, diff, edit, manifest
 
 
 def test_a_diff_shows_what_the_template_says_and_should_say() -> None:
@@ -70,33 +69,6 @@ def test_a_manifest_is_a_patch_of_the_resources_alone() -> None:
             }
         },
     }
-
-
-def test_two_of_a_name_are_told_apart_by_their_namespace_and_one_is_not() -> None:
-    both = [change(), change(namespace="bank"), change("api")]
-    entries = yaml.safe_load(kustomization(both))["patches"]
-    assert [entry["target"].get("namespace") for entry in entries] == ["shop", "bank", None]
-
-
-def test_a_kustomization_that_is_there_only_gets_what_it_lacks() -> None:
-    mine = "# ours\nresources: [../base]\npatches:\n  - path: own.yaml # keep\n\n# the end\nnamespace: shop\n"
-    first = kustomization([change()], mine)
-    assert (
-        first.replace(
-            f"\n  - path: {file_name(change())}\n    target:\n      group: apps\n      version: v1\n"
-            "      kind: Deployment\n      name: web",
-            "",
-        )
-        == mine
-    )
-    assert kustomization([change()], first) == first
-    for empty in ("a: 1\npatches: []\n", "a: 1\n"):
-        assert len(yaml.safe_load(kustomization([change()], empty))["patches"]) == 1
-    with pytest.raises(TrimtabError, match=r"^Kustomization: this is no kustomization"):
-        kustomization([change()], "[]\n", where="Kustomization")
-    for braces in ("{}", '{"resources": ["../base"]}'):
-        with pytest.raises(TrimtabError, match=r"^Kustomization: patches cannot be added between braces"):
-            kustomization([change()], braces, where="Kustomization")
 
 
 def test_what_cannot_be_patched_says_why() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from yaml.nodes import MappingNode
 
 from trimtab.errors import TrimtabError
-from trimtab.survey.patches.splice import Text, Wanted
+from trimtab.survey.patches.splice import Splice, Text, Wanted, child
 
 
 def put(text: str, wanted: Wanted) -> str:
@@ -135,6 +135,44 @@ def test_json_stays_json(held: dict[str, Any] | None, indent: int | None) -> Non
     after = json.loads(put(json.dumps(body, indent=indent), amounts(requests="100m", limits="2")))
     assert after["resources"]["requests"] == {"cpu": "100m"}
     assert after["resources"]["limits"] == {**(held or {}).get("limits", {}), "cpu": "2"}
+
+
+def test_put_writes_a_null_without_quotes() -> None:
+    text = 'resources: {"limits": {"cpu": "1"}}\n'
+    assert put(text, amounts(limits="null")) == 'resources: {"limits": {"cpu": null}}\n'
+    assert put(put(text, amounts(limits="null")), amounts(limits="null")) == put(text, amounts(limits="null"))
+
+
+def test_text_takes_an_anchor_whose_name_is_used_again() -> None:
+    text = "a: &n x\nb: *n\nc: &n y\nd: *n\nresources: {requests: {cpu: 1}}\n"
+    assert put(text, amounts(requests="2")) == text.replace("cpu: 1", "cpu: 2")
+
+
+def test_edited_refuses_to_change_anything_but_resources() -> None:
+    text = "image: x\nresources: {requests: {cpu: 1}}\n"
+    parsed = Text(text, where="values.yaml")
+    at = text.index("x")
+    with pytest.raises(TrimtabError, match=r"^0.image would change too"):
+        parsed.edited([Splice(at, at + 1, "y")])
+
+
+@pytest.mark.parametrize("block", ["|", "|-", "|+", "| # ours"])
+def test_embedded_text_is_edited_where_it_stands(block: str) -> None:
+    text = f"values: {block}\n    # one\n    cpu: 1\n\n    b: 2\n# the end\n"
+    parsed = Text(text, where="app.yaml")
+    node = child(parsed.roots[0], "values")
+    inner = parsed.embedded(node)
+    assert inner
+    assert node
+    assert parsed.with_([parsed.embed(node, inner.text.replace("cpu: 1", "cpu: 2\nc: 3"))]) == text.replace(
+        "cpu: 1", "cpu: 2\n    c: 3"
+    )
+
+
+@pytest.mark.parametrize("value", [">\n  a: 1\n", "'a: 1'\n", "|2\n   a: 1\n", "{a: 1}\n"])
+def test_embedded_text_of_another_style_is_left_alone(value: str) -> None:
+    parsed = Text(f"values: {value}", where="app.yaml")
+    assert parsed.embedded(child(parsed.roots[0], "values")) is None
 
 
 def test_a_template_is_no_plain_yaml() -> None:

@@ -1,5 +1,5 @@
 """From what a workload has and should have to what people review and apply: diffs, commands, patches, their own files.
 
-Pure, text in and text out, but for the two that put it into effect: `files` and `apply`. Who reads the cluster and asks
-the user is `cli`.
+Pure, text in and text out, but for `apply`, which changes the cluster, and `charts`, which runs `helm template`. The
+command reads files and the cluster and asks the user.
 """

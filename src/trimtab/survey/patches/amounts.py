@@ -12,11 +12,11 @@ from trimtab.kube.pods import Resources
 from trimtab.survey.patches.splice import Wanted, child, plain
 
 
-def wanted(before: Resources, after: Resources) -> dict[str, dict[str, Wanted]]:
-    """What is to stand under `resources`; None for an amount that is to go."""
+def wanted(before: Resources, after: Resources, *, gone: str | None = None) -> dict[str, dict[str, Wanted]]:
+    """Build what is to stand under `resources`, with `gone` for each amount that is to be removed."""
     found: dict[str, dict[str, Wanted]] = {kind: dict(amounts) for kind, amounts in written(after).items()}
     for kind, what in removed(before, after):
-        found.setdefault(kind, {})[what] = None
+        found.setdefault(kind, {})[what] = gone
     return found
 
 

@@ -21,7 +21,12 @@ from trimtab.errors import TrimtabError
 
 Wanted = Mapping[str, "Wanted"] | str | None
 """What is to stand at a place: an amount, a mapping of such, or None for nothing."""
+NULL = "null"
+"""The amount that removes a key when a patch is merged; never quoted."""
 
+_EMBEDDED = "values"
+"""The key of a block of text that is YAML itself, whose own parts are compared."""
+_NULL_TAG = "tag:yaml.org,2002:null"
 _BLOCK_SCALARS = {"|", ">"}
 _QUOTES = {"'", '"'}
 _TAKEN_IN = "<<"
@@ -47,7 +52,11 @@ class _Loader(yaml.SafeLoader):
         """And what each stands for."""
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
-        alias = self.peek_event() if self.check_event(AliasEvent) else None  # type: ignore[no-untyped-call]
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        alias = event if isinstance(event, AliasEvent) else None
+        if alias is None:
+            # Go's parser, and so kubectl and Flux, let an anchor's name be used again for another node.
+            self.anchors.pop(event.anchor, None)
         node = super().compose_node(parent, index)
         if alias is None or node is None:
             return node
@@ -75,6 +84,9 @@ class Text:
                 f"{where}{f', line {mark.line + 1}' if mark else ''}: {said}; give plain YAML, not a template"
             ) from None
         self._aliases = loader.aliases
+        if template := next((key for root in self.roots for key in self._templated(root)), None):
+            line = template.start_mark.line + 1
+            raise TrimtabError(f"{where}, line {line}: give plain YAML, not a template")
         self._shared: set[Node] = set()
         for root in self.roots:
             self._look(root, {*self._aliases, *self._aliases.values()})
@@ -87,6 +99,19 @@ class Text:
         for start, end, new in sorted(splices, reverse=True):
             text = text[:start] + new + text[end:]
         return text
+
+    def edited(self, splices: Sequence[Splice]) -> str:
+        """Make the text with these changes, and see that all but resources is still what it was."""
+        text = self.with_(splices)
+        before, after = self.leaves(), Text(text, where=self.where).leaves()
+        for path, value in before ^ after:
+            if not (value == "" or path[-1] == _EMBEDDED or {"requests", "limits"} & set(path)):
+                raise TrimtabError(f"{'.'.join(path)} would change too; write the resources there by hand")
+        return text
+
+    def leaves(self) -> set[tuple[tuple[str, ...], str]]:
+        """Find what the documents say: each scalar with its path, and "" for what is empty."""
+        return {leaf for number, root in enumerate(self.roots) for leaf in self._leaves(root, (str(number),))}
 
     def put(self, owner: MappingNode, key: str, wanted: Wanted) -> Iterator[Splice]:
         """What to change so that a mapping has this under a key; what else stands there stays."""
@@ -108,6 +133,8 @@ class Text:
             quote = _quote(owner) if owner.flow_style else ""
             if isinstance(value, ScalarNode) and value.style in _QUOTES:
                 quote = value.style
+            if new == NULL:
+                quote = ""
             gap = "" if value.end_mark.index > value.start_mark.index else " "
             yield Splice(value.start_mark.index, value.end_mark.index, f"{gap}{quote}{new}{quote}")
 
@@ -131,6 +158,30 @@ class Text:
                 yield Splice(len(self.text[: value.start_mark.index].rstrip(" ")), value.end_mark.index, "")
         lines = "".join(f"{self._newline}{' ' * indent}{line}" for line in dumped.splitlines())
         yield Splice(at, at, head + lines)
+
+    def embedded(self, node: Node | None) -> Text | None:
+        """Parse the YAML that stands in a block of text (`values: |`); None where it is written in another way."""
+        if not isinstance(node, ScalarNode) or node.style != "|" or node in self._shared:
+            return None
+        start, end = self._block_lines(node)
+        if self._indented(node, node.value) != self.text[start:end]:
+            return None
+        return Text(node.value, where=self.where)
+
+    def embed(self, node: Node, new: str) -> Splice:
+        """Replace the block of text that `embedded` has parsed."""
+        start, end = self._block_lines(node)
+        return Splice(start, end, self._indented(node, new))
+
+    def _block_lines(self, node: Node) -> tuple[int, int]:
+        return self.text.find("\n", node.start_mark.index) + 1, self._end(node)
+
+    def _indented(self, node: Node, value: str) -> str:
+        start, _ = self._block_lines(node)
+        first = self.text[start:].lstrip("\r\n")
+        indent = first[: len(first) - len(first.lstrip(" "))]
+        lines = value.rstrip("\n").split("\n")
+        return self._newline.join(f"{indent}{line}" if line else "" for line in lines)
 
     def _merged(
         self, owner: MappingNode, name: Node, value: MappingNode, wanted: Mapping[str, Wanted]
@@ -163,6 +214,30 @@ class Text:
             self._refuse_twins(node)
         for below in _children(node):
             self._look(below, several, shared=shared)
+
+    def _templated(self, node: Node) -> Iterator[Node]:
+        """Find what a parser takes for a mapping in a mapping's key, and is a template: `cpu: {{ .Values.cpu }}`."""
+        if node in self._aliases:
+            return
+        for name, value in entries(node):
+            if isinstance(name, MappingNode):
+                yield name
+            yield from self._templated(value)
+        for each in items(node):
+            yield from self._templated(each)
+
+    def _leaves(self, node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+        if node in self._aliases:
+            yield path, self.text[node.start_mark.index : node.end_mark.index]
+            return
+        for name, value in entries(node):
+            yield from self._leaves(value, (*path, plain(name)))
+        for number, value in enumerate(items(node)):
+            yield from self._leaves(value, (*path, str(number)))
+        if isinstance(node, ScalarNode) and node.tag != _NULL_TAG:
+            yield path, f"{node.tag} {node.value}"
+        elif not node.value or isinstance(node, ScalarNode):
+            yield path, ""
 
     def _refuse_twins(self, mapping: Node) -> None:
         first: dict[str, Node] = {}
@@ -356,7 +431,7 @@ def _flow(new: Wanted, quote: str) -> str:
         return (
             "{" + ", ".join(f"{quote}{key}{quote}: {_flow(each, quote)}" for key, each in new.items()) + "}"
         )
-    return f"{quote}{new}{quote}"
+    return NULL if new == NULL else f"{quote}{new}{quote}"
 
 
 def _quote(mapping: MappingNode) -> str:

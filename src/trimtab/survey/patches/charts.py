@@ -1,0 +1,179 @@
+"""Finds by rendering which containers of a Helm chart a place in its values sizes.
+
+Each place gets an amount that nothing else has; the containers that show it in the rendered chart are those of the
+place. That is certain whatever the chart's templates do.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import yaml
+
+from trimtab.errors import TrimtabError
+
+_SECONDS = 60
+_FIRST_MARK = 700_001
+"""An amount in millicores and MiB that no chart has by chance."""
+
+Keys = tuple[str, ...]
+
+
+class Sized(NamedTuple):
+    """A container, or whatever else has resources, in a rendered object."""
+
+    kind: str
+    namespace: str
+    name: str
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name} {self.container}".strip()
+
+
+class Chart(Protocol):
+    """A chart that can be rendered."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The chart's own values."""
+        ...
+
+    def render(
+        self, release: str, namespace: str, layers: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Render the objects of a release; later layers of values override earlier ones."""
+        ...
+
+
+class HelmChart:
+    """A chart that the `helm` program renders."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._program = shutil.which("helm")
+
+    @property
+    def is_renderable(self) -> bool:
+        return self._program is not None
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        try:
+            found = yaml.load(Path(self._path, "values.yaml").read_bytes(), Loader=yaml.CSafeLoader)
+        except (OSError, yaml.YAMLError):  # a chart need not have any, and may be elsewhere
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def render(
+        self, release: str, namespace: str, layers: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        if self._program is None:
+            raise TrimtabError(
+                "--chart: there is no helm on the PATH; install it, or name places with --helm-path"
+            )
+        with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
+            options: list[str] = []
+            for number, layer in enumerate(layers):
+                file = Path(folder, f"{number}.yaml")
+                file.write_text(yaml.safe_dump(layer))
+                options += ["--values", str(file)]
+            return self._rendered("template", release, self._path, "--namespace", namespace, *options)
+
+    def _rendered(self, *arguments: str) -> list[dict[str, Any]]:
+        assert self._program
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own helm, with the chart that they name
+                [self._program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise TrimtabError(f"{self._path}: helm template took more than {_SECONDS} s") from None
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["it failed"]
+            said = next((line for line in lines if line.startswith("Error: ")), lines[-1])
+            raise TrimtabError(f"{self._path}: helm template: {said.removeprefix('Error: ')}")
+        found = yaml.load_all(done.stdout, Loader=yaml.CSafeLoader)
+        return [each for each in found if isinstance(each, dict)]
+
+
+def sized_by(
+    chart: Chart,
+    release: str,
+    namespace: str,
+    layers: Sequence[Mapping[str, Any]],
+    places: Sequence[tuple[int, Keys]],
+) -> list[set[Sized]]:
+    """Find for each place, given by the number of its layer and its keys, what it sizes."""
+    marked: list[Any] = [_copied(layer) for layer in layers]
+    for number, (layer, keys) in enumerate(places):
+        _mark(marked[layer], keys, _FIRST_MARK + number)
+    found: list[set[Sized]] = [set() for _ in places]
+    for each in chart.render(release, namespace, marked):
+        metadata = each.get("metadata") or {}
+        for container, mark in _marks(each, ""):
+            if 0 <= mark - _FIRST_MARK < len(found):
+                found[mark - _FIRST_MARK].add(
+                    Sized(
+                        str(each.get("kind")),
+                        metadata.get("namespace") or namespace,
+                        str(metadata.get("name")),
+                        container,
+                    )
+                )
+    return found
+
+
+def places_in(values: Any, path: Keys = ()) -> Iterator[Keys]:
+    """Find the keys of all that is called resources, or has requests or limits."""
+    if not isinstance(values, dict):
+        return
+    for key, value in values.items():
+        here = (*path, str(key))
+        if is_place(str(key), value if isinstance(value, dict) else {}):
+            yield here
+        else:
+            yield from places_in(value, here)
+
+
+def is_place(key: str, keys: Mapping[str, Any]) -> bool:
+    """Whether a mapping with these keys may be a container's resources; a `storage` below them is a volume's."""
+    return key.lower().endswith("resources") or not {"requests", "limits"}.isdisjoint(keys)
+
+
+def _mark(values: dict[str, Any], keys: Keys, mark: int) -> None:
+    for key in keys[:-1]:
+        below = values.get(key)
+        if not isinstance(below, dict):
+            below = values[key] = {}
+        values = below
+    amounts = {"cpu": f"{mark}m", "memory": f"{mark}Mi"}
+    values[keys[-1]] = {"requests": dict(amounts), "limits": dict(amounts)}
+
+
+def _marks(part: Any, name: str) -> Iterator[tuple[str, int]]:
+    """Find the marked amounts of a rendered object, each with the name of what has them."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _marks(each, name)
+    elif isinstance(part, dict):
+        for kind in ("requests", "limits"):
+            for amount in (part.get(kind) or {}).values() if isinstance(part.get(kind), dict) else ():
+                text = str(amount)
+                number = text.removesuffix("Mi").removesuffix("m")
+                if number.isdecimal():
+                    yield name, int(number)
+        own = part.get("name")
+        for below in part.values():
+            yield from _marks(below, own if isinstance(own, str) else name)
+
+
+def _copied(values: Any) -> Any:
+    """Copy values with texts for keys, as places name them."""
+    if isinstance(values, dict):
+        return {str(key): _copied(value) for key, value in values.items()}
+    return [_copied(each) for each in values] if isinstance(values, list) else values
