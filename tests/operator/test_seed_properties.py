@@ -178,7 +178,9 @@ def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> N
         outcome = Outcome(WorkloadState.RECOMMENDED, "", assessment.recommendations, recommended_at=now)
         said = status({found.key: outcome}, before=said, mode="Recommend")
         ((entry,),) = [each["recommendations"] for each in said["workloads"]]
-        assert Quantity.parse(entry["cpu"]).millicores == before[0].resources.cpu_request
+        assert Quantity.parse(entry["cpu"]).millicores == before[0].target.cpu_request
+        step = entry.get("nextStep", entry)
+        assert Quantity.parse(step["cpu"]).millicores == before[0].resources.cpu_request
         assert said["workloads"][0]["lastRecommendation"] == time_text(changed_at)
 
 

@@ -207,6 +207,22 @@ def test_the_history_of_a_disabled_policy_outlives_a_restart() -> None:
     assert (entry["status"], entry["reason"]) == ("Skipped", "the mode is Disabled")
 
 
+def test_status_has_the_target_and_the_next_step_where_it_takes_several() -> None:
+    first = Resources(60, None, 64 * MIB, None)
+    stepped = msgspec.structs.replace(recommended(60), final=Resources(180, None, 64 * MIB, None))
+    said = status({key(): Outcome(WorkloadState.RECOMMENDED, recommendations=(stepped,))})
+    OptimizationPolicyStatus.model_validate(said)
+    (found,) = said["workloads"][0]["recommendations"]
+    assert (found["cpu"], found["memory"]) == ("180m", "64Mi")
+    assert found["nextStep"] == {"cpu": "60m", "memory": "64Mi"}
+    assert stepped.resources == first
+    assert not same([stepped], [recommended(60)]), "another target is another recommendation"
+    (found,) = status({key(): Outcome(WorkloadState.RECOMMENDED, recommendations=(recommended(180),))})[
+        "workloads"
+    ][0]["recommendations"]
+    assert (found["cpu"], "nextStep" in found) == ("180m", False)
+
+
 def test_two_recommendations_are_the_same_when_only_their_reasons_differ() -> None:
     assert same([recommended(why="10 samples")], [recommended(why="11 samples")])
     assert not same([recommended(100)], [recommended(101)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,7 +86,9 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
     await work.write_policy(mode="Recommend")
     async with work.leading() as term:
         status = await work.until(is_recommended, what="web is recommended a size")
-        assert cpu(status) == "500m", "by half at a time"
+        (recommended,) = entry(status)["recommendations"]
+        assert recommended["cpu"] == "240m", "where it is going"
+        assert recommended["nextStep"]["cpu"] == "500m", "by half at a time"
         assert status["counts"] == {"monitored": 1, "updated": 0, "skipped": 0}
         assert condition(status, "Ready")["status"] == "True"
         assert condition(status, "MetricsAvailable")["message"] == "Usage is read from scripted."
@@ -94,13 +97,14 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
         (container,) = web["spec"]["template"]["spec"]["containers"]
         assert container["resources"]["requests"]["cpu"] == "1"
         told = json.loads(web["metadata"]["annotations"][RECOMMENDATION])
-        assert told["web"]["requests"]["cpu"] == "500m"
+        assert told["web"]["requests"]["cpu"] == "240m"
+        assert told["web"].pop("nextStep")["requests"]["cpu"] == "500m"
         name = f"{work.namespace}/p"
         assert work.sample("workloads_monitored", namespace=work.namespace, policy=name) == 1
         assert work.sample("recommendations_total", policy=name) == 1
         await work.turns()
         share = {"policy": name, "resource": "cpu"}
-        assert work.sample("usage_to_recommendation_ratio_bucket", **share, le="0.5") == (
+        assert work.sample("usage_to_recommendation_ratio_bucket", **share, le="0.9") == (
             work.sample("usage_to_recommendation_ratio_count", **share)
         )
         so_far = len(writes(fault_proxy))
@@ -111,6 +115,12 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
         async with asyncio.timeout(30):
             while ("Normal", "Recommended") not in await events(work, "Deployment"):
                 await asyncio.sleep(0.1)
+        (note,) = [
+            each["note"]
+            for each in await work.client.items(EVENTS, namespace=work.namespace)
+            if each["reason"] == "Recommended"
+        ]
+        assert re.fullmatch(r"web: cpu 240m, .*; next step: web: cpu 500m, .*", note)
     assert work.sample("workloads_monitored", namespace=work.namespace, policy=name) is None
     async with Store.open(work.folder / "trimtab.db") as store:
         (kept,) = await store.history.find(namespace=work.namespace)
@@ -302,7 +312,7 @@ async def test_disabled_keeps_what_was_known_and_touches_nothing(
         assert {asked.path.rpartition("/")[2] for asked in writes(fault_proxy)[so_far:]} == {"status"}
         await work.write_policy(mode="Recommend")
         await work.until(
-            lambda status: cpu(status) not in {"", "500m"}, what="it goes on with what it saw meanwhile"
+            lambda status: cpu(status) not in {"", "240m"}, what="it goes on with what it saw meanwhile"
         )
 
 
@@ -446,7 +456,7 @@ async def test_an_overlap_is_told_in_both_statuses_and_stays_told(work: Office) 
         await work.until(is_recommended, name="heavy", what="the heavier one wins")
         work.source.script = steady(0.9, 3e8)
         heavy = await work.until(
-            lambda status: cpu(status) not in {"", "500m"}, name="heavy", what="its status is written again"
+            lambda status: cpu(status) not in {"", "240m"}, name="heavy", what="its status is written again"
         )
         assert "light too" in condition(heavy, "Overlaps")["message"]
         await work.client.delete(OPTIMIZATION_POLICIES, "heavy", namespace=work.namespace)
@@ -553,7 +563,7 @@ async def test_each_policy_has_its_workloads_learned_from_the_source_that_it_nam
         )
         await work.write_policy(mode="Recommend")
         await work.until(
-            lambda found: condition(found, "MetricsAvailable")["status"] == "True" and cpu(found) == "500m",
+            lambda found: condition(found, "MetricsAvailable")["status"] == "True" and cpu(found) == "240m",
             what="web is learned of from the usual source",
         )
 

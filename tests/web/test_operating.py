@@ -51,9 +51,14 @@ async def test_a_leaders_board_shows_what_it_recommends_and_holds_what_people_ho
         assert (row.name, row.state, row.mode) == ("web", "Recommended", "Recommend")
         assert row.has.cpu == 1.0
         assert row.should
-        assert row.should.cpu == 0.5
+        assert row.should.cpu is not None
+        assert 0.2 <= row.should.cpu < 0.4, "where it is going"
+        assert row.step
+        assert row.step.cpu == 0.5, "the next step: the policy halves at most"
         detail = await board.workload(work.web)
         assert detail
+        (container,) = detail.containers
+        assert (container.should, container.step) == (row.should, row.step)
         assert set(detail.acts) == {Act.APPLY, Act.HOLD}
         assert any("recommended" in entry.what for entry in detail.events)
 

@@ -61,6 +61,11 @@ class Assessment:
         return {each.container: each.resources for each in self.recommendations if each.held is None}
 
     @property
+    def targets(self) -> dict[str, Resources]:
+        """Where the changes of these containers lead, which may take several steps."""
+        return {each.container: each.target for each in self.recommendations if each.held is None}
+
+    @property
     def held(self) -> str:
         """Why nothing at all is recommended; empty where something is."""
         if self.sizes or not self.recommendations:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import structlog
@@ -21,6 +22,7 @@ from trimtab.actuation.marks import Marks, own_marks
 from trimtab.actuation.sizes import Sizes, said, written
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.objects import Objects
+from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import Assessment
 from trimtab.operator.mandate import Mandate
@@ -61,8 +63,10 @@ class LiveJournal:
         self, workload: Workload, assessment: Assessment, *, changed: bool, mandate: Mandate, now: float
     ) -> None:
         """Tell of a recommendation that differs from the one on the workload; `changed` if not at the last look."""
-        sizes = assessment.sizes
-        text = msgspec.json.encode({name: written(resources) for name, resources in sizes.items()}).decode()
+        targets = assessment.targets
+        steps = {name: each for name, each in assessment.sizes.items() if each != targets[name]}
+        written_down = {name: _written(each, steps.get(name)) for name, each in targets.items()}
+        text = msgspec.json.encode(written_down).decode()
         if dict(workload.annotations).get(RECOMMENDATION) == text:
             return
         if self._may_annotate():
@@ -70,7 +74,7 @@ class LiveJournal:
         if not changed:
             return
         if self._may_annotate():
-            self._cluster.emit(workload, type="Normal", reason="Recommended", message=said(sizes))
+            self._cluster.emit(workload, type="Normal", reason="Recommended", message=_said(targets, steps))
         why = {each.container: each.text for each in assessment.recommendations}
         has = {each.name: each.resources for each in workload.containers}
         await self._keep(
@@ -84,11 +88,11 @@ class LiveJournal:
                     container=name,
                     what="recommended",
                     before=written(has[name]) if name in has else None,
-                    after=written(resources),
+                    after=written(target),
                     who=f"policy {mandate.name}",
                     why=why[name],
                 )
-                for name, resources in sizes.items()
+                for name, target in targets.items()
             ]
         )
 
@@ -186,3 +190,13 @@ class LiveJournal:
             except StoreError as error:  # it comes back, and they are kept with the next ones
                 self._entries = [*entries, *self._entries][-MOST_WAITING:]
                 log.warning("journal.store_away", waiting=len(self._entries), error=str(error))
+
+
+def _written(target: Resources, step: Resources | None) -> dict[str, Any]:
+    """Write where a container should go, and the next step where it takes several."""
+    return written(target) if step is None else written(target) | {"nextStep": written(step)}
+
+
+def _said(targets: Sizes, steps: Sizes) -> str:
+    """For people: `web: cpu 180m; next step: web: cpu 60m`."""
+    return f"{said(targets)}; next step: {said(steps)}" if steps else said(targets)

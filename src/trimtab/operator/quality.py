@@ -27,8 +27,8 @@ def compare(
         if found is None:
             continue
         shares = {
-            "cpu": (found.cpu * 1000, each.resources.cpu_request),
-            "memory": (found.memory, each.resources.memory_request),
+            "cpu": (found.cpu * 1000, each.target.cpu_request),
+            "memory": (found.memory, each.target.memory_request),
         }
         for resource, (amount, recommended) in shares.items():
             if recommended and not math.isnan(amount):

@@ -18,6 +18,7 @@ import msgspec
 from trimtab.api.fields import MOST_CONTAINERS, time_text
 from trimtab.api.optimizationpolicy import MOST_LISTED, Mode, WorkloadState
 from trimtab.api.quantity import Quantity
+from trimtab.kube.pods import Resources
 from trimtab.kube.policies import Policy
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.selection import Standing
@@ -79,7 +80,7 @@ def same(some: Sequence[Recommendation], others: Sequence[Recommendation]) -> bo
     """Whether they say the same, apart from why."""
 
     def what(found: Sequence[Recommendation]) -> list[object]:
-        return [(each.container, each.resources, each.held) for each in found]
+        return [(each.container, each.resources, each.target, each.held) for each in found]
 
     return what(some) == what(others)
 
@@ -249,18 +250,24 @@ def _as_before(old: Document | None, new: Document, outcome: Outcome) -> Documen
 def _amounts(entry: Document) -> list[tuple[Any, ...]]:
     """What is recommended, apart from why."""
     return [
-        (each["container"], each.get("cpu"), each.get("memory"))
+        (each["container"], each.get("cpu"), each.get("memory"), each.get("nextStep"))
         for each in entry.get("recommendations") or ()
     ]
 
 
 def _recommendation(recommendation: Recommendation, *, explained: bool) -> Document:
-    resources = recommendation.resources
-    found: Document = {"container": recommendation.container}
+    found: Document = {"container": recommendation.container, **_requests(recommendation.target)}
+    if recommendation.target != recommendation.resources:
+        found["nextStep"] = _requests(recommendation.resources)
+    if explained and recommendation.text:
+        found["explanation"] = recommendation.text
+    return found
+
+
+def _requests(resources: Resources) -> Document:
+    found: Document = {}
     if resources.cpu_request is not None:
         found["cpu"] = str(Quantity.of_millicores(resources.cpu_request))
     if resources.memory_request is not None:
         found["memory"] = str(Quantity.of_bytes(resources.memory_request))
-    if explained and recommendation.text:
-        found["explanation"] = recommendation.text
     return found

@@ -18,7 +18,7 @@ from trimtab.sizing.proposal import Proposal
 from trimtab.sizing.qos import is_guaranteed, qos_class
 from trimtab.sizing.recommendation import MIB, Recommendation
 from trimtab.sizing.rules import Rules
-from trimtab.sizing.size import size
+from trimtab.sizing.size import LARGEST_STEP, size
 from trimtab.sizing.surroundings import Surroundings, as_counted, beside
 from trimtab.sizing.trail import Trail
 
@@ -60,6 +60,51 @@ def recommend_pod(
     now: float,
 ) -> tuple[Recommendation, ...]:
     """What each container of a pod should have; each is looked at beside what was decided for those before it."""
+    pod = tuple(containers)
+
+    def recommended(by: Rules) -> tuple[Recommendation, ...]:
+        return _one_by_one(pod, proposals=proposals, evidence=evidence, rules=by, around=around, now=now)
+
+    found = recommended(rules)
+    if not any(map(_is_stepped, found)):
+        return found
+    # Where the steps lead is what the same guards answer when a change may go as far as it likes.
+    ends = recommended(rules.without_steps())
+    return tuple(_towards(*each) for each in zip(pod, found, ends, strict=True))
+
+
+def _is_stepped(found: Recommendation) -> bool:
+    return found.held is None and any(factor.name.endswith(LARGEST_STEP) for factor in found.explanation)
+
+
+def _towards(container: Container, found: Recommendation, end: Recommendation) -> Recommendation:
+    """Note where the steps of a container lead."""
+    has = container.resources
+
+    def moves(resources: Resources) -> tuple[bool, bool]:
+        return (
+            (resources.cpu_request, resources.cpu_limit) != (has.cpu_request, has.cpu_limit),
+            (resources.memory_request, resources.memory_limit) != (has.memory_request, has.memory_limit),
+        )
+
+    # A step may be admitted whose end is not, as by a quota: then nobody knows how far the steps will go.
+    is_held = any(
+        step and not whole for step, whole in zip(moves(found.resources), moves(end.resources), strict=True)
+    )
+    if not _is_stepped(found) or is_held or end.resources == found.resources:
+        return found
+    return msgspec.structs.replace(found, final=end.resources)
+
+
+def _one_by_one(
+    containers: Iterable[Container],
+    *,
+    proposals: Mapping[str, Proposal],
+    evidence: Mapping[str, Evidence],
+    rules: Rules,
+    around: Surroundings,
+    now: float,
+) -> tuple[Recommendation, ...]:
     pod = list(containers)
     qos = around.qos or qos_class(one.resources for one in pod)
     quota, staying = around.quota, sum(one.role != "init" for one in pod)

@@ -1,6 +1,7 @@
 """What one container should have, and why: the answer that everything after sizing reads.
 
-A recommendation is complete: its resources are all that the container should have, also what does not change. Each
+A recommendation is complete: its resources are all that the container should have, also what does not change. Where a
+policy limits how far one change may go, the resources are the next step, and the target is where the steps lead. Each
 guard that had a say leaves a `Factor`; one that changed nothing leaves none. Left out: how it is put into effect.
 """
 
@@ -46,6 +47,13 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
     explanation: tuple[Factor, ...]
     held: str | None = None
     """Why nothing is to be done although it was looked at; the resources are then those that it has."""
+    final: Resources | None = None
+    """Where further changes lead, if the largest step of the policy keeps this one from getting there at once."""
+
+    @property
+    def target(self) -> Resources:
+        """What the container should end up with; `resources` are the next step towards it."""
+        return self.resources if self.final is None else self.final
 
     @property
     def text(self) -> str:

@@ -27,6 +27,8 @@ from trimtab.api.quantity import Quantity
 from trimtab.kube.pods import Container
 from trimtab.sizing.recommendation import MIB, ResourceName
 
+_FAR = 1e6
+"""Times the request: further than any change goes."""
 MEMORY_HEADROOM = 0.1
 """Memory is never lowered to less than what is needed and a tenth."""
 
@@ -118,6 +120,23 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             if fnmatchcase(name, each.name):
                 return msgspec.structs.replace(self, cpu=each.cpu, memory=each.memory, containers=())
         return self
+
+    def without_steps(self) -> Rules:
+        """The same rules, where one change may go as far as it likes."""
+
+        def free(rules: ResourceRules) -> ResourceRules:
+            # A decrease of 0 is no step: it says that nothing is ever made smaller.
+            return msgspec.structs.replace(rules, increase=_FAR, decrease=1.0 if rules.decrease else 0.0)
+
+        return msgspec.structs.replace(
+            self,
+            cpu=free(self.cpu),
+            memory=free(self.memory),
+            containers=tuple(
+                msgspec.structs.replace(each, cpu=free(each.cpu), memory=free(each.memory))
+                for each in self.containers
+            ),
+        )
 
     def alone(self, containers: Iterable[Container]) -> frozenset[str]:
         """The names of those of which nothing is for us to size."""

@@ -37,6 +37,8 @@ def _named(*guards: G) -> tuple[tuple[str, G], ...]:
     return tuple((guard.__name__.replace("_", " "), guard) for guard in guards)
 
 
+LARGEST_STEP = "largest step"
+"""The name that the lines of `change.largest_step` bear."""
 DEADBAND: tuple[tuple[str, Guard], ...] = _named(change.deadband)
 WORTH: tuple[tuple[str, Guard], ...] = _named(change.smallest_change, change.largest_step)
 CAPS: tuple[tuple[str, Guard], ...] = _named(

@@ -31,8 +31,6 @@ from trimtab.survey.risk import Risk, risks, severity
 from trimtab.usage.owners import WorkloadContainer
 
 DAY = 86400.0
-FAR = 1e6
-"""A change may be as large as it needs to be: a survey shows where to go, not the next step."""
 
 HEADROOM = 0.15
 """What a container that comes close to its memory limit is given above its highest peak."""
@@ -153,7 +151,8 @@ class Judge:
 
 
 def _rules(*, keep_qos: bool, hurt: bool) -> Rules:
-    """The default policy's, with limits that follow their requests, and no hurry to mind.
+    """The default policy's, with limits that follow their requests, and no hurry to mind. A survey shows where to go, not
+    the next step.
 
     A pod without any request may be given one: that changes its QoS class, and is what a survey is for. Where a
     container is in danger, no change is too small.
@@ -163,9 +162,7 @@ def _rules(*, keep_qos: bool, hurt: bool) -> Rules:
         spec, Caution(samples=1, smallest_cpu=0, smallest_memory=0) if hurt else Caution(samples=1)
     )
     return msgspec.structs.replace(
-        rules,
-        cpu=msgspec.structs.replace(rules.cpu, increase=FAR, decrease=1.0),
-        memory=msgspec.structs.replace(rules.memory, increase=FAR, decrease=1.0),
+        rules.without_steps(),
         minimum_change=0.0 if hurt else rules.minimum_change,
         minimum_history=0.0,
         keep_qos=keep_qos,

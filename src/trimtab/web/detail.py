@@ -134,7 +134,7 @@ def _curves(
 ) -> tuple[Plot, Plot]:
     if trace is None:
         return Plot(unit="cores"), Plot(unit="bytes")
-    should = wanted.resources if wanted else None
+    should = wanted.target if wanted else None
     return plots(trace, place, Sizes(container.name, stored, has=container.resources, should=should))
 
 
@@ -148,7 +148,8 @@ def _view(
     return ContainerView(
         name=container.name,
         has=size_of(container.resources),
-        should=size_of(wanted.resources) if wanted else None,
+        should=size_of(wanted.target) if wanted else None,
+        step=size_of(wanted.resources) if wanted and wanted.target != wanted.resources else None,
         held=(wanted.held or "") if wanted else "",
         cpu=cpu,
         memory=memory,

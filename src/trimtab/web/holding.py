@@ -109,7 +109,8 @@ def _has(desk: Desk, workload: Workload) -> dict[str, Resources]:
 
 def _recommended(desk: Desk, workload: Workload) -> dict[str, Resources]:
     outcome = desk.statuses.outcome(workload.key)
-    wanted = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
+    # One who applies by hand wants to get there: held at the first of several steps it would stay short of what it needs.
+    wanted = {each.container: each.target for each in outcome.recommendations} if outcome else {}
     return joined(_has(desk, workload), wanted) if wanted else {}
 
 

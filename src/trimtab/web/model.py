@@ -107,6 +107,9 @@ class WorkloadRow(Record, frozen=True, kw_only=True):
     pods: int = 0
     has: Size = Size()
     should: Size | None = None
+    """What it should end up with."""
+    step: Size | None = None
+    """The next step towards it, where it takes several."""
     used_cpu: float | None = None
     used_memory: float | None = None
     cost: float = 0.0
@@ -150,6 +153,9 @@ class ContainerView(Record, frozen=True, kw_only=True):
     name: str
     has: Size
     should: Size | None = None
+    """What it should end up with."""
+    step: Size | None = None
+    """The next step towards it, where it takes several."""
     held: str = ""
     cpu: Plot
     memory: Plot

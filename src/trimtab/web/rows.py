@@ -85,7 +85,8 @@ def seen(
     mandate, outcome = desk.orders.of(workload), desk.statuses.outcome(key)
     pods = [pod for pod in desk.catalog.pods_of(workload) if not pod.deleting]
     containers = [each for each in desk.effective_containers(workload) if each.role != "init"]
-    should = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
+    should = {each.container: each.target for each in outcome.recommendations} if outcome else {}
+    next_step = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
     dangers: dict[str, None] = {}
     kills: list[HistoryEntry] = []
     shares: list[float] = []
@@ -121,6 +122,9 @@ def seen(
         pods=len(pods),
         has=together(each.resources for each in containers),
         should=together(wanted) if should else None,
+        step=together(next_step.get(each.name, each.resources) for each in containers)
+        if next_step != should
+        else None,
         used_cpu=max((each.cpu for each in seen_pods), default=None),
         used_memory=max((each.memory for each in seen_pods), default=None),
         cost=cost,

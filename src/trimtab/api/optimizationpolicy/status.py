@@ -14,6 +14,16 @@ MOST_LISTED = 500
 """Workloads in a status."""
 
 
+class NextStep(Observed):
+    """The requests of one container after the next change."""
+
+    cpu: Quantity | None = None
+    """The CPU request."""
+
+    memory: Quantity | None = None
+    """The memory request."""
+
+
 class ContainerRecommendation(Observed):
     """What one container should ask for."""
 
@@ -21,10 +31,13 @@ class ContainerRecommendation(Observed):
     """The name of the container."""
 
     cpu: Quantity | None = None
-    """The CPU request."""
+    """The CPU request that it should end up with."""
 
     memory: Quantity | None = None
-    """The memory request."""
+    """The memory request that it should end up with."""
+
+    next_step: NextStep | None = None
+    """What Auto would apply first, where spec.changes limits how far one change may go; absent where one change gets there."""
 
     explanation: Annotated[str, Field(max_length=4096)] | None = None
     """How these numbers came about."""

@@ -1,0 +1,92 @@
+"""A recommendation tells the next step and where the steps lead; both come out of the same guards."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sizing.containers import (
+    NOW,
+    WELL_KNOWN,
+    any_evidence,
+    any_pod,
+    any_proposal,
+    any_rules,
+    any_surroundings,
+    proposing,
+    rules,
+)
+from trimtab.kube.pods import Container, Resources
+from trimtab.sizing.around import recommend_pod
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.recommendation import MIB, Recommendation
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.surroundings import Surroundings
+
+SMALL = Resources(20, None, 64 * MIB, None)
+
+
+def recommended(cpu: float, *, evidence: Evidence = WELL_KNOWN, quota: int | None = None) -> Recommendation:
+    """What a container of 20m is recommended by the default policy, which lets CPU triple at once."""
+    (found,) = recommend_pod(
+        [Container("web", "main", SMALL)],
+        proposals={"web": proposing(cpu)},
+        evidence={"web": evidence},
+        rules=rules(),
+        around=Surroundings(quota=Resources(quota)),
+        now=NOW,
+    )
+    return found
+
+
+def test_recommendation_that_takes_steps_tells_the_next_one_and_the_target() -> None:
+    found = recommended(178)
+    assert found.resources.cpu_request == 60
+    assert found.target.cpu_request == 180
+    assert found.target.memory_request == found.resources.memory_request == SMALL.memory_request
+
+
+def test_recommendation_that_takes_one_step_is_its_own_target() -> None:
+    found = recommended(50)
+    assert found.resources.cpu_request == 50
+    assert found.target == found.resources
+
+
+def test_recommendation_that_is_held_has_what_runs_as_its_target() -> None:
+    found = recommended(178, evidence=Evidence(samples=1, first=NOW, last=NOW))
+    assert found.held
+    assert found.target == found.resources == SMALL
+
+
+def test_target_goes_no_further_than_what_is_admitted() -> None:
+    assert recommended(178, quota=100).target.cpu_request == 120
+
+
+def test_target_is_not_smaller_where_the_policy_never_makes_anything_smaller() -> None:
+    (found,) = recommend_pod(
+        [Container("web", "main", Resources(1000))],
+        proposals={"web": proposing(100)},
+        evidence={"web": WELL_KNOWN},
+        rules=rules(changes={"cpu": {"decrease": 0}}),
+        around=Surroundings(),
+        now=NOW,
+    )
+    assert found.target == found.resources == Resources(1000)
+
+
+@settings(max_examples=300)
+@given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
+def test_target_is_what_would_be_recommended_if_steps_were_not_limited(
+    data: st.DataObject, pod: tuple[Container, ...], asked: Rules, around: Surroundings
+) -> None:
+    proposals = {one.name: data.draw(any_proposal) for one in pod}
+    evidence = {one.name: data.draw(any_evidence) for one in pod}
+
+    def found(by: Rules) -> tuple[Recommendation, ...]:
+        return recommend_pod(pod, proposals=proposals, evidence=evidence, rules=by, around=around, now=NOW)
+
+    for container, each, whole in zip(pod, found(asked), found(asked.without_steps()), strict=True):
+        assert each.target in (whole.resources, each.resources)
+        assert whole.target == whole.resources, "without steps there is nothing beyond"
+        if each.held is not None:
+            assert each.target == container.resources
+        if each.target != each.resources:
+            assert "largest step" in each.text
