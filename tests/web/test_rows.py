@@ -28,6 +28,7 @@ def row(
     evidence = Evidence(ran=ran, first=NOW - 36_000, last=last, runs_on=found.runs_on)
     desk: Any = SimpleNamespace(
         catalog=SimpleNamespace(pods_of=lambda _: ()),
+        effective_containers=lambda each: each.containers,
         statuses=SimpleNamespace(outcome=lambda _: None),
         orders=SimpleNamespace(
             of=lambda _: SimpleNamespace(name="p", sizing=None, spec=SimpleNamespace(mode=Mode.AUTO))
