@@ -30,7 +30,7 @@ from trimtab.actuation.sizes import Sizes, joined
 from trimtab.actuation.step import next_deeds
 from trimtab.actuation.verdict import Health
 from trimtab.api.duration import Duration
-from trimtab.api.optimizationpolicy import StartupBoost
+from trimtab.api.optimizationpolicy import MaintenanceWindow, StartupBoost
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.resources import CRON_JOBS
 from trimtab.kube.workloads import Workload
@@ -269,6 +269,15 @@ def test_next_deeds_sync_pods_that_come_while_canaries_are_watched_or_a_change_i
             "web-0": APPLIED,
             "web-new": APPLIED,
         }
+
+
+def test_next_deeds_sync_pods_that_come_while_a_promotion_waits_for_its_window() -> None:
+    closed = MaintenanceWindow(start="22:00", end="22:01")
+    promoting = Marks(change=change(Phase.PROMOTING), applied=applied())
+    some = [*pods(GROWN, APPLIED, created=NOW - 900), pod("web-new", sizes=TEMPLATE, created=NOW - 10)]
+    on = workload(template=TEMPLATE, marks=promoting, replicas=3)
+    deeds = next_deeds(situation(wish(GROWN, windows=(closed,)), pods=some, on=on))
+    assert resizes(deeds) == {"web-new": GROWN}
 
 
 # While it is held

@@ -171,7 +171,8 @@ async def test_a_store_that_is_away_is_asked_for_what_is_new_and_not_at_every_de
 async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> None:
     told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
     why = (Factor("usage", "90 samples", "scripted"),)
-    assessment = Assessment((Recommendation("web", resources(50, 40), why),), {}, urgent=False)
+    recommended = (Recommendation("web", resources(50, 40), why),)
+    assessment = Assessment(recommended, {}, urgent=False, effective={"web": resources(70, 48)})
     found = await told.world.workload(KEY)
     for changed in (True, False, False):
         await told.journal.recommended(found, assessment, changed=changed, mandate=told.mandate, now=1.0)
@@ -180,6 +181,9 @@ async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> 
         "recommended",
         "web",
         {"limits": {"memory": "80Mi"}, "requests": {"cpu": "50m", "memory": "40Mi"}},
+    )
+    assert entry.before == {"limits": {"memory": "96Mi"}, "requests": {"cpu": "70m", "memory": "48Mi"}}, (
+        "the size in effect, and not the template's"
     )
     assert "90 samples" in entry.why
     assert told.world.events == [], "nobody is told in a dry run"

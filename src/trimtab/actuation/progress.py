@@ -140,12 +140,16 @@ def _touches(situation: Situation, marks: Marks, change: Change, pods: Sequence[
 
 
 def _at_any_time(change: Change, touches: Sequence[Deed]) -> list[Deed]:
-    """Those that wait for no window: of a pod that came for one we evicted, which may find a node by its new size only."""
-    return [
-        deed
-        for deed in touches
-        if change.moved and isinstance(deed, ResizePod) and deed.pod.created > change.started
-    ]
+    """Return the resizes that wait for no window, as pod sync never does.
+
+    They are of pods that came since: one in the place of a pod that we evicted may find a node by its new size only, and
+    one of the template's size would have less than all others until a window opens.
+    """
+
+    def came_since(pod: Pod) -> bool:
+        return pod.created > change.started and (change.moved or not has_size(pod, change.before))
+
+    return [deed for deed in touches if isinstance(deed, ResizePod) and came_since(deed.pod)]
 
 
 def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Sequence[Pod]) -> list[Deed]:

@@ -76,7 +76,7 @@ class LiveJournal:
         if self._may_annotate():
             self._cluster.emit(workload, type="Normal", reason="Recommended", message=_said(targets, steps))
         why = {each.container: each.text for each in assessment.recommendations}
-        has = {each.name: each.resources for each in workload.containers}
+        has = assessment.effective
         await self._keep(
             [
                 HistoryEntry(

@@ -352,3 +352,27 @@ async def test_loop_stops_feeding_a_leak_of_all_pods_before_any_was_killed(tmp_p
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
         await found.turns(240, seconds=60)
         assert max(filter(None, found.memory_limits)) <= 1024 * MIB
+
+
+@pytest.mark.parametrize("replaced", [1, 2, 3])
+async def test_loop_plans_from_the_size_in_effect_after_pods_are_replaced(
+    tmp_path: Path, replaced: int
+) -> None:
+    """A latency that rose while new pods started was answered by a cut from 2 cores to 0.6, a step from the template's."""
+    one = world(cpu=500, replicas=3)
+    one.resized_before({"web": Resources(2000, 2000, 512 * MIB, 512 * MIB)})
+    slow = [0.08]
+    answers: dict[str, Value] = {
+        "latency{": lambda _: slow[0],
+        "count(rate": 3,
+        "cpu_usage": 3.0,
+        "working_set": 200 * MIB,
+    }
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(40)
+        for name in list(one.pods_by_name)[:replaced]:
+            one.replace_pod(name)
+        slow[0] = 0.13
+        for _ in range(6):
+            await found.turns(1)
+            assert min(filter(None, found.cpu_limits)) >= 2000

@@ -17,6 +17,7 @@ from harness.certificates import LOOPBACK, Authority
 from harness.cluster import Cluster
 from harness.office import BRISK, deployment
 from harness.watching import eventually
+from trimtab.actuation.hold import HOLD
 from trimtab.actuation.live import MARKS_MANAGER
 from trimtab.actuation.marks import Applied, Marks, write_marks
 from trimtab.actuation.sizes import sizes_of
@@ -103,6 +104,13 @@ class Ward:
         await self._client.apply(DEPLOYMENTS, {"metadata": named}, manager=MARKS_MANAGER)
         await eventually(lambda: bool(self.workload and self.workload.annotations), what="its mark is seen")
 
+    async def hold(self, why: str) -> None:
+        named = {"name": "web", "namespace": self._namespace, "annotations": {HOLD: why}}
+        await self._client.apply(DEPLOYMENTS, {"metadata": named}, manager="test")
+        await eventually(
+            lambda: bool(self.workload and dict(self.workload.annotations).get(HOLD)), what="the hold is seen"
+        )
+
     async def order(self, mode: str, **more: Any) -> None:
         body = {"metadata": {"name": "p", "namespace": self._namespace}, "spec": {"mode": mode, **more}}
         await self._client.apply(OPTIMIZATION_POLICIES, body, manager="test", force=True)
@@ -186,6 +194,12 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         await ward.order("Auto")
         await ward.until_tried("100m")
         await ward.order("Auto", containers=[{"name": "w*", "controlledResources": []}])
+        await ward.until_tried("1")
+        await ward.order("Auto")
+        await ward.until_tried("100m")
+        await ward.hold("until the sale is over")
+        assert await ward.tried() == "100m", "it is held at its size, and so are the pods that come"
+        await ward.order("Recommend")
         await ward.until_tried("1")
         await ward.order("Auto")
         await ward.until_tried("100m")
