@@ -73,6 +73,7 @@ async def test_a_source_that_was_away_for_a_moment_costs_no_back_test_for_hours(
     desk: Any = SimpleNamespace(
         name="test",
         catalog=SimpleNamespace(pods_of=lambda _: (), owners=lambda: Owners([web])),
+        effective_containers=lambda of: of.containers,
         statuses=SimpleNamespace(outcome=lambda _: None),
         orders=SimpleNamespace(of=lambda _: None),
         store=SimpleNamespace(history=SimpleNamespace(find=no_history)),
