@@ -24,7 +24,7 @@ SMALL = Resources(100, None, 64 * MIB, 256 * MIB)
 LARGE = Resources(400, None, 128 * MIB, 256 * MIB)
 
 
-def container(name: str = "web", resources: Resources = SMALL, **flags: bool) -> Container:
+def container(name: str = "web", resources: Resources = SMALL, **flags: Any) -> Container:
     return Container(name, "main", resources, **flags)
 
 

@@ -26,8 +26,9 @@ from trimtab.kube.heaps import HeapHint
 from trimtab.kube.pods import Container, Exit, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import AS_A_WHOLE, JUST_KILLED, Assessment, assess, sizing_of
-from trimtab.operator.cohort import Learned, kills_of
-from trimtab.sizing.evidence import Evidence, Kill
+from trimtab.operator.cohort import Learned
+from trimtab.operator.oom import kills_of
+from trimtab.sizing.evidence import Evidence, OomKills
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.surroundings import Surroundings
 from trimtab.usage.owners import WorkloadContainer
@@ -43,6 +44,7 @@ FEW = Resources(200, None, 256 * MIB, 512 * MIB)
 def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> Learned:
     known: dict[str, object] = {
         "samples": 5000,
+        "ran": 14 * DAY,
         "first": NOW - 14 * DAY,
         "last": NOW,
         "cpu_peak": 300,
@@ -124,7 +126,7 @@ def test_the_wish_says_what_is_needed() -> None:
 @pytest.mark.parametrize(("ago", "urgent"), [(60.0, True), (JUST_KILLED + 60, False)])
 def test_more_memory_after_a_kill_is_urgent_while_the_kill_is_fresh(*, ago: float, urgent: bool) -> None:
     limited = Resources(1000, None, 128 * MIB, 128 * MIB)
-    killed = learned(memory=600.0 * MIB, kills=(Kill(NOW - ago, 128 * MIB),))
+    killed = learned(memory=600.0 * MIB, kills=(OomKills(128 * MIB, 1, NOW - ago, NOW - ago),))
     found = assess(
         workload(template={"web": limited}),
         [pod(sizes={"web": limited})],
@@ -169,7 +171,7 @@ def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:
     killed = pod("web-1", sizes={"web": HAS}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
     failed = pod("web-2", sizes={"web": HAS}, exits={"web": Exit("Error", 1, NOW - 5)})
     (kill,) = kills_of(name, [killed, failed, pod("web-3")])
-    assert (kill.at, kill.memory, kill.request) == (NOW - 5, HAS.memory_limit, HAS.memory_request)
+    assert (kill.at, kill.limit, kill.request) == (NOW - 5, HAS.memory_limit, HAS.memory_request)
     assert kills_of(name._replace(container="log"), [killed]) == []
 
 
@@ -181,7 +183,7 @@ def test_a_kill_from_before_a_raise_counts_with_what_it_had_then(until: int, mem
     had = {"web": Resources(memory_limit=64 * MIB)}
     applied = Applied(id="x", at=NOW, sizes={"web": HAS}, template={}, before=had, until=until)
     (kill,) = kills_of(name, [raised], Marks(applied=applied))
-    assert kill.memory == memory
+    assert kill.limit == memory
 
 
 def java(options: str) -> Workload:

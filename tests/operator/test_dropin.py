@@ -13,7 +13,7 @@ from trimtab.operator.checkpoints import CheckpointKey
 from trimtab.operator.cohort import Learned
 from trimtab.operator.dropin import WELL_KNOWN, best, inherited
 from trimtab.sizing.checkpoint import export_checkpoint
-from trimtab.sizing.evidence import Evidence, Kill
+from trimtab.sizing.evidence import Evidence, OomKills
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.vpa import Vpa, VpaSettings
 
@@ -28,7 +28,12 @@ proposals = st.builds(
     st.sampled_from(["trimtab", "vpa"]),
 )
 evidence = st.builds(
-    lambda seen, killed: Evidence(first=NOW - seen, last=NOW, kills=(Kill(NOW - 60, 1),) if killed else ()),
+    lambda seen, killed: Evidence(
+        ran=seen,
+        first=NOW - seen,
+        last=NOW,
+        kills=(OomKills(1, 1, NOW - 60, NOW - 60),) if killed else (),
+    ),
     st.floats(0, 3 * DAY),
     st.booleans(),
 )
@@ -44,7 +49,7 @@ def test_the_better_of_two_is_ours_after_a_day_or_a_kill_and_there_is_always_one
         assert found == before
         return
     assert found
-    ours = before is None or own.evidence.kills or own.evidence.last - own.evidence.first >= WELL_KNOWN
+    ours = before is None or own.evidence.kills or own.evidence.observed >= WELL_KNOWN
     for resource in ("cpu", "memory"):
         amount = getattr(found, resource).target
         mine = getattr(own.proposal, resource).target

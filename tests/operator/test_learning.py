@@ -10,10 +10,11 @@ from actuation.builders import SMALL, pod
 from harness.records import workload
 from harness.scripted import Scripted, steady
 from trimtab.operator.census import containers_per_pod
-from trimtab.operator.cohort import Kill, Sizing
+from trimtab.operator.cohort import Sizing
 from trimtab.operator.cohorts import Want, state_key
 from trimtab.operator.learning import DEFAULT, Learning
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.oom import Kill
 from trimtab.operator.school import Pace
 from trimtab.store import Store
 from trimtab.usage.owners import Owners, WorkloadContainer

@@ -21,9 +21,10 @@ from harness.records import workload
 from harness.scripted import Script, Scripted, steady
 from trimtab.kube.nodes import Room
 from trimtab.operator import cohorts
-from trimtab.operator.cohort import Cohort, Kill, Sizing
+from trimtab.operator.cohort import Cohort, Sizing
 from trimtab.operator.cohorts import MOST_COHORTS, Want
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.oom import Kill
 from trimtab.operator.school import Pace, School
 from trimtab.sizing.percentile import Percentile
 from trimtab.store import StateKey, Store, StoreError

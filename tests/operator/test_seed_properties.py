@@ -185,7 +185,14 @@ def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> N
 
 
 def _assessed(found: Workload, rules: Rules, cpu: float, now: float) -> Assessment:
-    seen = Evidence(samples=9000, first=now - 14 * DAY, last=now, cpu_peak=10, memory_peak=50 * MIB)
+    seen = Evidence(
+        samples=9000,
+        ran=14 * DAY,
+        first=now - 14 * DAY,
+        last=now,
+        cpu_peak=10,
+        memory_peak=50 * MIB,
+    )
     known = Learned(Proposal(cpu=Ask(cpu), memory=Ask(300.0 * MIB), strategy="test"), seen)
     return assess(
         found, (), rules=rules, learned=lambda _: known, around=Surroundings(), source="scripted", now=now

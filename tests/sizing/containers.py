@@ -15,7 +15,7 @@ from trimtab.kube.nodes import Room
 from trimtab.kube.pods import Container, Resources, Role
 from trimtab.sizing.around import both, recommend
 from trimtab.sizing.case import Case
-from trimtab.sizing.evidence import Evidence, Heap, Kill
+from trimtab.sizing.evidence import Evidence, Heap, OomKills
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.qos import BURSTABLE, GUARANTEED, qos_class
 from trimtab.sizing.recommendation import MIB, Recommendation, ResourceName
@@ -29,7 +29,7 @@ NOW = 30 * DAY
 RESOURCES: tuple[ResourceName, ResourceName] = ("cpu", "memory")
 
 HAS = Resources(1000, 2000, GIB, 2 * GIB)
-WELL_KNOWN = Evidence(samples=2000, first=NOW - 14 * DAY, last=NOW, memory_peak=200 * MIB)
+WELL_KNOWN = Evidence(samples=2000, ran=14 * DAY, first=NOW - 14 * DAY, last=NOW, memory_peak=200 * MIB)
 FREE = Rules(
     cpu=ResourceRules(increase=100, decrease=0.9),
     memory=ResourceRules(increase=100, decrease=0.9),
@@ -65,6 +65,11 @@ def sized(
         around=around or Surroundings(qos=qos_class([has])),
         now=NOW,
     )
+
+
+def killed(at: float, memory: int) -> OomKills:
+    """One kill."""
+    return OomKills(memory, 1, at, at)
 
 
 def cases(
@@ -136,6 +141,7 @@ def _ask(resource: ResourceName) -> Ask:
 def _evidence() -> Evidence:
     return Evidence(
         samples=_chance.choice([5, 2000, 2000, 2000]),
+        ran=_chance.choice([14 * DAY, 14 * DAY, 1200.0]),
         first=_chance.choice([NOW - 14 * DAY, NOW - 14 * DAY, NOW - 3600]),
         last=_chance.choice([NOW, NOW, NOW, NOW - 7200]),
         coverage=_chance.choice([1.0, 1.0, 0.2]),
@@ -145,11 +151,11 @@ def _evidence() -> Evidence:
         memory_start=_perhaps(_amount("memory")),
         throttled=_chance.choice([None, 0.0, 0.3]),
         kills=tuple(
-            sorted(
-                Kill(NOW - _chance.uniform(0, 3 * DAY), _amount("memory"))
-                for _ in range(_chance.choice([0, 0, 0, 1, 2, 5]))
-            )
+            killed(NOW - _chance.uniform(0, 12 * DAY), _amount("memory"))
+            for _ in range(_chance.choice([0, 0, 0, 1, 2, 5]))
         ),
+        recent_memory=_chance.choice([0, 0, _amount("memory")]),
+        earlier_memory=_chance.choice([0, 0, _amount("memory")]),
         heap=_chance.choice([None, None, Heap(_amount("memory"), "-Xmx in args")]),
         sawtooth=_chance.random() < 0.2,
     )

@@ -20,6 +20,7 @@ from sizing.containers import (
     NOW,
     WELL_KNOWN,
     cases,
+    killed,
     names,
     proposing,
     rules,
@@ -32,10 +33,10 @@ from trimtab.sizing import caps, change, floors, limits, safe_minimum
 from trimtab.sizing.around import recommend, recommend_pod
 from trimtab.sizing.case import Hold, Step
 from trimtab.sizing.change import round_up
-from trimtab.sizing.evidence import Evidence, Heap, Kill
+from trimtab.sizing.evidence import Evidence, Heap, OomKills
 from trimtab.sizing.gate import gate
 from trimtab.sizing.limits import Pair
-from trimtab.sizing.oom import after_kills, in_a_row
+from trimtab.sizing.oom import after_kills
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.recommendation import MIB, Factor, Recommendation
 from trimtab.sizing.rules import ResourceRules, Rules
@@ -444,9 +445,10 @@ def test_rounded_numbers_can_be_read() -> None:
 # OOM kills
 
 
-def kills(*with_memory: int) -> tuple[Kill, ...]:
+def kills(*with_memory: int) -> tuple[OomKills, ...]:
+    """A kill at each of these sizes, a minute apart, the last a minute ago."""
     return tuple(
-        Kill(NOW - 60 * (len(with_memory) - place), memory) for place, memory in enumerate(with_memory)
+        killed(NOW - 60 * (len(with_memory) - place), memory) for place, memory in enumerate(with_memory)
     )
 
 
@@ -475,17 +477,26 @@ def test_a_kill_raises_the_limit_and_the_request_only_as_far_as_that_follows_it(
 ) -> None:
     has = with_(HAS, memory_request=100 * MIB, memory_limit=GIB)
     asked = with_(FREE, memory=with_(FREE.memory, limit=mode, **more))
-    killed = with_(WELL_KNOWN, kills=kills(GIB))
-    after = sized(memory=100 * MIB, has=has, evidence=killed, asked=asked).resources
+    dead = with_(WELL_KNOWN, kills=kills(GIB))
+    after = sized(memory=100 * MIB, has=has, evidence=dead, asked=asked).resources
     assert after.memory_request == asks * MIB
     assert GIB * 1.2 <= (after.memory_limit or 0) <= GIB * 1.22
 
 
-def test_after_a_kill_that_was_answered_memory_stays_as_it_is_for_a_day() -> None:
+@pytest.mark.parametrize("days", [0, 1, 7.9])
+def test_memory_is_not_lowered_for_the_learning_history_after_a_kill(days: float) -> None:
     answered = with_(HAS, memory_request=121 * MIB, memory_limit=1240 * MIB)
-    asked, killed = limit_rules(LimitMode.KEEP_RATIO), with_(WELL_KNOWN, kills=kills(GIB), memory_peak=MIB)
-    assert sized(memory=20 * MIB, has=answered, evidence=killed, asked=asked).resources == answered
-    over = with_(killed, kills=tuple(with_(kill, at=kill.at - DAY) for kill in killed.kills))
+    asked = limit_rules(LimitMode.KEEP_RATIO)
+    seen = with_(WELL_KNOWN, kills=(killed(NOW - days * DAY, GIB),), memory_peak=MIB)
+    found = sized(memory=20 * MIB, has=answered, evidence=seen, asked=asked)
+    assert found.resources == answered
+    assert "memory recovery" in names(found)
+
+
+def test_memory_is_lowered_again_once_a_kill_is_older_than_the_learning_history() -> None:
+    answered = with_(HAS, memory_request=121 * MIB, memory_limit=1240 * MIB)
+    asked = limit_rules(LimitMode.KEEP_RATIO)
+    over = with_(WELL_KNOWN, kills=(killed(NOW - 8.1 * DAY, GIB),), memory_peak=MIB)
     lower = sized(memory=20 * MIB, has=answered, evidence=over, asked=asked).resources.memory_request
     assert lower == 20 * MIB
 
@@ -494,8 +505,8 @@ def test_after_a_kill_that_was_answered_memory_stays_as_it_is_for_a_day() -> Non
 def test_a_kill_raises_the_request_as_far_as_a_limit_range_asks_for_the_limit(mode: LimitMode) -> None:
     has = with_(HAS, memory_request=512 * MIB, memory_limit=GIB)
     around = Surroundings(qos="Burstable", ranges=Ranges(container_memory=Range(ratio=2.0)))
-    asked, killed = limit_rules(mode, multiplier=3.0, headroom=GIB), with_(WELL_KNOWN, kills=kills(GIB))
-    after = sized(memory=512 * MIB, has=has, evidence=killed, asked=asked, around=around).resources
+    asked, dead = limit_rules(mode, multiplier=3.0, headroom=GIB), with_(WELL_KNOWN, kills=kills(GIB))
+    after = sized(memory=512 * MIB, has=has, evidence=dead, asked=asked, around=around).resources
     assert after.memory_request == 615 * MIB
     assert GIB * 1.2 <= (after.memory_limit or 0) <= GIB * 1.21
 
@@ -514,14 +525,14 @@ def test_a_limit_that_was_raised_by_hand_after_a_kill_is_not_brought_below_what_
 
 
 def test_a_limit_that_is_to_go_is_raised_first_and_then_goes() -> None:
-    asked, killed = limit_rules(LimitMode.REMOVE), with_(WELL_KNOWN, kills=kills(2 * GIB))
-    raised = sized(memory=GIB, evidence=killed, asked=asked).resources
+    asked, dead = limit_rules(LimitMode.REMOVE), with_(WELL_KNOWN, kills=kills(2 * GIB))
+    raised = sized(memory=GIB, evidence=dead, asked=asked).resources
     assert raised == with_(HAS, memory_limit=2458 * MIB)
-    assert sized(memory=GIB, has=raised, evidence=killed, asked=asked).resources.memory_limit is None
+    assert sized(memory=GIB, has=raised, evidence=dead, asked=asked).resources.memory_limit is None
     coarse = with_(asked, minimum_change=0.5)
-    assert sized(memory=GIB, evidence=killed, asked=coarse).resources == raised, "no raise is too small"
+    assert sized(memory=GIB, evidence=dead, asked=coarse).resources == raised, "no raise is too small"
     gone = with_(raised, memory_limit=None)
-    assert sized(memory=GIB, has=gone, evidence=killed, asked=asked).resources.memory_request == GIB
+    assert sized(memory=GIB, has=gone, evidence=dead, asked=asked).resources.memory_request == GIB
 
 
 @pytest.mark.parametrize("mode", list(LimitMode))
@@ -596,10 +607,39 @@ def test_without_a_ceiling_memory_is_raised_once() -> None:
     assert isinstance(after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), Step)
 
 
-def test_an_old_kill_is_over() -> None:
-    old, new = Kill(NOW - 3 * DAY, GIB), Kill(NOW - 60, GIB)
-    assert in_a_row((old, new), NOW, DAY) == (new,)
-    assert in_a_row((old,), NOW, DAY) == ()
+def test_a_leak_is_held_whatever_the_strategy_asks_for() -> None:
+    ceiling = with_(FREE, memory=with_(FREE.memory, most=64 * GIB))
+    leak = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
+    plenty = with_(UNLIMITED, memory_request=8 * GIB)
+    assert "leak" in (sized(memory=9 * GIB, has=plenty, evidence=leak, asked=ceiling).held or "")
+    assert sized(memory=4 * GIB, has=plenty, evidence=leak, asked=ceiling).resources == plenty
+
+
+def test_a_killed_container_gets_back_at_once_what_it_had_before_a_decrease() -> None:
+    cut = with_(HAS, memory_request=250 * MIB, memory_limit=250 * MIB)
+    seen = with_(WELL_KNOWN, kills=kills(250 * MIB), recent_memory=GIB, earlier_memory=GIB)
+    found = sized(memory=200 * MIB, has=cut, evidence=seen, asked=limit_rules(LimitMode.KEEP_RATIO))
+    assert (found.resources.memory_request, found.resources.memory_limit) == (GIB, GIB)
+    assert "had 1024Mi before" in found.text
+
+
+def test_a_container_killed_again_gets_back_what_it_had_a_month_ago_and_is_no_leak() -> None:
+    """It was cut weeks ago; its month's end needs what it had then."""
+    cut = with_(HAS, memory_request=720 * MIB, memory_limit=720 * MIB)
+    asked = limit_rules(LimitMode.KEEP_RATIO)
+    climbed = kills(420 * MIB, 500 * MIB, 600 * MIB, 720 * MIB)
+    seen = with_(WELL_KNOWN, kills=climbed, recent_memory=720 * MIB, earlier_memory=GIB)
+    assert sized(memory=200 * MIB, has=cut, evidence=seen, asked=asked).resources.memory_limit == GIB
+    once = with_(seen, kills=kills(720 * MIB))
+    least = sized(memory=200 * MIB, has=cut, evidence=once, asked=asked).resources.memory_limit
+    assert least == 864 * MIB, "a month ago may have been far too much"
+
+
+def test_a_container_killed_with_all_that_it_ever_had_gets_more_than_that() -> None:
+    has = with_(HAS, memory_request=GIB, memory_limit=GIB)
+    seen = with_(WELL_KNOWN, kills=kills(GIB), recent_memory=GIB, earlier_memory=GIB)
+    found = sized(memory=200 * MIB, has=has, evidence=seen, asked=limit_rules(LimitMode.KEEP_RATIO))
+    assert found.resources.memory_limit == 1229 * MIB
 
 
 # Caps

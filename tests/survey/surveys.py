@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from harness.records import workload
-from trimtab.kube.pods import Resources
+from trimtab.kube.pods import Container, Resources
 from trimtab.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 from trimtab.kube.workloads import WorkloadKey
-from trimtab.sizing.evidence import Evidence, Kill
+from trimtab.sizing.evidence import Evidence, OomKills
 from trimtab.sizing.recommendation import MIB, Factor, Recommendation
+from trimtab.sizing.rules import Rules
 from trimtab.survey.consumption import Consumed
 from trimtab.survey.findings import Skipped, Survey, Surveyed, SurveyedContainer
 from trimtab.survey.prices import Prices
@@ -26,7 +27,7 @@ def container(
     pods: int = 1,
     cpu: float = 100.0,
     memory: float = 100 * MIB,
-    kills: Sequence[Kill] = (),
+    kills: Sequence[OomKills] = (),
     throttled: float | None = None,
     prices: Prices | None = None,
 ) -> SurveyedContainer:
@@ -34,6 +35,7 @@ def container(
     cost = (prices or Prices()).of
     evidence = Evidence(
         samples=4032,
+        ran=14 * DAY,
         first=NOW - 14 * DAY,
         last=NOW,
         throttled=throttled,
@@ -41,7 +43,7 @@ def container(
         cpu_peak=int(cpu),
     )
     consumed = Consumed(cpu * pods, memory * pods, float(pods), cpu * 2, memory)
-    found: tuple[Risk, ...] = risks(has, evidence, consumed)
+    found: tuple[Risk, ...] = risks(Container(name, "main", has), evidence, consumed, rules=Rules(), now=NOW)
     saving = pods * (cost(has) - cost(should))
     return SurveyedContainer(
         name=name,
@@ -104,7 +106,7 @@ def shop() -> tuple[Surveyed, ...]:
         has=Resources(250, None, 256 * MIB, 256 * MIB),
         should=Resources(250, None, 360 * MIB, 360 * MIB),
         memory=256 * MIB,
-        kills=[Kill(NOW - 3600, 256 * MIB)],
+        kills=[OomKills(256 * MIB, 1, NOW - 3600, NOW - 3600)],
     )
     wasteful = container(
         has=Resources(4000, None, 8 * GIB, None), should=Resources(350, None, GIB, None), pods=3, cpu=300

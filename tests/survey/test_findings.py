@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 
 from harness.records import workload
-from survey.surveys import container, survey, surveyed
+from sizing.containers import killed
+from survey.surveys import NOW, container, survey, surveyed
 from trimtab.errors import TrimtabError
-from trimtab.kube.pods import Resources
+from trimtab.kube.pods import Container, Resources
 from trimtab.kube.resources import CRON_JOBS, STATEFUL_SETS
-from trimtab.sizing.evidence import Evidence, Kill
+from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.recommendation import MIB
+from trimtab.sizing.rules import Rules
 from trimtab.survey.amounts import cpu_text, memory_text, money_text
 from trimtab.survey.consumption import Consumed, Consumption
 from trimtab.survey.prices import Prices, read_prices
-from trimtab.survey.risk import Severity, risks, severity
+from trimtab.survey.risk import Risk, Severity, risks, severity
 from trimtab.survey.threshold import Threshold
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.usage import PodContainer, Usage
@@ -42,13 +44,25 @@ def test_a_price_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None
         read_prices(tmp_path / "prices")
 
 
+def found(has: Resources, evidence: Evidence, consumed: Consumed) -> tuple[Risk, ...]:
+    return risks(Container("app", "main", has), evidence, consumed, rules=Rules(), now=NOW)
+
+
 def test_a_kill_a_peak_at_the_limit_and_throttling_are_dangers() -> None:
     capped = Resources(100, 200, 64 * MIB, 128 * MIB)
     well = Evidence(samples=9, throttled=0.01)
-    assert risks(capped, well, Consumed(memory_peak=100 * MIB)) == ()
-    assert risks(capped, well, Consumed(memory_peak=125 * MIB)) == ("OOM",)
-    assert risks(Resources(), Evidence(kills=(Kill(1.0, 2),)), Consumed()) == ("OOM",)
-    assert risks(capped, Evidence(throttled=0.3), Consumed()) == ("throttling",)
+    assert found(capped, well, Consumed(memory_peak=100 * MIB)) == ()
+    assert found(capped, well, Consumed(memory_peak=125 * MIB)) == ("OOM",)
+    assert found(Resources(), Evidence(kills=(killed(NOW - 60, 2),)), Consumed()) == ("OOM",)
+    assert found(capped, Evidence(throttled=0.3), Consumed()) == ("throttling",)
+
+
+def test_a_kill_is_a_danger_until_the_container_has_clearly_more() -> None:
+    dead = Evidence(kills=(killed(NOW - 7 * 86400, 128 * MIB),))
+    assert found(Resources(100, 200, 128 * MIB, 128 * MIB), dead, Consumed()) == ("OOM",)
+    assert found(Resources(100, 200, 256 * MIB, 256 * MIB), dead, Consumed()) == ()
+    over = Evidence(kills=(killed(NOW - 9 * 86400, 128 * MIB),))
+    assert found(Resources(100, 200, 128 * MIB, 128 * MIB), over, Consumed()) == ()
 
 
 def test_a_danger_outranks_money_and_money_outranks_tidiness() -> None:

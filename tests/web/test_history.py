@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trimtab.kube.workloads import WorkloadKey
-from trimtab.sizing.evidence import Kill
+from trimtab.sizing.evidence import OomKills
 from trimtab.store import StateKey, Store
 from trimtab.store.errors import UnavailableError
 from trimtab.web.model import HistoryEntry as Told
@@ -29,7 +29,9 @@ def board_of(desk: Any) -> OperatorBoard:
 async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path) -> None:
     # Three pods are killed at once, now and then; what is done falls between, or at the very same time.
     kills = [
-        kill for pod in "abc" for kill in kills_of(WEB, pod, [Kill(at, 10**8) for at in range(100, 160, 3)])
+        kill
+        for pod in "abc"
+        for kill in kills_of(WEB, pod, [OomKills(10**8, 1, at, at) for at in range(100, 160, 3)])
     ]
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(float(at)) for at in range(98, 162, 2)])
@@ -54,7 +56,9 @@ async def test_what_was_done_is_told_of_however_much_was_recommended_since(tmp_p
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
         board = board_of(SimpleNamespace(name="test", store=store))
-        board._view = _View(at=500.0, kills=numbered(kills_of(WEB, "app", [Kill(150.0, 10**8)])), trouble="")
+        board._view = _View(
+            at=500.0, kills=numbered(kills_of(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])), trouble=""
+        )
         shown = await board.overview()
     assert [each.what for each in shown.latest] == ["killed", "applied"]
     assert shown.today["applied"] == 1
@@ -111,7 +115,9 @@ async def test_without_its_store_the_overview_shows_what_is_known_and_says_what_
     async with Store.open(tmp_path / "trimtab.db") as store:
         kept = Away(store)
         board = board_of(SimpleNamespace(name="test", store=kept))
-        board._view = _View(at=200.0, kills=numbered(kills_of(WEB, "app", [Kill(150.0, 10**8)])), trouble="")
+        board._view = _View(
+            at=200.0, kills=numbered(kills_of(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])), trouble=""
+        )
         shown = await board.overview()
         assert (shown.trouble, shown.latest) == ("store.url: the server does not answer", ())
         assert shown.today == {"killed": 1}

@@ -12,6 +12,7 @@ from harness.records import workload
 from trimtab.api.optimizationpolicy import Mode
 from trimtab.kube.resources import DEPLOYMENTS, JOBS, Resource
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.rules import Rules
 from trimtab.survey.prices import Prices
 from trimtab.web.model import WorkloadRow
 from trimtab.web.rows import seen
@@ -31,7 +32,9 @@ def row(
         effective_containers=lambda each: each.containers,
         statuses=SimpleNamespace(outcome=lambda _: None),
         orders=SimpleNamespace(
-            of=lambda _: SimpleNamespace(name="p", sizing=None, spec=SimpleNamespace(mode=Mode.AUTO))
+            of=lambda _: SimpleNamespace(
+                name="p", sizing=None, spec=SimpleNamespace(mode=Mode.AUTO), rules=Rules()
+            )
         ),
         learning=SimpleNamespace(learned=lambda *_, **__: SimpleNamespace(evidence=evidence)),
     )

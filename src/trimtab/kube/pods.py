@@ -1,7 +1,7 @@
 """Pods, folded to what sizing, actuation and planning look at: about a tenth of what the server sends.
 
-Left out on purpose: images, volumes, environment, probes, container ids, the times of running
-containers. They would differ from replica to replica and so could not be shared.
+Left out on purpose: volumes, environment, probes, container ids, the times of running containers. They would differ
+from replica to replica and so could not be shared.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Container(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     resources: Resources
     restart_on_cpu_resize: bool = False
     restart_on_memory_resize: bool = False
+    image: str = ""
+    """The image as the spec names it: with another one, what was seen of the container's needs may no longer hold."""
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -123,6 +125,7 @@ class _ContainerWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     resources: RawResources = msgspec.Raw(b"{}")
     resize_policy: Annotated[msgspec.Raw, holds(list[_ResizePolicyWire])] = msgspec.Raw(b"[]")
     restart_policy: str | None = None
+    image: str | None = None
 
 
 class ContainersWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -198,15 +201,19 @@ class ContainerFolding:
 
     def fold(self, spec: ContainersWire) -> tuple[Container, ...]:
         known = self._container
-        found = [known[w.name, "main", bytes(w.resources), bytes(w.resize_policy)] for w in spec.containers]
+        found = [
+            known[w.name, "main", bytes(w.resources), bytes(w.resize_policy), w.image or ""]
+            for w in spec.containers
+        ]
         for wire in spec.init_containers:
             role: Role = "sidecar" if wire.restart_policy == "Always" else "init"
-            found.append(known[wire.name, role, bytes(wire.resources), bytes(wire.resize_policy)])
+            differs = wire.name, role, bytes(wire.resources), bytes(wire.resize_policy), wire.image or ""
+            found.append(known[differs])
         containers: tuple[Container, ...] = self._intern[tuple(found)]
         return containers
 
-    def _make_container(self, differs: tuple[str, Role, bytes, bytes]) -> Container:
-        name, role, resources, resize_policy = differs
+    def _make_container(self, differs: tuple[str, Role, bytes, bytes, str]) -> Container:
+        name, role, resources, resize_policy, image = differs
         restart_on = [
             policy.resource_name
             for policy in _RESIZE_POLICIES.decode(resize_policy)
@@ -219,6 +226,7 @@ class ContainerFolding:
                 self.resources[resources],
                 "cpu" in restart_on,
                 "memory" in restart_on,
+                self._intern[image],
             )
         ]
         return container

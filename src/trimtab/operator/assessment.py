@@ -195,7 +195,7 @@ def _need(
 def _gets_more_after_a_kill(
     recommendation: Recommendation, container: Container, evidence: Evidence | None, now: float
 ) -> bool:
-    if evidence is None or not evidence.kills or now - evidence.kills[-1].at > JUST_KILLED:
+    if evidence is None or evidence.last_kill is None or now - evidence.last_kill > JUST_KILLED:
         return False
     had, gets = container.resources, recommendation.resources
     return (gets.memory_request or 0) > (had.memory_request or 0) or (gets.memory_limit or 0) > (

@@ -7,20 +7,18 @@ takes its samples in the order of time, so nobody's past can be shown to one tha
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from trimtab.actuation.marks import Marks
-from trimtab.kube.pods import Pod, Resources
+from trimtab.operator.oom import Kill, MemorySize
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.fleet import Fleet
 from trimtab.sizing.proposal import Proposal, proposal, told
 from trimtab.sizing.registry import STRATEGIES
 from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes
-from trimtab.sizing.surroundings import as_counted
 from trimtab.usage.merge import apart, merged
 from trimtab.usage.owners import WorkloadContainer
 from trimtab.usage.workloads import WorkloadUsage
@@ -44,17 +42,6 @@ class Sizing(NamedTuple):
     def given(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.json.decode(self.settings)
         return found
-
-
-class Kill(NamedTuple):
-    """A container of a workload that the kernel killed for memory, as its pod tells."""
-
-    container: WorkloadContainer
-    at: float
-    memory: float
-    """What it had: its limit, or what it requested where it has none;"""
-    request: float
-    """and what it requested."""
 
 
 class Used(NamedTuple):
@@ -156,13 +143,33 @@ class Cohort:
         ours = sorted({kill for kill in kills if kill.container in self.fleet}, key=lambda kill: kill.at)
         if not ours:
             return set()
-        new = self.fleet.observe_oom(
-            np.array([kill.at for kill in ours]),
+        rows, limits, requests = (
             self.fleet.rows(kill.container for kill in ours),
-            np.array([kill.memory for kill in ours]),
+            np.array([kill.limit for kill in ours]),
             np.array([kill.request for kill in ours]),
         )
+        used = self.fleet.memory_peak(ours[-1].at, rows)
+        new = self.fleet.observe_oom(
+            np.array([kill.at for kill in ours]),
+            rows,
+            # Without a limit its node ran short of memory: what it used beyond its request counts as well.
+            np.where(limits > 0, limits, np.fmax(requests, used)),
+            requests,
+            images=np.array([kill.image for kill in ours], np.uint32),
+        )
         return {kill for kill, is_new in zip(ours, new, strict=True) if is_new}
+
+    def take_in_sizes(self, sizes: Iterable[MemorySize], *, now: float) -> None:
+        """Note the memory that containers have in effect."""
+        ours = [size for size in sizes if size.container in self.fleet]
+        if ours:
+            self.fleet.observe_sizes(
+                now,
+                self.fleet.rows(size.container for size in ours),
+                np.array([size.memory for size in ours]),
+                before=np.array([size.before for size in ours]),
+                images=np.array([size.image for size in ours], np.uint32),
+            )
 
     def learned(self, name: WorkloadContainer, *, now: float, runs_on: bool) -> Learned:
         """What is known of a container of this cohort."""
@@ -243,29 +250,9 @@ class Cohort:
         """Of a past that nobody watched the source tells; of the present, the pods do, and more exactly."""
         found = [oom for oom in usage.ooms if rows[oom.container] >= 0]
         if found:
+            # Their samples are all that is known of them here; `take_in_sizes` tells the limits that they hit.
             self.fleet.observe_oom(
                 np.array([oom.at for oom in found]),
                 np.array([rows[oom.container] for oom in found], np.intp),
                 np.array([oom.memory for oom in found]),
             )
-
-
-def kills_of(name: WorkloadContainer, pods: Sequence[Pod], marks: Marks | None = None) -> list[Kill]:
-    """The kills of a container that its pods remember, each with the memory that it had.
-
-    Of a pod that was resized since, its marks know what it had; it may have had that or more, so the less counts.
-    """
-    found = []
-    for pod in pods:
-        for state in pod.states:
-            ended = state.last_exit
-            if state.name != name.container or ended is None or ended.reason != "OOMKilled":
-                continue
-            spec = next((each.resources for each in pod.containers if each.name == state.name), Resources())
-            in_effect = state.applied and state.applied.memory_limit
-            sizes = [each.get(name.container) for each in (marks.sizes_at(ended.at) if marks else ())]
-            known = [as_counted(each) for each in (state.applied if in_effect else spec, *sizes) if each]
-            had = min(known, key=lambda each: each.memory_limit or each.memory_request or math.inf)
-            request = had.memory_request or 0
-            found.append(Kill(name, float(ended.at), float(had.memory_limit or request), float(request)))
-    return found

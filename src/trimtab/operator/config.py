@@ -87,7 +87,8 @@ class LearningSettings(Model):
     """The time between two samples of the present; no shorter than usage is measured."""
 
     history: Annotated[Duration, Within("0s", "2160h")] = Duration.parse("192h")
-    """How much of the past is read for containers that are new to us, where the source knows it."""
+    """How much of the past is read for containers that are new to us, where the source knows it; and for how long after an
+    OOM kill, a day at least, a container gets no less memory."""
 
     history_step: Annotated[Duration, Within("1s", "1h")] = Duration.parse("5m")
     """The time between two samples of the past."""

@@ -102,7 +102,7 @@ def best(own: Learned | None, before: Proposal | None) -> Proposal | None:
     if own is None or before is None:
         return own.proposal if own else before
     seen = own.evidence
-    if seen.last - seen.first < WELL_KNOWN and not seen.kills:
+    if seen.observed < WELL_KNOWN and not seen.kills:
         return before
     return msgspec.structs.replace(
         own.proposal,

@@ -6,13 +6,17 @@ The sources do not wait for each other: where one is away, the workloads of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from trimtab.actuation.marks import own_marks
 from trimtab.kube.nodes import Room
-from trimtab.operator.cohort import Kill, Learned, Sizing, Used
+from trimtab.kube.pods import Pod
+from trimtab.kube.workloads import Workload
+from trimtab.operator.cohort import Learned, Sizing, Used
 from trimtab.operator.cohorts import Want
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.oom import Kill, kills_of, memory_sizes
 from trimtab.operator.school import Pace, School
 from trimtab.store import Store
 from trimtab.usage.owners import Owners, WorkloadContainer
@@ -74,6 +78,25 @@ class Learning:
         """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
         found = set(kills)
         return {new for school in self._schools.values() for new in school.note_kills(found)}
+
+    def note_memory(
+        self,
+        workload: Workload,
+        pods: Sequence[Pod],
+        names: Collection[WorkloadContainer],
+        *,
+        ended: Sequence[Pod] = (),
+        now: float,
+    ) -> set[Kill]:
+        """Note the memory that these containers of a workload have in effect, and the kills that their pods remember.
+
+        `ended` are pods that run no more. The answer is the kills that nobody knew of.
+        """
+        marks = own_marks(workload)
+        sizes = memory_sizes(workload, pods, names, marks)
+        for school in self._schools.values():
+            school.note_sizes(sizes, now=now)
+        return self.note_kills(kill for name in names for kill in kills_of(name, [*pods, *ended], marks))
 
     @property
     def troubles(self) -> dict[str, str]:

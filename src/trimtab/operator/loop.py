@@ -17,7 +17,6 @@ from typing import Protocol
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, ResizePod
 from trimtab.actuation.hold import read_hold
-from trimtab.actuation.marks import own_marks
 from trimtab.actuation.verdict import Evidence
 from trimtab.api.optimizationpolicy import Mode, WorkloadState
 from trimtab.kube.hpas import Hpa
@@ -26,7 +25,7 @@ from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.assessment import Assessment, assess
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.census import containers_of
-from trimtab.operator.cohort import Learned, kills_of
+from trimtab.operator.cohort import Learned
 from trimtab.operator.config import Guardrail
 from trimtab.operator.dropin import DropIn
 from trimtab.operator.learning import Learning
@@ -192,11 +191,8 @@ class SizingLoop:
         )
 
     def _note_kills(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> None:
-        marks = own_marks(workload)
-        ended = [*pods, *self._catalog.failed_of(workload)]
-        kills = self._learning.note_kills(
-            kill for name in containers_of(self._catalog, workload) for kill in kills_of(name, ended, marks)
-        )
+        names, ended = containers_of(self._catalog, workload), self._catalog.failed_of(workload)
+        kills = self._learning.note_memory(workload, pods, names, ended=ended, now=now)
         # Pods remember theirs for ever, and who has just begun to look would tell of all of them at once.
         self._metrics.oom_kills.labels(mandate.name).inc(sum(now - kill.at < NEW_KILL for kill in kills))
 

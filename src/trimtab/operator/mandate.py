@@ -36,9 +36,10 @@ from trimtab.operator.selection import Verdict
 from trimtab.operator.statuses import DEFAULT, PolicyKey
 from trimtab.operator.webhook.rules import GUARDRAIL, unknown_source
 from trimtab.sizing.registry import STRATEGIES
-from trimtab.sizing.rules import Rules
+from trimtab.sizing.rules import Caution, Rules
 
 B = TypeVar("B", ResourceBounds, ContainerBounds)
+DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ class Mandates:
         return Mandate(
             policy=policy,
             spec=bounded,
-            rules=Rules.of(bounded),
+            rules=Rules.of(bounded, Caution(oom_history=max(self.config.learning.history.seconds, DAY))),
             sizing=sizing,
             problem="; ".join([policy.problem] if policy and policy.problem else problems),
         )

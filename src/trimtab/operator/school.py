@@ -19,10 +19,11 @@ import numpy as np
 import structlog
 
 from trimtab.kube.nodes import Room
-from trimtab.operator.cohort import Cohort, Kill, Learned, Sizing, Used
+from trimtab.operator.cohort import Cohort, Learned, Sizing, Used
 from trimtab.operator.cohorts import Cohorts, Past, Want
 from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.oom import Kill, MemorySize
 from trimtab.store import Store
 from trimtab.tasks import in_thread
 from trimtab.usage.errors import UsageError
@@ -120,6 +121,11 @@ class School:
         """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
         found = set(kills)
         return {new for cohort in self._cohorts for new in cohort.take_in_kills(found)} if found else found
+
+    def note_sizes(self, sizes: Collection[MemorySize], *, now: float) -> None:
+        """Note the memory that containers have in effect: before their kills, which hit these sizes."""
+        for cohort in self._cohorts:
+            cohort.take_in_sizes(sizes, now=now)
 
     async def advance(
         self,

@@ -8,13 +8,17 @@ from __future__ import annotations
 import msgspec
 
 
-class Kill(msgspec.Struct, frozen=True, gc=False, order=True):
-    """The kernel killed the container for memory."""
+class OomKills(msgspec.Struct, frozen=True, gc=False):
+    """All OOM kills of a container at one size. Sizes less than about 5 % apart are one."""
 
-    at: float
-    """Seconds since 1970."""
     memory: int
-    """Bytes that it had: its limit, or what it used where it has none."""
+    """The bytes that it had when it was killed: its limit, or where it has none its request or what it used."""
+    count: int
+    """The number of kills; of replicas that were killed in the same second, one is counted."""
+    first: float
+    """The time of the first kill at this size, in seconds since 1970."""
+    last: float
+    """The time of the last kill at this size."""
 
 
 class Heap(msgspec.Struct, frozen=True, gc=False):
@@ -33,26 +37,43 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ran: float = 0.0
     """Seconds that the samples stand for: of the past there are fewer than of the present. Of replicas, in which any ran."""
     first: float = 0.0
-    """Seconds since 1970 of the first sample that counts,"""
+    """The time of the first sample, in seconds since 1970."""
     last: float = 0.0
-    """and of the last."""
+    """The time of the last sample, in seconds since 1970."""
     coverage: float = 1.0
-    """The share of the samples that should be there, while it ran, that are."""
+    """The share of the samples that are there, of those that should be while it ran: that of the last day or that of the last
+    week, whichever is lower."""
     runs_on: bool = True
     """It runs all the time, so that samples should be fresh; a Job's container does not."""
     cpu_peak: int | None = None
-    """The highest recent CPU in millicores,"""
+    """The highest CPU of the last day, in millicores."""
     cpu_peak_week: int | None = None
     """The highest CPU of the last week, in millicores."""
     memory_peak: int | None = None
-    """and the highest recent working set in bytes."""
+    """The highest working set of the last week, in bytes."""
     cpu_start: int | None = None
     """The highest of both while a container starts, if that is told apart."""
     memory_start: int | None = None
     throttled: float | None = None
     """The share of scheduling periods in which its CPU limit stopped it."""
-    kills: tuple[Kill, ...] = ()
-    """Its OOM kills, the oldest first."""
+    kills: tuple[OomKills, ...] = ()
+    """Its OOM kills, a record for each size, in the order of their first kills. After a month without a kill, or when its image
+    changes, earlier ones are forgotten."""
+    recent_memory: int = 0
+    """The largest memory that it had for an hour or longer in about the last week, killed or not; 0 where not known."""
+    earlier_memory: int = 0
+    """The largest memory that it had for an hour or longer in the last month, or that its template gives it."""
     heap: Heap | None = None
     sawtooth: bool = False
     """Its memory climbs and falls as a garbage collector's does."""
+
+    @property
+    def observed(self) -> float:
+        """Seconds for which it was observed. Gaps do not count, except between the runs of a Job: those are its rest."""
+        between = self.last - self.first
+        return min(self.ran, between) if self.runs_on else between
+
+    @property
+    def last_kill(self) -> float | None:
+        """The time of its last OOM kill; None where there was none."""
+        return max((kills.last for kills in self.kills), default=None)

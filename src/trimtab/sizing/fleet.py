@@ -14,11 +14,12 @@ import msgspec
 import numpy as np
 
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.former_witness import WitnessSettings
 from trimtab.sizing.proposed import HOUR, Lately, Proposed, ProposedSettings
 from trimtab.sizing.registry import strategy
 from trimtab.sizing.rows import NEW, regrouped
 from trimtab.sizing.strategy import Floats, Indices, Sizes, Strategy
-from trimtab.sizing.witness import Booleans, Witness, WitnessSettings
+from trimtab.sizing.witness import Booleans, Hashes, Witness
 
 K = TypeVar("K", bound=tuple[Any, ...])
 
@@ -114,20 +115,37 @@ class Fleet(Generic[K]):
         )
 
     def observe_oom(
-        self, t: Floats, rows: Indices, memory: Floats, requested: Floats | None = None
+        self,
+        t: Floats,
+        rows: Indices,
+        memory: Floats,
+        requested: Floats | None = None,
+        *,
+        images: Hashes | None = None,
     ) -> Booleans:
         """Take in that these containers were killed for memory, when and at how many bytes.
 
         What they had requested is what a strategy is told, if it is known: it sizes requests, and how far above theirs
-        they were is for its samples to say. One known already is not counted again; the answer says which were new.
+        they were is for its samples to say. Where it is not, `memory` is that of samples, and the kill counts at least at
+        the size that `observe_sizes` tells next. One known already is not counted again; the answer says which were new.
         """
         asked = memory if requested is None else requested
-        new = self._witness.observe_oom(t, rows, memory)
-        hours = t // HOUR
-        for hour in np.unique(hours[new]):  # one kill may be of now and another of days ago
-            then = new & (hours == hour)
+        new = self._witness.observe_oom(t, rows, memory, images=images, estimated=requested is None)
+        hours, told = t // HOUR, new & np.isfinite(asked)
+        for hour in np.unique(hours[told]):  # one kill may be of now and another of days ago
+            then = told & (hours == hour)
             self._strategy.observe_oom(float(t[then].max()), rows[then], asked[then])
         return new
+
+    def observe_sizes(
+        self, t: float, rows: Indices, memory: Floats, *, before: Floats, images: Hashes
+    ) -> None:
+        """Take in the memory that these containers have in effect, the most that they had before, and their images."""
+        self._witness.observe_sizes(t, rows, memory, before=before, images=images)
+
+    def memory_peak(self, t: float, rows: Indices) -> Floats:
+        """Return the highest memory of these containers in the week up to `t`; NaN where there is no sample."""
+        return self._witness.memory_peak(t, rows)
 
     def recommend(self, t: float) -> Sizes:
         """The sizes of all, by row."""

@@ -16,9 +16,9 @@ from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing import caps
 from trimtab.sizing.case import Case, Hold
 from trimtab.sizing.change import is_small, round_down, round_nearest, round_up
-from trimtab.sizing.oom import lacks, least_limit
+from trimtab.sizing.oom import least_limit
 from trimtab.sizing.recommendation import amount_text
-from trimtab.sizing.safe_minimum import AS_IT_IS, safe_limit, safe_minimums
+from trimtab.sizing.safe_minimum import AS_IT_IS, is_oom_prone, safe_limit, safe_minimums
 
 
 class Pair(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +62,7 @@ def follow(pair: Pair, case: Case) -> Move | None:
     if wanted is None or limit is None:
         return None if wanted == limit else _set(pair, case, wanted, why)
     # Where the request stays, a limit is compared as it will be: else it would follow each little fall of a peak.
-    is_as_it_was = limit >= request == case.request and not lacks(case)
+    is_as_it_was = limit >= request == case.request and not is_oom_prone(case)
     if wanted == limit or (is_as_it_was and is_small(limit, max(wanted, _least(pair, case)), case)):
         return None
     return _set(pair, case, wanted, why)
@@ -90,7 +90,7 @@ def _removed(request: int, limit: int, case: Case) -> tuple[int | None, str]:
         return enough, "stays, for the LimitRange demands one"
     if (left.cpu_limit if case.resource == "cpu" else left.memory_limit) is not None:
         return enough, "stays, for the ResourceQuota demands one"
-    if lacks(case):  # to raise it is done in place, and at once
+    if is_oom_prone(case):  # to raise it is done in place, and at once
         return enough, "killed by it, and it cannot go as soon as it can be raised"
     return None, "removed"
 

@@ -1,8 +1,9 @@
-"""More memory after a kill, but not without end.
+"""More memory after an OOM kill, but not without end.
 
 A container is killed at its limit, so it is the limit that has to rise, and the request only as far as the limit follows
-it. The raise is reckoned from what the container had when it was killed, so the same kill seen twice raises once. One
-that is killed again with more each time leaks, and more would only feed it.
+it. Where the container had more of late, as before a decrease, it gets that back at once: to climb step by step would
+cost a kill for each. Else it gets some more than it was killed with. One that is killed again with more each time leaks,
+and more would only feed it. How much it must have is for `safe_minimum` to say.
 """
 
 from __future__ import annotations
@@ -11,77 +12,80 @@ from math import ceil
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing.case import Case, Hold, Step
-from trimtab.sizing.evidence import Kill
+from trimtab.sizing.evidence import OomKills
 from trimtab.sizing.recommendation import amount_text
-
-_KERNEL = "OOM kills"
+from trimtab.sizing.safe_minimum import OOM_KILLS, is_oom_prone, killed_size, oom_minimum
 
 
 def after_kills(amount: int, case: Case) -> Step | Hold | None:
-    """More than it had when it was last killed, as long as that is recent and has not been tried in vain."""
-    row = _row(case)
-    if not row:
+    """Raise memory above what killed the container, unless that has been tried in vain."""
+    if not killed_size(case):
         return None
-    caution, raised = case.rules.caution, raises(row)
-    had = amount_text("memory", row[-1].memory)
-    if raised >= caution.oom_raises:
-        why = f"killed {len(row)} times in a row, last with {had}, after {raised} raises: "
-        return Hold(why + "it looks like a leak, mend it or set a higher bound by hand", _KERNEL)
-    if raised and not _has_ceiling(case):
-        why = "killed again after a raise, and nothing says how far to go: set resourceBounds.memory.max"
-        return Hold(why, _KERNEL)
-    request = case.request or 1
-    if not lacks(case):
-        least = request  # it has what it needs, and keeps it
-    elif case.limit is not None and case.rule.limit is LimitMode.KEEP:
-        if amount > request:
-            return None
+    if hold := _leaking(amount, case):
+        return hold
+    request, had = case.request or 1, amount_text("memory", killed_size(case))
+    if not is_oom_prone(case):
+        return None
+    if case.limit is not None and case.rule.limit is LimitMode.KEEP:
         why = f"killed with {had}, and its limit stays: raise it by hand, or let limits follow"
-        return Hold(why, "policy updateStrategy.updateRequestsOnly, limitPolicy.memory")
-    else:
-        least = max(request, _request_for(least_limit(case), case))
-    return Step(least, f"killed with {had}", _KERNEL) if amount < least else None
+        hold = Hold(why, "policy updateStrategy.updateRequestsOnly, limitPolicy.memory")
+        return None if amount > request else hold
+    restored = restored_memory(case)
+    least = max(request, _request_for(max(oom_minimum(case), restored), case))
+    back = f", and it had {amount_text('memory', restored)} before" if restored else ""
+    return Step(least, f"killed with {had}{back}", OOM_KILLS) if amount < least else None
+
+
+def _leaking(amount: int, case: Case) -> Hold | None:
+    """Hold a container that was given more again and again and killed with it: that would only feed a leak.
+
+    To give back what it had before its kills feeds nothing, so that is never held.
+    """
+    kills, prone = case.evidence.kills, is_oom_prone(case)
+    raised, had = raises(kills), amount_text("memory", killed_size(case))
+    if restored_memory(case) or not raised:
+        return None
+    if raised >= case.rules.caution.oom_raises and (prone or amount > (case.request or 1)):
+        times = sum(each.count for each in kills)
+        why = f"killed {times} times, last with {had}, after {raised} raises: it looks like a leak; "
+        return Hold(why + "fix it, or set a larger memory by hand", OOM_KILLS)
+    if prone and not _has_ceiling(case):
+        why = "killed again after a raise, and nothing says how far to go: set resourceBounds.memory.max"
+        return Hold(why, OOM_KILLS)
+    return None
 
 
 def least_limit(case: Case) -> int:
-    """The memory with which it would not have been killed, as far as anybody knows; 0 where it was not."""
-    row, caution = _row(case), case.rules.caution
-    if not row or case.resource != "memory":
-        return 0
-    had = row[-1].memory
-    return max(ceil(had * caution.oom_factor), had + caution.oom_least)
+    """Return the memory that a limit must have after kills: what it had before where it still lacks it; 0 without kills."""
+    least = oom_minimum(case)
+    return max(least, restored_memory(case)) if is_oom_prone(case) else least
 
 
-def lacks(case: Case) -> bool:
-    """Whether it still has so little that it was killed."""
-    row = _row(case)
-    if not row:
-        return False
-    is_gone = case.limit is None and case.rule.limit is LimitMode.REMOVE
-    if is_gone and row[-1].memory > (case.request or 0):
-        return False  # it was the limit that killed it
-    return (case.limit or case.request or 0) < least_limit(case)
+def restored_memory(case: Case) -> int:
+    """Return the earlier memory that a killed container gets back: the most of about a week; 0 where none was more.
+
+    If that was tried and was not enough, the most of a month, or its template's.
+    """
+    evidence = case.evidence
+    had = evidence.earlier_memory if raises(evidence.kills) else evidence.recent_memory
+    return had if had > max((each.memory for each in evidence.kills), default=0) else 0
 
 
 def in_vain(case: Case) -> Hold | None:
     """Why a kill is left without an answer, where the size stays as it is."""
-    if not lacks(case):
+    if not is_oom_prone(case):
         return None
     answer = after_kills(case.request or 1, case)
-    had = amount_text("memory", case.evidence.kills[-1].memory)
-    return (
-        answer if isinstance(answer, Hold) else Hold(f"killed with {had}, and it may not have more", _KERNEL)
-    )
+    if isinstance(answer, Hold):
+        return answer
+    had = amount_text("memory", killed_size(case))
+    return Hold(f"killed with {had}, and it may not have more", OOM_KILLS)
 
 
 def unanswered(case: Case, hold: Hold) -> Hold:
     """Of a kill that is not for us to answer, who has to."""
-    had = amount_text("memory", case.evidence.kills[-1].memory)
+    had = amount_text("memory", killed_size(case))
     return Hold(f"killed with {had}, and {hold.why}: raise it by hand", hold.source)
-
-
-def _row(case: Case) -> tuple[Kill, ...]:
-    return in_a_row(case.evidence.kills, case.now, case.rules.caution.oom_quiet)
 
 
 def _request_for(need: int, case: Case) -> int:
@@ -100,24 +104,13 @@ def _request_for(need: int, case: Case) -> int:
     return max(by_policy, ceil(need / min(case.container_range.ratio, case.pod_range.ratio)))
 
 
-def in_a_row(kills: tuple[Kill, ...], now: float, quiet: float) -> tuple[Kill, ...]:
-    """The kills up to now without a quiet time between them, the oldest first."""
-    later, start = now, len(kills)
-    for kill in reversed(kills):
-        if later - kill.at > quiet:
-            break
-        later = kill.at
-        start -= 1
-    return kills[start:]
-
-
-def raises(row: tuple[Kill, ...]) -> int:
-    """How often it had clearly more than at any kill before and was killed nevertheless."""
-    found, highest = 0, row[0].memory
-    for kill in row[1:]:
-        if kill.memory > highest * 1.05:
-            found, highest = found + 1, kill.memory
-    return found
+def raises(kills: tuple[OomKills, ...]) -> int:
+    """Count how often a container had clearly more than at any kill before and was killed nevertheless."""
+    found, highest = 0, 0.0
+    for each in sorted(kills, key=lambda kills: kills.first):
+        if each.memory > highest * 1.05:
+            found, highest = found + 1, float(each.memory)
+    return max(found - 1, 0)
 
 
 def _has_ceiling(case: Case) -> bool:

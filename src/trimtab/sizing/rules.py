@@ -62,8 +62,8 @@ class Caution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A container that was killed for memory gets this many times what it had,"""
     oom_least: int = 100 * MIB
     """and at least so many bytes more."""
-    oom_quiet: float = 86400.0
-    """Seconds without another kill after which an OOM is over."""
+    oom_history: float = 8 * 86400.0
+    """Seconds for which a kill counts: what it had then is not enough. The operator's `learning.history`."""
     oom_raises: int = 3
     """So often a container is given more after a kill and killed again; then it is taken for a leak."""
 

@@ -22,6 +22,7 @@ from math import ceil
 
 import msgspec
 
+from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.kube.pods import Container, Role
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.recommendation import MIB, ResourceName, amount_text
@@ -32,6 +33,7 @@ AS_IT_IS = sys.maxsize
 """An amount that nothing reaches: too little is known to make the container smaller at all."""
 
 LEAST_HEAP_OVERHEAD = 64 * MIB
+OOM_KILLS = "OOM kills"
 
 
 class SizedResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -109,7 +111,7 @@ def needed_memory(container: Container, *, evidence: Evidence, rules: Rules, now
     A short history or a gap in the samples is no amount, so it is not part of this answer: it forbids a new decrease,
     but must not stop a revert to an earlier size.
     """
-    if evidence.memory_peak is None:
+    if evidence.memory_peak is None and not evidence.kills:
         return None
     found = safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
     return max((each.amount for each in found if each.binds_limit and each.amount != AS_IT_IS), default=0)
@@ -123,7 +125,7 @@ def with_headroom(peak: int, share: float = MEMORY_HEADROOM) -> int:
 def history(sized: SizedResource) -> SafeMinimum | None:
     """Forbid a decrease on little evidence: one quiet night does not show what a container needs."""
     evidence, least = sized.evidence, sized.rules.minimum_history
-    known = evidence.last - evidence.first
+    known = evidence.observed
     if known >= least:
         return None
     why = f"observed for {known / 3600:.1f} h, made smaller only after {least / 3600:.1f} h"
@@ -148,11 +150,11 @@ def throttling(sized: SizedResource) -> SafeMinimum | None:
 
 
 def peak(sized: SizedResource) -> SafeMinimum | None:
-    """Keep memory above its recent peak and some headroom."""
+    """Keep memory above its peak of the last week and some headroom: a job may need it once a day, or once a week."""
     highest, share = sized.evidence.memory_peak, sized.rules.caution.memory_headroom
     if highest is None:
-        return SafeMinimum("peak", AS_IT_IS, "its recent peak is not known", "usage")
-    why = f"recent peak of {amount_text('memory', highest)} and {share:.0%}"
+        return SafeMinimum("peak", AS_IT_IS, "its peak of the last week is not known", "usage")
+    why = f"peak of {amount_text('memory', highest)} in the last week, and {share:.0%}"
     return SafeMinimum("peak", with_headroom(highest, share), why, "usage")
 
 
@@ -164,6 +166,51 @@ def cpu_peak(sized: SizedResource) -> SafeMinimum | None:
     highest, share = max(seen), sized.rules.caution.cpu_headroom
     why = f"recent peak of {amount_text('cpu', highest)} and {share:.0%}"
     return SafeMinimum("peak", with_headroom(highest, share), why, "usage", binds_request=False)
+
+
+def kills(sized: SizedResource) -> SafeMinimum | None:
+    """Keep more than the size at which the container was last killed for memory.
+
+    The kernel killed it at its limit, whatever the samples show: between two of them lies the peak that killed it.
+    """
+    size = killed_size(sized)
+    if not size:
+        return None
+    return SafeMinimum("kills", oom_minimum(sized), f"killed with {amount_text('memory', size)}", OOM_KILLS)
+
+
+def recovery(sized: SizedResource) -> SafeMinimum | None:
+    """Keep the request as it is while a kill counts: what the container had more of since has shown to be enough."""
+    if not killed_size(sized):
+        return None
+    days = sized.rules.caution.oom_history / 86400
+    why = f"killed for memory within the last {days:g} days"
+    return SafeMinimum("recovery", AS_IT_IS, why, OOM_KILLS, binds_limit=False)
+
+
+def killed_size(sized: SizedResource) -> int:
+    """Return the most memory with which the container was killed while that counts; 0 where it was not."""
+    if sized.resource != "memory":
+        return 0
+    since = sized.now - sized.rules.caution.oom_history
+    return max((each.memory for each in sized.evidence.kills if each.last >= since), default=0)
+
+
+def oom_minimum(sized: SizedResource) -> int:
+    """Return the memory with which the container would not have been killed, as far as is known; 0 where it was not."""
+    size, caution = killed_size(sized), sized.rules.caution
+    return max(ceil(size * caution.oom_factor), size + caution.oom_least) if size else 0
+
+
+def is_oom_prone(sized: SizedResource) -> bool:
+    """Whether a container that was killed for memory still has too little of it."""
+    need = oom_minimum(sized)
+    if not need:
+        return False
+    is_limit_gone = sized.limit is None and sized.rule.limit is LimitMode.REMOVE
+    if is_limit_gone and killed_size(sized) > (sized.request or 0):
+        return False  # it was the limit that killed it
+    return (sized.limit or sized.request or 0) < need
 
 
 def startup(sized: SizedResource) -> SafeMinimum | None:
@@ -205,4 +252,4 @@ def bounds(sized: SizedResource) -> SafeMinimum | None:
 
 Reason = Callable[[SizedResource], SafeMinimum | None]
 CPU_REASONS: tuple[Reason, ...] = (history, coverage, throttling, cpu_peak, startup, bounds)
-MEMORY_REASONS: tuple[Reason, ...] = (history, coverage, peak, startup, heap, bounds)
+MEMORY_REASONS: tuple[Reason, ...] = (history, coverage, recovery, kills, peak, startup, heap, bounds)

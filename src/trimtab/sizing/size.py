@@ -23,10 +23,10 @@ from trimtab.sizing.case import Case, Guard, Hold
 from trimtab.sizing.floors import UTILISATION, floors_of
 from trimtab.sizing.gate import gate, left_alone
 from trimtab.sizing.limits import Pair
-from trimtab.sizing.oom import after_kills, in_vain, lacks, unanswered
+from trimtab.sizing.oom import after_kills, in_vain, unanswered
 from trimtab.sizing.proposal import ALMOST
 from trimtab.sizing.recommendation import Factor, ResourceName
-from trimtab.sizing.safe_minimum import SafeMinimum
+from trimtab.sizing.safe_minimum import SafeMinimum, is_oom_prone
 from trimtab.sizing.trail import Trail
 
 G = TypeVar("G", bound=Callable[..., Any])
@@ -86,7 +86,7 @@ def _wanted(case: Case, found: tuple[SafeMinimum, ...], strategy: str, trail: Tr
     """What the container should request, before anything forbids it."""
     hold = left_alone(case)
     if hold is not None:
-        return unanswered(case, hold) if lacks(case) else hold
+        return unanswered(case, hold) if is_oom_prone(case) else hold
     hold = gate(case)
     if hold is None:
         target = max(ceil(case.ask.target - ALMOST), 1)
@@ -94,7 +94,7 @@ def _wanted(case: Case, found: tuple[SafeMinimum, ...], strategy: str, trail: Tr
         amount = _through(DEADBAND, target, case, trail)
         return amount if isinstance(amount, Hold) else _worth(amount, case, found, trail)
     amount = case.request or 1
-    if not lacks(case):
+    if not is_oom_prone(case):
         return hold
     trail.factors.append(Factor("memory gate", f"{hold.why}, but it was killed", hold.source))
     return amount

@@ -1,6 +1,7 @@
-"""What was seen of each container besides what its strategy makes of it: the evidence that guards ask for.
+"""Evidence about each container besides what its strategy learned: how much is known, peaks, OOM kills, throttling.
 
-Like a strategy it is shown every sample once, in the order of time, and keeps arrays with one row a container.
+Like a strategy it is shown every sample once, in the order of time, and keeps arrays with one row a container. What it
+keeps of a container does not grow: peaks by slices of time, kills by size.
 """
 
 from __future__ import annotations
@@ -10,30 +11,79 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from trimtab.plugins import Settings
-from trimtab.sizing.evidence import Evidence, Kill
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.former_witness import FormerWitness, WitnessSettings
+from trimtab.sizing.kill_records import KillRecords
 from trimtab.sizing.rowed import Rowed
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
 from trimtab.sizing.snapshot import Array
 from trimtab.sizing.strategy import Floats, Indices
-from trimtab.sizing.window import Maxima
+from trimtab.sizing.window import NEVER, Maxima
 
 Booleans = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint32]
 
-KILLS = 8
-"""Kills that are remembered of each container."""
+HOUR, DAY = 3600.0, 86400.0
+WEEK = 8 * DAY
+"""Seconds for which peaks are remembered: a slice more than seven days, so that last week's peak of a weekly job is known
+until it runs again."""
+WEEK_SLICES = 16
+FORGOTTEN = 7 * DAY
+"""Seconds without a sample after which what was observed before no longer counts as history."""
+SIZES_KEPT, SIZE_SLICES, RECENT_SLICES = 30 * DAY, 10, 3
+"""Seconds for which the sizes that a container had are remembered, in slices, and how many slices are recent."""
+HELD = HOUR
+"""Seconds for which a container must have had a size to have been tried with it."""
 THROTTLED_RISES, THROTTLED_FADES = 3600.0, 86400.0
 """Seconds in which what was seen of throttling before loses half its weight, where there is more now and where there is
 less: whoever is held back by day must not be made smaller by night."""
 
 
-class WitnessSettings(Settings):
-    """How far back is looked."""
+class DailyCounts:
+    """Samples that came and samples that were due, by the day, of about the last week."""
 
-    window: float = Field(default=86400.0, ge=1)
-    """Seconds in which the peaks are the highest."""
+    DAYS = 8
+
+    def __init__(self, rows: int) -> None:
+        self.epoch = np.full(self.DAYS, NEVER)
+        """The number of each day since 1970."""
+        self.seen = np.zeros((self.DAYS, rows), np.int32)
+        self.due = np.zeros((self.DAYS, rows), np.int32)
+
+    def add(self, t: float, seen: Booleans, due: Booleans) -> None:
+        """Count one step of all containers; one of a day that is forgotten already is passed over."""
+        day = math.floor(t / DAY)
+        at = day % self.DAYS
+        if self.epoch[at] > day:
+            return
+        if self.epoch[at] < day:
+            self.epoch[at] = day
+            self.seen[at] = self.due[at] = 0
+        self.seen[at] += seen
+        self.due[at] += due
+
+    def coverage(self, t: float, rows: Indices) -> Floats:
+        """Return the share of due samples that came, in the last day or the last week, whichever is lower.
+
+        Over a container's whole life, a bad month would count for another month, and a fresh hole not at all.
+        """
+        age = math.floor(t / DAY) - self.epoch
+        shares = [self._share(rows, (age >= 0) & (age < days)) for days in (2, self.DAYS)]
+        lowest: Floats = np.minimum(*shares)
+        return lowest
+
+    def _share(self, rows: Indices, days: Booleans) -> Floats:
+        seen, due = (counts[:, rows][days].sum(axis=0) for counts in (self.seen, self.due))
+        # Where nothing was due, as while scaled to zero, nothing is missing.
+        return np.where(due > 0, seen / np.maximum(due, 1), 1.0)
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        return {prefix + "epoch": self.epoch, prefix + "seen": self.seen, prefix + "due": self.due}
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        self.epoch, self.seen = arrays[prefix + "epoch"], arrays[prefix + "seen"]
+        self.due = arrays[prefix + "due"]
 
 
 class Witness(Rowed[WitnessSettings]):
@@ -44,17 +94,22 @@ class Witness(Rowed[WitnessSettings]):
     def __init__(self, containers: int, settings: WitnessSettings) -> None:
         super().__init__(containers, settings)
         self._cpu = Maxima(containers, seconds=settings.window, slices=12)
-        self._memory = Maxima(containers, seconds=settings.window, slices=12)
+        self._cpu_week = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
+        self._memory = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
+        self._had = Maxima(containers, seconds=SIZES_KEPT, slices=SIZE_SLICES)
+        self._counts = DailyCounts(containers)
+        self._kills = KillRecords(containers)
         self._arrays: dict[str, Array] = {
             "samples": np.zeros(containers, np.int64),
-            "due": np.zeros(containers, np.int64),
             "ran": np.zeros(containers),
             "first": np.full(containers, np.nan),
             "last": np.full(containers, np.nan),
             "throttled": np.full(containers, np.nan),
             "throttled_at": np.full(containers, np.nan),
-            "killed_at": np.full((containers, KILLS), -np.inf),
-            "killed_with": np.zeros((containers, KILLS)),
+            "size": np.zeros(containers),
+            "size_since": np.zeros(containers),
+            "size_before": np.zeros(containers),
+            "image": np.zeros(containers, np.uint32),
         }
 
     def observe(
@@ -74,59 +129,141 @@ class Witness(Rowed[WitnessSettings]):
         own = self._arrays
         seen = ((cpu >= 0) & (cpu <= CPU_MOST)) | ((memory >= 0) & (memory <= MEMORY_MOST))
         self._cpu.add(t, cpu, CPU_MOST)
+        self._cpu_week.add(t, cpu, CPU_MOST)
         self._memory.add(t, memory, MEMORY_MOST)
+        self._counts.add(t, seen, seen if running is None else seen | running)
         own["samples"] += seen
-        own["due"] += seen if running is None else seen | running
+        own["ran"][seen & (t - own["last"] > FORGOTTEN)] = 0.0
         own["ran"] += seen * lasts
         own["first"][seen & np.isnan(own["first"])] = t
         own["last"][seen] = t
         if throttled is not None:
             self._observe_throttling(t, throttled)
 
-    def observe_oom(self, t: Floats, containers: Indices, memory: Floats) -> Booleans:
-        """Take in kills, each with its time; the answer says which of them were not known before."""
+    def observe_oom(
+        self,
+        t: Floats,
+        containers: Indices,
+        memory: Floats,
+        *,
+        images: Hashes | None = None,
+        estimated: bool = False,
+    ) -> Booleans:
+        """Take in kills, each with its time; return which of them were not known before.
+
+        `memory` is what the container had; `estimated` where a source of usage tells of it, which knows a sample at most:
+        such a kill counts at least at the size that `observe_sizes` then tells. `images` are fingerprints of what was
+        killed: a kill of another image than the present one does not count.
+        """
+        with np.errstate(invalid="ignore"):
+            believed = (memory >= 0) & (memory <= MEMORY_MOST)
+        if estimated:  # a kill without any sample counts as well: its size is told later
+            believed = np.ones(t.size, np.bool_)
+            memory = np.clip(np.nan_to_num(memory), 0.0, MEMORY_MOST)
+        if images is not None:
+            now = self._arrays["image"][containers]
+            believed &= (images == 0) | (now == 0) | (images == now)
+        return self._kills.add(t, containers, memory, believed=believed, estimated=estimated)
+
+    def observe_sizes(
+        self, t: float, containers: Indices, memory: Floats, *, before: Floats, images: Hashes
+    ) -> None:
+        """Take in the memory that these containers have in effect: the limit, or the request where there is none.
+
+        `before` is the largest that they are known to have had earlier, by their template or the annotations of a change;
+        `images` are fingerprints of their images, 0 where not known. A new image starts without kills.
+        """
         own = self._arrays
-        known = own["killed_at"][containers]
-        new = (t > known.max(axis=1, initial=-np.inf)) & (memory >= 0) & (memory <= MEMORY_MOST)
-        for row, at, having in zip(containers[new], t[new], memory[new], strict=True):
-            for name, value in (("killed_at", at), ("killed_with", having)):
-                own[name][row, :-1] = own[name][row, 1:]
-                own[name][row, -1] = value
-        fresh: Booleans = new
-        return fresh
+        known = own["image"][containers]
+        self._kills.forget(containers[(known != 0) & (images != 0) & (known != images)])
+        own["image"][containers] = np.where(images != 0, images, known)
+        self._kills.correct(containers, memory)
+        moved = own["size"][containers] != memory
+        own["size"][containers] = memory
+        own["size_since"][containers[moved]] = t
+        own["size_before"][containers] = before
+        held = t - own["size_since"][containers] >= HELD
+        if (turned := self._had.turn(t)) is not None:
+            peaks = self._had.peaks[turned[0]]
+            peaks[containers[held]] = np.maximum(peaks[containers[held]], memory[held])
 
     def evidence(self, t: float, containers: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
         """What is known of these containers; `runs_on` where they run all the time, as a Job's do not."""
         own = {name: array[containers].tolist() for name, array in self._arrays.items()}
-        cpu_peaks = self._cpu.peak(t, containers).tolist()
-        memory_peaks = self._memory.peak(t, containers).tolist()
+        cpu, cpu_week, memory = (
+            maxima.peak(t, containers).tolist() for maxima in (self._cpu, self._cpu_week, self._memory)
+        )
+        coverage = self._counts.coverage(t, containers).tolist()
+        had = [self._had.by_age(t, int(row)) for row in containers]
         return [
             Evidence(
                 samples=own["samples"][place],
                 ran=own["ran"][place],
                 first=_or_zero(own["first"][place]),
                 last=_or_zero(own["last"][place]),
-                coverage=own["samples"][place] / max(own["due"][place], 1) if runs_on[place] else 1.0,
+                coverage=coverage[place] if runs_on[place] else 1.0,
                 runs_on=runs_on[place],
-                cpu_peak=_whole(cpu_peaks[place] * 1000),
-                memory_peak=_whole(memory_peaks[place]),
+                cpu_peak=_whole(cpu[place] * 1000),
+                cpu_peak_week=_whole(cpu_week[place] * 1000),
+                memory_peak=_whole(memory[place]),
                 throttled=None if math.isnan(own["throttled"][place]) else own["throttled"][place],
-                kills=tuple(
-                    Kill(at, int(memory))
-                    for at, memory in zip(own["killed_at"][place], own["killed_with"][place], strict=True)
-                    if at > -math.inf
-                ),
+                kills=self._kills.of(t, int(row)),
+                recent_memory=int(max(had[place][:RECENT_SLICES])),
+                earlier_memory=int(max(*had[place], own["size_before"][place])),
             )
-            for place in range(containers.size)
+            for place, row in enumerate(containers)
         ]
 
+    def memory_peak(self, t: float, containers: Indices) -> Floats:
+        """Return the highest memory of these containers in the week up to `t`; NaN where there is no sample."""
+        return self._memory.peak(t, containers)
+
     def arrays(self) -> dict[str, Array]:
-        return self._arrays | self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
+        return {
+            **self._arrays,
+            **self._cpu.arrays("cpu."),
+            **self._cpu_week.arrays("cpu_week."),
+            **self._memory.arrays("memory_week."),
+            **self._had.arrays("had."),
+            **self._counts.arrays("counts."),
+            **self._kills.arrays("kills."),
+        }
 
     def take_over(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = {name: arrays[name] for name in self._arrays}
         self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
+        self._cpu_week.take_over("cpu_week.", arrays)
+        self._memory.take_over("memory_week.", arrays)
+        self._had.take_over("had.", arrays)
+        self._counts.take_over("counts.", arrays)
+        self._kills.take_over("kills.", arrays)
+
+    def restore(self, state: bytes) -> None:
+        """Take over what `state` returned; also what it returned before kills were kept by size."""
+        try:
+            super().restore(state)
+        except ValueError:
+            former = FormerWitness(self.containers, self.settings)
+            former.restore(state)
+            self._take_over_former(former)
+
+    def _take_over_former(self, former: FormerWitness) -> None:
+        for name in self._arrays.keys() & former.known.keys():
+            self._arrays[name] = former.known[name]
+        self._cpu = former.cpu
+        for maxima, week in ((former.cpu, self._cpu_week), (former.memory, self._memory)):
+            for at in np.argsort(maxima.epoch).tolist():
+                if maxima.epoch[at] != NEVER:
+                    week.add(maxima.epoch[at] * maxima.slice_seconds, maxima.peaks[at], math.inf)
+        times, sizes = former.known["killed_at"], former.known["killed_with"]
+        for row, place in zip(*np.nonzero(np.isfinite(times)), strict=True):
+            self._kills.add(
+                times[row, place : place + 1],
+                np.array([row]),
+                sizes[row, place : place + 1],
+                believed=np.ones(1, np.bool_),
+                estimated=False,
+            )
 
     def _observe_throttling(self, t: float, throttled: Floats) -> None:
         """The recent share, in which an hour ago counts half."""

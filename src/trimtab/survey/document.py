@@ -119,7 +119,7 @@ def _container(found: SurveyedContainer) -> Document:
             "bytes": round(found.consumed.memory_peak),
         },
         "throttled": found.evidence.throttled,
-        "oomKills": len(found.evidence.kills),
+        "oomKills": sum(kills.count for kills in found.evidence.kills),
         "compared": {name: resources(sizes) for name, sizes in found.compared.items()},
         "explanation": [
             {"name": factor.name, "detail": factor.detail, "source": factor.source}

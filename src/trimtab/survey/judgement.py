@@ -98,7 +98,8 @@ class Judge:
             WorkloadContainer.of(workload.key, container.name),
             resting_since=math.inf if workload.runs_on else workload.created,
         )
-        return _Seen(container, learned, evidence, consumed, risks(container.resources, evidence, consumed))
+        found = risks(container, evidence, consumed, rules=Rules(), now=self._now)
+        return _Seen(container, learned, evidence, consumed, found)
 
     def _assess(self, workload: Workload, pods: Sequence[Pod], seen: Mapping[str, _Seen]) -> Assessment:
         hurt = any(each.risks for each in seen.values())
@@ -188,9 +189,11 @@ def _out_of_danger(proposal: Proposal, seen: _Seen) -> Proposal:
 
 def _nothing_to_say(assessment: Assessment, seen: Mapping[str, _Seen]) -> str:
     """Why a workload is skipped; one in danger never is, even where nothing can be done about it."""
+    if any(each.risks for each in seen.values()):
+        return ""
     if not any(each.evidence.samples for each in seen.values()):
         return "no usage of it was seen in the window"
-    return "" if any(each.risks for each in seen.values()) else assessment.held
+    return assessment.held
 
 
 def _bare(learned: Learned | None) -> Resources:
@@ -205,5 +208,5 @@ def _bare(learned: Learned | None) -> Resources:
 
 
 def _confidence(containers: Sequence[SurveyedContainer]) -> str:
-    known = min((each.evidence.last - each.evidence.first for each in containers), default=0.0)
+    known = min((each.evidence.observed for each in containers), default=0.0)
     return "high" if known >= 7 * DAY else "medium" if known >= DAY else "low"

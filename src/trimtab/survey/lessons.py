@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from trimtab.actuation.marks import own_marks
 from trimtab.kube.pods import Pod
-from trimtab.kube.workloads import Workload
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.census import containers_per_pod
-from trimtab.operator.cohort import Cohort, Learned, Sizing, kills_of
+from trimtab.operator.cohort import Cohort, Learned, Sizing
+from trimtab.operator.oom import kills_of, memory_sizes
 from trimtab.survey.consumption import Consumption
 from trimtab.survey.picture import Picture
 from trimtab.usage.owners import WorkloadContainer
@@ -36,7 +38,19 @@ class Lessons:
             cohort.include(names)
             cohort.share_pods(containers)
             self._cohorts[sizing] = cohort
-        self._kills = [kill for name in names for kill in kills_of(name, pods[name.workload])]
+        marks = {key: own_marks(workload) for key, workload in by_key.items()}
+        self._kills = [
+            kill for name in names for kill in kills_of(name, pods[name.workload], marks[name.workload])
+        ]
+        of_workload: dict[WorkloadKey, list[WorkloadContainer]] = {}
+        for name in names:
+            of_workload.setdefault(name.workload, []).append(name)
+        self._memory = [
+            size
+            for key, own in of_workload.items()
+            for size in memory_sizes(by_key[key], pods[key], own, marks[key])
+        ]
+        self._now = now
 
     def take_in(self, usage: Usage, *, until: float) -> None:
         """A part of the past, which goes on up to `until`."""
@@ -45,8 +59,9 @@ class Lessons:
             cohort.take_in(cohort.form(usage, self.owners), running=None, until=until)
 
     def tell_of_kills(self) -> None:
-        """What pods remember of kills, once the past is in: an older one is known from there."""
+        """Take in the kills that pods remember, once the past is in; those known from there hit the limits of now."""
         for cohort in self._cohorts.values():
+            cohort.take_in_sizes(self._memory, now=self._now)
             if cohort.take_in_kills(self._kills):
                 cohort.include(())  # so that it names sizes anew
 

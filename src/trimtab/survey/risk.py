@@ -8,8 +8,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Literal
 
-from trimtab.kube.pods import Resources
+from trimtab.kube.pods import Container
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource
 from trimtab.survey.consumption import Consumed
 
 Risk = Literal["OOM", "throttling"]
@@ -36,11 +38,14 @@ class Severity(IntEnum):
         return self.name.lower()
 
 
-def risks(has: Resources, evidence: Evidence, consumed: Consumed) -> tuple[Risk, ...]:
-    """What a container is in danger of with the size that it has."""
+def risks(
+    container: Container, evidence: Evidence, consumed: Consumed, *, rules: Rules, now: float
+) -> tuple[Risk, ...]:
+    """What a container is in danger of with the size that it has: a kill that it got more memory after is over."""
     found: list[Risk] = []
-    limit = has.memory_limit
-    if evidence.kills or (limit and consumed.memory_peak >= NEAR_LIMIT * limit):
+    limit = container.resources.memory_limit
+    is_killed = is_oom_prone(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
+    if is_killed or (limit and consumed.memory_peak >= NEAR_LIMIT * limit):
         found.append("OOM")
     if evidence.throttled is not None and evidence.throttled > HELD_BACK:
         found.append("throttling")

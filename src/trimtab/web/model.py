@@ -86,6 +86,10 @@ class HistoryEntry(Record, frozen=True, kw_only=True):
     why: str
     undo: bool = False
     """Whether it is a change that can be put back as it was."""
+    times: int = 1
+    """How often it happened, the last time at `at`: OOM kills at one size are one entry."""
+    since: float = 0.0
+    """When it first happened, where it happened more often than once."""
 
     @property
     def key(self) -> WorkloadKey:

@@ -219,7 +219,9 @@ class OperatorBoard:
             latest = tuple(sorted(loud, key=lambda entry: -entry.at)[:LATEST])
         except StoreError as error:  # all else is known without it, and then worth seeing most
             trouble = "; ".join(filter(None, [trouble, str(error)]))
-        today["killed"] = sum(kill.at > view.at - DAY for kill in view.kills)
+        # Of kills that began earlier, only the last is certain to be of today.
+        recent = [kill for kill in view.kills if kill.at > view.at - DAY]
+        today["killed"] = sum(kill.times if kill.since > view.at - DAY else 1 for kill in recent)
         return Overview(
             at=view.at,
             cpu=trend.plot("cpu"),

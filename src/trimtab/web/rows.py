@@ -15,6 +15,7 @@ from trimtab.kube.workloads import Workload
 from trimtab.operator.cohort import Learned
 from trimtab.operator.desk import Desk
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.rules import Rules
 from trimtab.survey.consumption import Consumed
 from trimtab.survey.prices import Prices
 from trimtab.survey.risk import risks
@@ -26,8 +27,6 @@ from trimtab.web.told import kills_of
 
 UNMANAGED = "Unmanaged"
 HOUR = 3600.0
-LATELY = 86400.0
-"""Seconds for which a kill is a danger: what was learned of it is in effect by then."""
 SILENT = 300.0
 """Seconds after which what an agent told is not believed any more."""
 _TIERS = ("Guaranteed", "Burstable", "BestEffort")
@@ -99,11 +98,10 @@ def seen(
             continue
         evidence = known.evidence
         shares.append(_share_of_time(evidence, now=now))
-        recent = tuple(kill for kill in evidence.kills if kill.at > now - LATELY)
         peak = Consumed(memory_peak=evidence.memory_peak or 0.0)
         kills += kills_of(key, each.name, evidence.kills)
-        lately = Evidence(kills=recent, throttled=evidence.throttled)
-        dangers |= dict.fromkeys(risks(each.resources, lately, peak))
+        rules = mandate.rules if mandate else Rules()
+        dangers |= dict.fromkeys(risks(each, evidence, peak, rules=rules, now=now))
     instances: float = len(pods)
     if shares and not workload.runs_on:
         instances = max(shares) * max(1, workload.replicas)

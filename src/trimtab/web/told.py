@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from trimtab.actuation.sizes import said
 from trimtab.kube.workloads import WorkloadKey
-from trimtab.sizing.evidence import Kill
+from trimtab.sizing.evidence import OomKills
 from trimtab.store import HistoryEntry as Stored
 from trimtab.survey.amounts import memory_text
 from trimtab.web.model import HistoryEntry
@@ -33,22 +34,31 @@ def entry_of(stored: Stored) -> HistoryEntry:
     )
 
 
-def kills_of(key: WorkloadKey, container: str, kills: Iterable[Kill]) -> list[HistoryEntry]:
-    """Kills for memory, which the store's history has not: they are learned, not done."""
+def kills_of(key: WorkloadKey, container: str, kills: Iterable[OomKills]) -> list[HistoryEntry]:
+    """Return an entry for the OOM kills at each size: the store's history has none, for they are learned and not done."""
     return [
         HistoryEntry(
             id=0,
-            at=kill.at,
+            at=each.last,
             kind=key.kind,
             namespace=key.namespace,
             name=key.name,
             container=container,
             what="killed",
             who="the kernel",
-            why=f"out of memory, with {memory_text(kill.memory)}",
+            why=f"out of memory, with {memory_text(each.memory)}{_times(each)}",
+            times=each.count,
+            since=each.first,
         )
-        for kill in kills
+        for each in kills
     ]
+
+
+def _times(kills: OomKills) -> str:
+    if kills.count == 1:
+        return ""
+    since = datetime.fromtimestamp(kills.first, UTC).strftime("%Y-%m-%d %H:%M")
+    return f", {kills.count} times since {since} UTC"
 
 
 def numbered(kills: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:

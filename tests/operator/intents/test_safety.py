@@ -20,7 +20,12 @@ PODS = [pod(sizes={"web": SIZE, "proxy": SIZE})]
 
 def seen(*, hours: float = 24 * 8, peak: int | None = 300 * MIB, coverage: float = 1.0) -> Evidence:
     return Evidence(
-        samples=1000, first=NOW - hours * 3600, last=float(NOW), memory_peak=peak, coverage=coverage
+        samples=1000,
+        ran=hours * 3600,
+        first=NOW - hours * 3600,
+        last=float(NOW),
+        memory_peak=peak,
+        coverage=coverage,
     )
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
-from trimtab.actuation.marks import own_marks
 from trimtab.actuation.sizes import Sizes
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.pods import Pod, Resources
@@ -19,7 +18,7 @@ from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import Assessment, assess
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.census import containers_of
-from trimtab.operator.cohort import Learned, kills_of
+from trimtab.operator.cohort import Learned
 from trimtab.operator.learning import Learning
 from trimtab.operator.neighbourhood import Neighbourhood
 from trimtab.operator.orders import Orders
@@ -72,9 +71,8 @@ class LearnedSafeSizes:
             return self._learning.learned(name, sizing, now=now, runs_on=workload.runs_on)
 
         async with self._learning.lock:
-            ended, marks = [*pods, *self._catalog.failed_of(workload)], own_marks(workload)
-            names = containers_of(self._catalog, workload)
-            self._learning.note_kills(kill for name in names for kill in kills_of(name, ended, marks))
+            names, ended = containers_of(self._catalog, workload), self._catalog.failed_of(workload)
+            self._learning.note_memory(workload, pods, names, ended=ended, now=now)
             assessment = assess(
                 workload,
                 pods,

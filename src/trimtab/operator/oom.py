@@ -1,0 +1,104 @@
+"""What pods tell about memory: their OOM kills, and the sizes that their containers have in effect. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from trimtab.actuation.effective import effective_containers, live_pods
+from trimtab.actuation.marks import Marks
+from trimtab.actuation.sizes import Sizes, sizes_of
+from trimtab.kube.pods import ContainerState, Pod, Resources
+from trimtab.kube.workloads import Workload
+from trimtab.sizing.surroundings import as_counted
+from trimtab.usage.owners import WorkloadContainer
+
+
+class Kill(NamedTuple):
+    """A container of a workload that the kernel killed for memory, as its pod tells."""
+
+    container: WorkloadContainer
+    at: float
+    limit: float
+    """The memory limit that it hit; 0 where it had none."""
+    request: float
+    """The memory that it requested."""
+    image: int = 0
+    """The fingerprint of its image; 0 where that is not known."""
+
+
+class MemorySize(NamedTuple):
+    """The memory that most pods of a workload have for one container."""
+
+    container: WorkloadContainer
+    memory: float
+    """The limit, or the request where there is none."""
+    before: float
+    """The largest that it is known to have had earlier: by the template, or by what a change noted."""
+    image: int = 0
+    """The fingerprint of the image of the newest pod."""
+
+
+def kills_of(name: WorkloadContainer, pods: Sequence[Pod], marks: Marks | None = None) -> list[Kill]:
+    """List the kills of a container that its pods remember, each with the limit that it hit."""
+    found = []
+    for pod in pods:
+        for state in pod.states:
+            ended = state.last_exit
+            if state.name != name.container or ended is None or ended.reason != "OOMKilled":
+                continue
+            had = _size_at(ended.at, pod, state, marks)
+            limit, request = float(had.memory_limit or 0), float(had.memory_request or 0)
+            image = next((each.image for each in pod.containers if each.name == state.name), "")
+            found.append(Kill(name, float(ended.at), limit, request, fingerprint(image)))
+    return found
+
+
+def _size_at(moment: int, pod: Pod, state: ContainerState, marks: Marks | None) -> Resources:
+    """Return the size that a container had at a time.
+
+    A pod that was resized since does not tell; annotations know what it had before. While the resize was under way it
+    may have had either, so the less counts: its raise must not be taken for the size that killed it.
+    """
+    change = marks.change if marks else None
+    if change and moment < change.started and state.name in change.before_of(pod):
+        return as_counted(change.before_of(pod)[state.name])
+    spec = next((each.resources for each in pod.containers if each.name == state.name), Resources())
+    in_effect = state.applied and state.applied.memory_limit
+    sizes = [each.get(state.name) for each in (marks.sizes_at(moment) if marks else ())]
+    known = [as_counted(each) for each in (state.applied if in_effect else spec, *sizes) if each]
+    return min(known, key=lambda each: each.memory_limit or each.memory_request or float("inf"))
+
+
+def memory_sizes(
+    workload: Workload, pods: Sequence[Pod], names: Collection[WorkloadContainer], marks: Marks | None = None
+) -> list[MemorySize]:
+    """Return the memory that each container has in effect; that of the template where no pod runs."""
+    is_running = bool(live_pods(pods)) and workload.kind != "CronJob"
+    now = {each.name: each for each in effective_containers(workload, pods)}
+    earlier: list[Sizes] = [sizes_of(workload.containers)]
+    if marks and marks.applied:
+        earlier.append(marks.applied.before)
+    if marks and marks.change:
+        earlier.append(marks.change.before)
+    return [
+        MemorySize(
+            name,
+            _memory(now[name.container].resources),
+            max(_memory(sizes.get(name.container)) for sizes in earlier),
+            # An admission webhook may pin images, so that a template's does not compare with a pod's.
+            fingerprint(now[name.container].image) if is_running else 0,
+        )
+        for name in names
+        if name.container in now
+    ]
+
+
+def _memory(size: Resources | None) -> float:
+    return float(size.memory_limit or size.memory_request or 0) if size else 0.0
+
+
+def fingerprint(image: str) -> int:
+    """Return a short number for an image: the same in every process, and 0 only where there is none."""
+    return zlib.crc32(image.encode()) or 1 if image else 0
