@@ -85,7 +85,9 @@ def step(
 ) -> list[Deed]:
     sightings = terms.pop("sightings", None)
     on = workload(marks=Marks(change=under_way), **{"replicas": len(pods)} | terms)
-    return next_deeds(situation(wanted or wish(), pods=pods, on=on, now=now, sightings=sightings))
+    return next_deeds(
+        situation(wanted or wish(need={"web": 0}), pods=pods, on=on, now=now, sightings=sightings)
+    )
 
 
 def sized(sizes: Sizes, *numbers: int, **facts: Any) -> list[Pod]:
@@ -468,6 +470,16 @@ def test_pods_that_have_just_come_are_waited_for_however_long_nobody_looked() ->
     wanted, now = wish(allow_recreate=True, resizes_in_place=False), NOW + OBSERVATION + PATIENCE + 3600
     drained = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=now - 30, ready=False)]
     assert "yet to take effect" in why(step(watched, drained, now=now, wanted=wanted, template=AFTER))
+
+
+def test_pods_that_come_all_the_time_are_not_waited_for_for_ever() -> None:
+    """As where an autoscaler adds one every minute: one has always just come, and is not ready yet."""
+    watched = change(Phase.VERIFYING, way=Way.ROLLOUT, patches_template=True, settled=NOW)
+    wanted, late = wish(allow_recreate=True, resizes_in_place=False), NOW + 86_400 + OBSERVATION + PATIENCE
+    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "sightings": Sightings(since=NOW)}
+    for now, waits in ((late - 1, True), (late, False)):
+        busy = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=now - 30, ready=False)]
+        assert (writes(step(watched, busy, now=now, **terms)) == []) is waits
 
 
 def one_by_one(replaced: int, *, ready: bool = True, created: int = NOW) -> list[Pod]:

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from actuation.builders import MIB, NOW, pod, workload
-from trimtab.actuation.marks import Applied, Foreign, Marks, read_marks, write_marks
+from trimtab.actuation.marks import Applied, Foreign, Marks, Phase, read_marks, write_marks
 from trimtab.actuation.options import OptionsMark
-from trimtab.actuation.sizes import Sizes, joined
-from trimtab.kube.errors import Conflict, NotFound, Status, Unreachable
+from trimtab.actuation.sizes import Sizes, is_between, joined, needs_room
+from trimtab.kube.errors import Conflict, Invalid, NotFound, Status, Unreachable
 from trimtab.kube.heaps import HeapHint
 from trimtab.kube.ledger import EventType
 from trimtab.kube.pods import Exit, Pod, Resize, Resources
@@ -52,7 +52,9 @@ class LivePod:
     version: int = 1
     phase: str = "Running"
     stubborn: str = ""
-    """Why its node does not give it what it asks for."""
+    """Why its node does not give it more than it has; what takes no more room it gives."""
+    crashes: bool = False
+    """Whether it waits to be started again at this very moment."""
     homeless: bool = False
     """Whether no node has room for it."""
     number: int = 0
@@ -83,6 +85,16 @@ class World:
         """The one size for which new pods find a node, where not for every."""
         self.heaps: tuple[HeapHint, ...] = ()
         self.pods_by_name: dict[str, LivePod] = {}
+        self.full: str = ""
+        """Why no node gives any pod more than it has: Deferred, Infeasible."""
+        self.keeps_memory_limits = False
+        """Whether its API server lowers no memory limit in place, as before Kubernetes 1.34."""
+        self.paused = False
+        """Whether its controller was told to hold."""
+        self.crash_loops = False
+        """Whether pods that are killed wait to be started again for most of the time."""
+        self.clock_ahead = 0
+        """Seconds by which the clocks of its nodes are ahead."""
         self.meddle: Callable[[str], None] = lambda _: None
         """Called before and after each write, and may raise."""
         self.events: list[tuple[str, str, str]] = []
@@ -111,6 +123,7 @@ class World:
             replicas=self.replicas,
             update=self._update,
             rolling=self.rolling,
+            paused=self.paused,
             version=self.version,
             heaps=self.heaps,
         )
@@ -126,10 +139,14 @@ class World:
             if pod.version != live.version:
                 raise Conflict(Status(message="the object has been modified", code=409))
             wanted = joined(live.spec, sizes)
+            if self.keeps_memory_limits and any(
+                (new.memory_limit or 0) < (live.spec[name].memory_limit or 0) for name, new in wanted.items()
+            ):
+                raise Invalid(Status(message="memory limits cannot be decreased", code=422))
             if wanted != live.spec:
                 self._check_written_down(sizes)
                 change = self.marks.change
-                of = change.id if change else "tending"
+                of = f"{change.id} {bool(change.gave_up)}" if change else "tending"
                 self.resized[of, pod.uid, tuple(wanted.items())] += 1
                 live.spec = wanted
                 live.version += 1
@@ -209,17 +226,22 @@ class World:
         """Kubelets give what is asked for, kill what needs more, and the controller replaces an old pod."""
         self.now += seconds
         halted = self._is_stateful and any(each.homeless for each in self.pods_by_name.values())
-        if self.rolling and not halted:
+        if self.rolling and not halted and not self.paused:
             self.replace_pod(next(name for name, each in self.pods_by_name.items() if self._is_old(each)))
         for live in self.pods_by_name.values():
             live.homeless = live.homeless and self.roomy not in (None, live.spec)
             if not self.resizable and live.spec != live.applied:
                 live.stubborn = live.stubborn or "Infeasible"
-            if not live.stubborn or live.homeless:
+            has_room = self.resizable and not needs_room(live.applied, live.spec)
+            if not (live.stubborn or self.full) or live.homeless or has_room:
                 live.applied = dict(live.spec)
-            for name, resources in live.applied.items():
-                if (resources.memory_limit or self.needed_memory) < self.needed_memory:
-                    live.exits[name] = Exit("OOMKilled", 137, self.now)
+            killed = [
+                name
+                for name, resources in live.applied.items()
+                if (resources.memory_limit or self.needed_memory) < self.needed_memory
+            ]
+            live.exits |= dict.fromkeys(killed, Exit("OOMKilled", 137, self.now + self.clock_ahead))
+            live.crashes = self.crash_loops and bool(killed)
 
     @property
     def sizes(self) -> set[Any]:
@@ -240,7 +262,8 @@ class World:
     def _seen(self, live: LivePod) -> Pod:
         resize = None
         if live.spec != live.applied:
-            resize = Resize("PodResizePending", live.stubborn, "the node says so") if live.stubborn else None
+            why = live.stubborn or self.full
+            resize = Resize("PodResizePending", why, "the node says so") if why else None
         seen = pod(
             live.name,
             sizes=live.spec,
@@ -250,19 +273,24 @@ class World:
             resize=resize,
             node="" if live.homeless else f"node-{live.number}",
             phase="Pending" if live.homeless else live.phase,
-            ready=not live.homeless,
+            ready=not live.homeless and not live.crashes,
+            waiting="CrashLoopBackOff" if live.crashes else "",
             version=live.version,
         )
         return msgspec.structs.replace(seen, uid=_uid(live))
 
     def _check_written_down(self, sizes: Sizes) -> None:
-        """Nothing is touched but what the marks already tell of."""
+        """Nothing is touched but what the marks already tell of; only a revert may end between what was and what is."""
         marks = self.marks
         known: list[Sizes] = [marks.applied.sizes] if marks.applied else []
+        is_known = False
         if change := marks.change:
-            known += [change.after, change.before, change.template, *change.odd.values()]
+            befores = [change.before, *change.odd.values()]
+            known += [change.after, change.template, *befores]
             known += [joined(change.template, change.after)]
-        assert dict(sizes) in known, f"{sizes} is given to a pod, and written down nowhere"
+            is_back = change.phase is Phase.REVERTING
+            is_known = is_back and any(is_between(sizes, before, change.after) for before in befores)
+        assert is_known or dict(sizes) in known, f"{sizes} is given to a pod, and written down nowhere"
 
     def _write(self, what: str) -> "_Meddled":
         return _Meddled(self, what)

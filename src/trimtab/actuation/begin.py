@@ -13,7 +13,7 @@ import msgspec
 
 from trimtab.actuation.deeds import Deed, Emit, Skip, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import MOST_BYTES, Applied, Change, Marks, Phase, Way, write_marks
-from trimtab.actuation.obstacles import REPLACES, SET_BACK, set_back_since
+from trimtab.actuation.obstacles import NEVER_OPEN, REPLACES, SET_BACK, set_back_since
 from trimtab.actuation.situation import Situation, Wish
 from trimtab.actuation.sizes import (
     Sizes,
@@ -143,7 +143,7 @@ def _obstacles(situation: Situation, marks: Marks, chosen: Plan | Skip) -> Itera
         yield rested
     opening = next_opening(strategy.windows, now=now)
     if opening is None:
-        yield Skip("no maintenance window ever opens: check the time zones in updateStrategy.windows")
+        yield Skip(NEVER_OPEN)
     elif opening > now:
         yield Wait(opening, "no maintenance window is open")
     if situation.unwell and workload.runs_on:

@@ -27,7 +27,7 @@ def set_right(marks: Marks, *, now: int) -> Marks:
         relief_until = reverted.relief_until and reverted.relief_until + shift
         reverted = replace(reverted, at=now, until=reverted.until + shift, relief_until=relief_until)
     return Marks(
-        change=_passed(marks.change, "started", "since", "settled", "renews", now=now),
+        change=_passed(marks.change, "started", "since", "settled", "renews", "gave_up", now=now),
         applied=_passed(marks.applied, "at", "until", now=now),
         reverted=reverted,
     )

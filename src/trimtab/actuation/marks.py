@@ -83,6 +83,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     and waits for no window."""
     ends: dict[str, int] = {}
     """Ends of containers, by pod, that were known when the phase began and are later than that by the clock of their node."""
+    gave_up: int = 0
+    """When it was given up to put everything back; 0 while it may come to that."""
+    gave_up_why: str = ""
     reason: str = ""
     blameless: bool = False
     """Whether it is taken back for no fault of its own, and may be tried again at once."""

@@ -20,6 +20,9 @@ SET_BACK = (
     "its template was set back to the sizes of before: something keeps it so, such as a GitOps tool; "
     "change them there, or set updateStrategy.template to Never"
 )
+NEVER_OPEN = "no maintenance window ever opens: check the time zones in updateStrategy.windows"
+WITHOUT_PODS = 3600
+"""Seconds for which a workload may have no pods while it is changed, as where a quota keeps them from coming back."""
 REPLACES = frozenset({Way.ROLLOUT, Way.RECREATE})
 """The ways by which pods come anew."""
 
@@ -29,8 +32,14 @@ def overtaken(situation: Situation, change: Change) -> str:
     workload = situation.workload
     if _set_back(situation, change):
         return ""  # that is no change of somebody's own, and would be made again and again
-    if not situation.live and (workload.replicas == 0 or workload.kind == "Job"):
+    is_gone = workload.replicas == 0 or workload.kind == "Job"
+    waited = situation.now - max(change.since, situation.sightings.since)
+    is_lost = waited > WITHOUT_PODS and change.way is not Way.TEMPLATE
+    if not situation.live and (is_gone or is_lost):
         return "it has no pods any more"
+    is_waiting = change.phase in {Phase.CANARY, Phase.PROMOTING} and not change.relief
+    if is_waiting and next_opening(situation.strategy.windows, now=situation.now) is None:
+        return NEVER_OPEN
     ours = joined(change.template, change.after) if change.patches_template else change.template
     if situation.template not in (change.template, ours):
         return "the sizes in its template were changed meanwhile"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from trimtab.actuation.begin import LOOK_AGAIN, MOST_CANARIES, canaries
+from trimtab.actuation.begin import DAY, LOOK_AGAIN, MOST_CANARIES, canaries
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Applied, Change, Marks, Phase, Way
 from trimtab.actuation.obstacles import (
@@ -80,7 +80,7 @@ def _turn(  # noqa: PLR0911 - one return a turn
         return _turn_back(situation, marks, change, why=why, blameless=True)
     if change.way is Way.IN_PLACE and refused_template(situation, change):
         # It was to follow only because that restarts nothing; pods get their size without it, also those to come.
-        return [_note(marks, change, patches_template=False)]
+        return [note(marks, change, patches_template=False)]
     if gives_way(situation, change):
         why = "more memory after an OOM kill goes first"
         return _turn_back(situation, marks, change, why=why, blameless=True)
@@ -110,7 +110,7 @@ def _choose_again(situation: Situation, marks: Marks, change: Change) -> Deed:
         return Wait(situation.now + POLL, f"{away} of its pods are missing")
     if change.moved and (came := [pod.name for pod in situation.live if pod.created > change.started]):
         # Before another is evicted, it is seen whether that has helped.
-        return _note(marks, change, canaries=tuple(came[:MOST_CANARIES]), settled=0)
+        return note(marks, change, canaries=tuple(came[:MOST_CANARIES]), settled=0)
     chosen = canaries(situation, situation.live)
     phase = Phase.CANARY if chosen else Phase.PROMOTING
     return _next_phase(situation, marks, change, canaries=chosen, phase=phase)
@@ -125,7 +125,7 @@ def _touches(situation: Situation, marks: Marks, change: Change, pods: Sequence[
         if change.way is Way.RECREATE and not situation.workload.observed:
             return [Wait(situation.now + POLL, "its controller has yet to see the changed template")]
         if renews_once_more(situation, change):
-            return [_note(marks, change, renews=situation.now)]
+            return [note(marks, change, renews=situation.now)]
     urgency = Urgency.UP if grows(change.before, change.after) else Urgency.DOWN
     if change.way is Way.IN_PLACE or change.phase is Phase.CANARY:
         behind = [pod for pod in pods if not has_size(pod, change.after)]
@@ -160,7 +160,10 @@ def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Seq
     yet = f"it has yet to take effect on {waiting}"
     if change.phase is not Phase.VERIFYING:
         return _until_caught(situation, marks, change, pods, yet=yet)
-    if situation.now < _given_up(situation, _unwell_since(change, pods)):
+    # Where pods come and go all the time, one has always just come.
+    at_the_latest = max(change.settled, situation.sightings.since) + DAY
+    unwell_since = min(_unwell_since(change, pods), at_the_latest)
+    if situation.now < _given_up(situation, unwell_since):
         return [Wait(situation.now + POLL, yet)]
     # A pod that came later is resized later, once it can be; and it is no reason to take from others what keeps them alive.
     if change.way is Way.IN_PLACE or change.relief:
@@ -175,7 +178,7 @@ def _until_caught(
 
     What else pods wait for comes to its end by itself, or is `stuck`.
     """
-    if not _is_replaced(change) and stuck(situation, change) and _helps_others(situation, change):
+    if stuck(situation, change) and _helps_others(situation, change):
         return []
     lacking = [pod for pod in pods if not is_settled(pod, change.after)]
     fallen = [pod for pod in lacking if falls(pod) and not has_size(pod, change.after)]
@@ -190,7 +193,9 @@ def _until_caught(
 
 def _helps_others(situation: Situation, change: Change) -> bool:
     """Whether some pods have got the memory that they were killed for lack of: others without room do not cost them that."""
-    return change.relief and any(is_settled(pod, change.after) for pod in situation.live)
+    return change.relief and any(
+        pod.ready and pod.node and is_settled(pod, change.after) for pod in situation.live
+    )
 
 
 def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
@@ -219,7 +224,7 @@ def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]
 def _moved(situation: Situation, marks: Marks, change: Change, moving: Mapping[str, Pod]) -> list[Deed]:
     """Evict one of them, and leave the others in peace."""
     if not change.moved:
-        return [_note(marks, change, moved=True)]
+        return [note(marks, change, moved=True)]
     if closed := _closed(situation, change):
         return [closed]
     if situation.unwell:
@@ -266,12 +271,12 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
         template=template,
         before=change.before,
         until=change.settled,
-        started=_started(situation, marks),
+        started=limits_at_start(situation, marks),
     )
     return [WriteMarks(Marks(applied=applied)), Emit("Normal", "Resized", f"to {said(change.after)}")]
 
 
-def _started(situation: Situation, marks: Marks) -> dict[str, int]:
+def limits_at_start(situation: Situation, marks: Marks) -> dict[str, int]:
     """Return the memory limits that the processes started with, of containers whose heap may be a share of it."""
     limits = memory_limits_at_start(situation.workload, situation.live, marks).largest
     return {
@@ -311,14 +316,15 @@ def _closed(situation: Situation, change: Change) -> Wait | None:
     return Wait(opening or situation.now + LOOK_AGAIN, "no maintenance window is open")
 
 
-def _note(marks: Marks, change: Change, **changes: object) -> WriteMarks:
+def note(marks: Marks, change: Change, **changes: object) -> WriteMarks:
+    """Write down that this is otherwise in the change."""
     return WriteMarks(msgspec.structs.replace(marks, change=msgspec.structs.replace(change, **changes)))
 
 
 def _next_phase(situation: Situation, marks: Marks, change: Change, **changes: object) -> WriteMarks:
     """Note that a phase begins now, and which ends of containers were known by then."""
     now = situation.now
-    return _note(marks, change, since=now, settled=0, ends=ends_ahead(situation.live, now=now), **changes)
+    return note(marks, change, since=now, settled=0, ends=ends_ahead(situation.live, now=now), **changes)
 
 
 def _settle(situation: Situation, marks: Marks, change: Change, **changes: object) -> WriteMarks:
@@ -326,13 +332,13 @@ def _settle(situation: Situation, marks: Marks, change: Change, **changes: objec
     now = situation.now
     # Of a change that itself restarts containers, restarts count from here on.
     ends = ends_ahead(situation.live, now=now) if change.restarts else change.ends
-    return _note(marks, change, settled=now, ends=ends, **changes)
+    return note(marks, change, settled=now, ends=ends, **changes)
 
 
 def _turn_back(
     situation: Situation, marks: Marks, change: Change, *, why: str, blameless: bool = False
 ) -> list[Deed]:
-    noted = _note(
+    noted = note(
         marks,
         change,
         phase=Phase.REVERTING,

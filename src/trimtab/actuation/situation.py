@@ -25,6 +25,9 @@ class Wish:
     resizes_in_place: bool
     """Whether the cluster can resize running pods."""
 
+    memory_limits_stay: bool = False
+    """Whether memory limits of running pods cannot be lowered: so before Kubernetes 1.34, unless that restarts the container."""
+
     need: Mapping[str, int] = field(default_factory=dict)
     """The least memory that each container may safely have, in bytes (`sizing.safe_minimum.needed_memory`, headroom
     included); memory is not lowered where it is unknown."""

@@ -116,6 +116,46 @@ def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> R
     return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
 
 
+def keep_memory_limit(current: Resources, wanted: Resources) -> Resources:
+    """What is wanted, with a memory limit no lower than it is; and where that is the request too, the request neither, for
+    the QoS class would change.
+    """
+    limit, request = current.memory_limit, wanted.memory_request
+    if limit is None or wanted.memory_limit is None or wanted.memory_limit >= limit:
+        return wanted
+    if current.memory_request in (None, limit):
+        request = current.memory_request
+    return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
+
+
+def without_more_room(current: Resources, wanted: Resources) -> Resources:
+    """What can be had of it where no request can grow and no memory limit can shrink; limits grow where the QoS class lets them."""
+
+    def pair(
+        now: tuple[int | None, int | None], wish: tuple[int | None, int | None]
+    ) -> tuple[int | None, int | None]:
+        if (wish[0] or 0) <= (now[0] or 0):
+            return wish
+        return now if now[0] == now[1] else (now[0], wish[1])
+
+    cpu = pair((current.cpu_request, current.cpu_limit), (wanted.cpu_request, wanted.cpu_limit))
+    memory = pair(
+        (current.memory_request, current.memory_limit), (wanted.memory_request, wanted.memory_limit)
+    )
+    return keep_memory_limit(current, Resources(*cpu, *memory))
+
+
+def is_between(sizes: Sizes, one: Sizes, other: Sizes) -> bool:
+    """Whether each amount lies between those of two sizes; of containers that both have."""
+    return all(
+        min(first or 0, second or 0) <= (amount or 0) <= max(first or 0, second or 0)
+        for name in one.keys() & other.keys() & sizes.keys()
+        for amount, first, second in zip(
+            _fields(sizes[name]), _fields(one[name]), _fields(other[name]), strict=True
+        )
+    )
+
+
 def same_fields(current: Resources, wanted: Resources) -> Resources:
     """What can be had of it in place: nothing is added or removed there, and a limit stays above its request."""
 

@@ -6,37 +6,61 @@ Left out: what is done about that (`progress`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trimtab.actuation.marks import Change, Phase, Way
 from trimtab.actuation.obstacles import REPLACES, falls, is_open, rolled_out
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import grows, has_size, is_settled, needs_room
+from trimtab.actuation.sizes import grows, has_size, is_settled, joined, needs_room
 from trimtab.actuation.windows import last_opening, open_for
+from trimtab.api.optimizationpolicy import MaintenanceWindow
 from trimtab.kube.pods import Pod
 
 DEFERRED_FOR = 300
 """A node that has no room for so long will not have it soon."""
+NEVER_FOR = 6 * 3600
+"""A server that fails for so long whenever a pod is to be resized will not do it soon."""
 UNPLACED_FOR = 600
 """A pod for which no node was found in so long would have got one by then, had the cluster been able to grow."""
 IN_PROGRESS_FOR = 3600
 """Nothing takes so long but what is stuck."""
+LONGEST = 7 * 86_400
+"""Whatever goes on for so long, and comes to no end, never does."""
 FALLING_FOR = 60
 """Who could be caught between two falls has been by then: a container is started again after 10, 20 and 40 seconds."""
 
 
 def stuck(situation: Situation, change: Change) -> str:
     """Whether a pod cannot get its new size, or not in any sensible time."""
-    for pod in _awaited(situation, change):
-        if pod.resize and pod.resize.reason == "Error" and _waited(situation, pod) > DEFERRED_FOR:
-            return f"{pod.name} is refused it by its runtime: {pod.resize.message}"
+    awaited = _awaited(situation, change)
+    for pod in awaited:
         if _waited(situation, pod) > IN_PROGRESS_FOR:
             return f"{pod.name} has not got it in an hour"
-    return next(iter(without_room(situation, change)), "") or _stuck_by_controller(situation, change)
+    return (
+        runtime_error(situation, awaited)
+        or next(iter(no_room(situation, awaited)), "")
+        or _stuck_by_controller(situation, change)
+        or _never_resized(situation, change)
+    )
+
+
+def runtime_error(situation: Situation, pods: Sequence[Pod]) -> str:
+    """What the runtime of a node says that refuses one of these pods its size; empty where none does for long."""
+    for pod in pods:
+        if pod.resize and pod.resize.reason == "Error" and _waited(situation, pod) > DEFERRED_FOR:
+            return f"{pod.name} is refused it by its runtime: {pod.resize.message}"
+    return ""
 
 
 def without_room(situation: Situation, change: Change) -> dict[str, Pod]:
     """The pods whose node has no room for their new size, never or not soon, by what is to be said of that."""
+    return no_room(situation, _awaited(situation, change))
+
+
+def no_room(situation: Situation, pods: Sequence[Pod]) -> dict[str, Pod]:
+    """Those of these pods whose node has no room for the size that they wait for, by what is to be said of that."""
     found: dict[str, Pod] = {}
-    for pod in _awaited(situation, change):
+    for pod in pods:
         if pod.resize and pod.resize.reason == "Infeasible":
             found[f"{pod.name} cannot have it: {pod.resize.message}"] = pod
         if pod.resize and pod.resize.reason == "Deferred" and _waited(situation, pod) > DEFERRED_FOR:
@@ -115,13 +139,14 @@ def _stuck_by_controller(situation: Situation, change: Change) -> str:
     if change.way not in REPLACES or change.phase is not Phase.PROMOTING:
         return ""
     behind = [pod for pod in situation.live if not has_size(pod, change.after)]
-    if not behind and rolled_out(situation):
+    is_written = situation.template == joined(situation.template, change.after)
+    if is_written and not behind and rolled_out(situation):
         return ""  # also where nobody has looked for hours
     if unplaced := _unplaced(situation, change):
         return f"no node has room for {unplaced}"
     if _is_late(situation, change):
         return "its pods were not replaced in time"
-    all_came = rolled_out(situation) and all(map(change.came_by_it, behind))
+    all_came = rolled_out(situation) and behind and all(map(change.came_by_it, behind))
     if all_came and not renews_once_more(situation, change):
         return f"{behind[0].name} came of another size than its template's: something else sets it"
     return ""
@@ -138,13 +163,40 @@ def _unplaced(situation: Situation, change: Change) -> str:
 
 def _is_late(situation: Situation, change: Change) -> bool:
     """Whether a change by which pods are replaced has not gone on for too long, though it could."""
-    now, windows = situation.now, situation.strategy.windows
+    now, windows = situation.now, _windows(situation, change)
     came = [pod.created for pod in situation.live if pod.ready and has_size(pod, change.after)]
     went_on = max(change.since, situation.sightings.since, *came)
     # A controller goes on also while no window is open; and of windows that open every hour none is long enough.
     waited = now - max(went_on, last_opening(windows, now=now))
     is_long = max(waited, open_for(windows, since=went_on, now=now)) > IN_PROGRESS_FOR
-    return is_long and not _awaits_window(situation, change)
+    # Pods that an autoscaler adds come all the time, and are no sign that the others will.
+    is_longest = not windows and now - max(change.since, situation.sightings.since) > LONGEST
+    return (is_long or is_longest) and not _awaits_window(situation, change)
+
+
+def _windows(situation: Situation, change: Change) -> Sequence[MaintenanceWindow]:
+    """The windows that a change waits for; more memory after a kill waits for none."""
+    return () if change.relief else situation.strategy.windows
+
+
+def _never_resized(situation: Situation, change: Change) -> str:
+    """Whether a pod or the template was never given its size, though it could be: the server fails each time, without
+    refusing it.
+    """
+    if change.phase is Phase.VERIFYING or (change.way in REPLACES and change.phase is Phase.PROMOTING):
+        return ""
+    windows, began = _windows(situation, change), max(change.since, situation.sightings.since)
+    is_long = open_for(windows, since=began, now=situation.now) > NEVER_FOR
+    if not is_long and situation.now - began <= LONGEST:
+        return ""
+    pods = situation.live
+    if change.way is Way.TEMPLATE:
+        is_written = situation.template == joined(situation.template, change.after)
+        return "" if is_written else "its template could not be changed"
+    if change.phase is Phase.CANARY:
+        pods = tuple(pod for pod in pods if pod.name in change.canaries)
+    behind = [pod for pod in pods if not has_size(pod, change.after) and not falls(pod)]
+    return f"{behind[0].name} could not be resized" if behind else ""
 
 
 def _awaits_window(situation: Situation, change: Change) -> bool:

@@ -1,0 +1,316 @@
+"""Every wait of a change, and of a revert, ends: whatever breaks, at any moment, and stays broken for ever.
+
+Other tests let trouble pass and ask for one true state. Here it never passes, and what is asked for is an end: no change
+stands for longer than a day, and more memory after an OOM kill is given, or tried again, within the hour.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from actuation.builders import MIB, NOW, situation, wish, workload
+from actuation.builders import begun as first_change
+from actuation.test_crashes import CANARY, NEW, OLD, POISON, WAYS
+from actuation.world import KEY, World, run
+from trimtab.actuation.actuator import Actuator, Report
+from trimtab.actuation.deeds import Emit, PatchTemplate
+from trimtab.actuation.marks import Marks, Phase
+from trimtab.actuation.sizes import Sizes
+from trimtab.actuation.step import next_deeds
+from trimtab.actuation.stuck import NEVER_FOR
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import MaintenanceWindow, TemplateUpdate
+from trimtab.kube.errors import DisruptionBlocked, Forbidden, InternalError, Invalid, Status
+from trimtab.kube.pods import Resources
+from trimtab.kube.resources import CRON_JOBS
+
+STEP = 30
+LONG_STEP = 600
+LONGEST = 16 * 3600
+"""Seconds that the longest change of five pods may take, when each of its waits takes as long as it may."""
+LESS = {"web": Resources(50, None, 64 * MIB, 128 * MIB)}
+MORE = {"web": Resources(100, None, 256 * MIB, 256 * MIB)}
+NEVER = (MaintenanceWindow(start="00:00", end="01:00", time_zone="No/Where"),)
+
+
+def fails(writes: str, error: Any) -> Callable[[World], None]:
+    """Every write of this kind fails from now on."""
+
+    def begin(world: World) -> None:
+        before = world.meddle
+
+        def fail(what: str) -> None:
+            before(what)
+            if what == f"before {writes}":
+                raise error(Status(message=f"{writes} fails", code=error.code))
+
+        world.meddle = fail
+
+    return begin
+
+
+def sets(**facts: Any) -> Callable[[World], None]:
+    def begin(world: World) -> None:
+        for name, value in facts.items():
+            setattr(world, name, value)
+
+    return begin
+
+
+def lose_pods(world: World) -> None:
+    """A quota lets none of them come back."""
+    world.pods_by_name.clear()
+
+
+def full(reason: str) -> Callable[[World], None]:
+    def begin(world: World) -> None:
+        world.full = reason
+
+    return begin
+
+
+TROUBLES: dict[str, Callable[[World], None]] = {
+    "nodes have no room": full("Deferred"),
+    "nodes never have room": full("Infeasible"),
+    "no kubelet resizes": sets(resizable=False),
+    "no node for new pods": sets(roomy={"web": Resources(1, 1, 1, 1)}),
+    "only small pods find a node": sets(roomy=OLD | LESS),
+    "Kubernetes 1.33": sets(keeps_memory_limits=True),
+    "paused": sets(paused=True),
+    "pods crash": sets(crash_loops=True, needed_memory=10**12),
+    "pods are killed": sets(needed_memory=10**12),
+    "clocks of nodes are ahead": sets(clock_ahead=7200, needed_memory=10**12),
+    "no disruption is allowed": fails("evict", DisruptionBlocked),
+    "evictions fail": fails("evict", InternalError),
+    "resizes fail": fails("resize", InternalError),
+    "resizes are refused": fails("resize", Invalid),
+    "resizes are forbidden": fails("resize", Forbidden),
+    "the template is refused": fails("patch_template", Forbidden),
+    "the template fails": fails("patch_template", InternalError),
+    "no pod comes back": lose_pods,
+}
+
+
+class Begun(NamedTuple):
+    trouble: str
+    at: int
+    """The step at which it begins."""
+
+
+begun = st.builds(Begun, st.sampled_from(sorted(TROUBLES)), st.integers(0, 12))
+
+
+class Life:
+    """A workload over days, and how long each change of it stood."""
+
+    def __init__(self, way: str, replicas: int, wanted: Sizes, **terms: Any) -> None:
+        self.terms = WAYS[way]
+        self.world = World(
+            template=self.terms.template,
+            replicas=replicas,
+            resource=self.terms.resource,
+            update=self.terms.update,
+        )
+        if self.terms.template != OLD:
+            self.world.resized_before(OLD)
+        policy: dict[str, Any] = dict(self.terms.policy) | terms
+        self.wanted = wish(wanted, need={"web": 0}, canary=CANARY, min_interval=Duration(0), **policy)
+        self.actuator = Actuator(self.world, may_write=lambda: True)
+        self.began: dict[str, int] = {}
+        self.longest: dict[str, int] = {}
+        self.report: Report | None = None
+
+    def step(self, seconds: int) -> None:
+        self.report = run(self.actuator.reconcile(KEY, self.wanted, now=self.world.now))
+        if change := self.world.marks.change:
+            began = self.began.setdefault(change.id, self.world.now)
+            self.longest[change.id] = self.world.now - began
+        self.world.pass_time(seconds)
+
+    def says(self) -> str:
+        return f"{self.world.marks.change} {self.report}"
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    way=st.sampled_from(sorted(WAYS)),
+    replicas=st.integers(1, 4),
+    troubles=st.lists(begun, min_size=1, max_size=4),
+    poisoned=st.booleans(),
+    urgent_from=st.none() | st.integers(0, 20),
+    never_open_from=st.none() | st.integers(1, 12),
+)
+@example(
+    way="InPlace",
+    replicas=4,
+    troubles=[Begun("nodes have no room", 9), Begun("pods are killed", 9)],
+    poisoned=False,
+    urgent_from=12,
+    never_open_from=None,
+).via("issue 20, number 5")
+def test_every_change_ends_whatever_stays_broken(
+    *,
+    way: str,
+    replicas: int,
+    troubles: list[Begun],
+    poisoned: bool,
+    urgent_from: int | None,
+    never_open_from: int | None,
+) -> None:
+    life = Life(way, replicas, POISON if poisoned else NEW)
+    for number in range(30 + 20 * 6):
+        for each in troubles:
+            if each.at == number:
+                TROUBLES[each.trouble](life.world)
+        if number == urgent_from:
+            life.wanted = replace(life.wanted, sizes=MORE, urgent=True)
+        if number == never_open_from:
+            strategy = life.wanted.strategy.model_copy(update={"windows": NEVER})
+            life.wanted = replace(life.wanted, strategy=strategy)
+        life.step(STEP if number < 30 else LONG_STEP)
+        assert all(seconds < LONGEST for seconds in life.longest.values()), life.says()
+
+
+def test_a_cron_job_whose_template_is_never_written_is_not_waited_for_for_ever() -> None:
+    """A server that fails each time refuses nothing, so that only time tells."""
+    begins = first_change(
+        situation(wish(need={"web": 0}), pods=[], on=workload(resource=CRON_JOBS, update=""))
+    )
+    on = workload(resource=CRON_JOBS, update="", marks=Marks(change=begins))
+    soon, late = (
+        next_deeds(situation(wish(need={"web": 0}), pods=[], on=on, now=NOW + NEVER_FOR + each))
+        for each in (0, 1)
+    )
+    assert [type(deed) for deed in soon] == [PatchTemplate]
+    assert [deed.message for deed in late if isinstance(deed, Emit)] == ["its template could not be changed"]
+
+
+# Reverts, one by one
+
+
+def promoted_then(way: str, *troubles: str, sizes: Sizes = NEW, **terms: Any) -> Life:
+    """A workload whose change all pods have got, and that is then reverted while there is this trouble."""
+    life = Life(way, 4, sizes, **terms)
+    for _ in range(60):
+        life.step(STEP)
+        change = life.world.marks.change
+        if change and change.phase is Phase.VERIFYING:
+            break
+    for each in troubles:
+        TROUBLES[each](life.world)
+    life.world.needed_memory = 10**12  # all are killed, so it is reverted
+    life.step(STEP)
+    life.world.needed_memory = 0
+    life.step(STEP)
+    assert any(reason == "Reverting" for _, reason, _ in life.world.events)
+    return life
+
+
+@pytest.mark.parametrize("trouble", ["nodes have no room", "nodes never have room"])
+def test_a_revert_that_nodes_have_no_room_for_ends_with_what_can_be_had(trouble: str) -> None:
+    life = promoted_then("InPlace", trouble, sizes=LESS)
+    for _ in range(30):
+        life.step(STEP)
+    world = life.world
+    assert world.marks.change is None
+    assert world.marks.reverted
+    told = [message for _, reason, message in world.events if reason == "RevertIncomplete"]
+    assert len(told) == 1
+    assert "web-3 and 3 more keeps web: cpu 50m" in told[0]
+    assert "the node says so" in told[0]
+    assert "the node says so" in world.marks.reverted.why
+    assert world.sizes == {tuple((OLD | LESS).items())}
+    assert {tuple(live.spec.items()) for live in world.pods_by_name.values()} == world.sizes, (
+        "nobody waits for more"
+    )
+
+
+def test_a_revert_that_nodes_have_no_room_for_evicts_pods_where_it_may() -> None:
+    """One after the other, each once; they come of their template's size, which is what they had."""
+    life = promoted_then("InPlaceOrRollout", "nodes never have room", sizes=LESS)
+    for _ in range(60):
+        life.step(STEP)
+    assert life.world.written.count("evict") == 4
+    assert life.world.sizes == {tuple(OLD.items())}
+    assert not any(reason == "RevertIncomplete" for _, reason, _ in life.world.events)
+
+
+def test_an_evicted_pod_that_finds_no_node_takes_what_it_had_last_and_no_other_is_evicted() -> None:
+    life = promoted_then(
+        "InPlaceOrRollout", "nodes never have room", "only small pods find a node", sizes=LESS
+    )
+    for _ in range(60):
+        life.step(STEP)
+    assert life.world.written.count("evict") == 1
+    assert not any(live.homeless for live in life.world.pods_by_name.values())
+    assert any("no node has room" in message for _, _, message in life.world.events)
+
+
+def test_a_revert_that_no_disruption_budget_lets_pods_go_for_ends() -> None:
+    life = promoted_then("InPlaceOrRollout", "nodes never have room", "no disruption is allowed", sizes=LESS)
+    for _ in range(150):
+        life.step(STEP)
+    assert life.world.marks.change is None
+    assert any("it took too long" in message for _, _, message in life.world.events)
+
+
+def test_relief_goes_before_a_revert_that_stands_still() -> None:
+    """The first finding: hundreds of kills a day, for the room that other pods had taken."""
+    life = promoted_then("InPlace", "nodes have no room", sizes=LESS)
+    life.world.needed_memory = 200 * MIB
+    life.wanted = replace(life.wanted, sizes=MORE, urgent=True)
+    life.world.full = ""
+    for live in life.world.pods_by_name.values():
+        live.stubborn = "Deferred"
+    for _ in range(5):
+        life.step(STEP)
+    assert life.world.marks.change is None or life.world.marks.change.relief
+    assert any("goes first" in message for _, _, message in life.world.events)
+
+
+def test_a_rollout_that_is_paused_while_it_is_reverted_is_resized_in_place_or_left_to_whoever_resumes_it() -> (
+    None
+):
+    stays = promoted_then("Rollout", "paused")
+    for _ in range(10):
+        stays.step(STEP)
+    assert stays.world.marks.change is None
+    assert stays.world.template == OLD, "pods follow when it is resumed"
+    assert any("its rollout is paused" in message for _, _, message in stays.world.events)
+    resized = promoted_then("InPlaceOrRollout", "paused", template=TemplateUpdate.ALWAYS)
+    for _ in range(10):
+        resized.step(STEP)
+    assert resized.world.sizes == {tuple(OLD.items())}
+
+
+def test_a_template_that_cannot_be_put_back_does_not_hold_up_the_rest() -> None:
+    life = promoted_then("Rollout", "the template is refused")
+    for _ in range(10):
+        life.step(STEP)
+    assert life.world.marks.change is None
+    assert any(
+        "its template keeps" in message
+        for _, reason, message in life.world.events
+        if reason == "RevertIncomplete"
+    )
+
+
+def test_pods_that_crash_are_resized_back_when_they_run() -> None:
+    """Else the cgroup of the pod would keep its limit (seen with Kubernetes 1.36)."""
+    life = Life("InPlace", 2, POISON)
+    life.world.needed_memory, life.world.crash_loops = 48 * MIB, True
+    for _ in range(20):
+        life.step(STEP)
+    reverting = life.world.marks.change
+    assert reverting
+    assert reverting.phase is Phase.REVERTING
+    assert tuple((OLD | POISON).items()) in life.world.sizes, "it is not resized while it crashes"
+    for live in life.world.pods_by_name.values():
+        live.crashes = False
+    life.step(STEP)
+    life.step(STEP)
+    assert life.world.sizes == {tuple(OLD.items())}
