@@ -122,7 +122,17 @@ def workload(
 
 def wish(sizes: Sizes | None = None, **terms: Any) -> Wish:
     """A wish for more, on a cluster that resizes in place; other keywords are of the update strategy."""
-    facts = ("urgent", "unread", "withheld", "need", "evidence", "alone", "on_hold", "effective")
+    facts = (
+        "urgent",
+        "unread",
+        "withheld",
+        "need",
+        "evidence",
+        "alone",
+        "memory_limits_stay",
+        "on_hold",
+        "effective",
+    )
     own = {name: terms.pop(name) for name in facts if name in terms}
     in_place = terms.pop("resizes_in_place", True)
     return Wish(

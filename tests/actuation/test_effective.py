@@ -265,7 +265,7 @@ def test_next_deeds_sync_pods_that_come_while_canaries_are_watched_or_a_change_i
         assert not resizes(deeds)
         waiting = [*pods(GROWN, created=NOW - 900), pod("web-new", sizes=TEMPLATE, created=NOW - 10)]
         on = workload(template=TEMPLATE, marks=marks, replicas=2)
-        assert resizes(next_deeds(situation(wish(GROWN), pods=waiting, on=on))) == {
+        assert resizes(next_deeds(situation(wish(GROWN, need={"web": 0}), pods=waiting, on=on))) == {
             "web-0": APPLIED,
             "web-new": APPLIED,
         }

@@ -143,6 +143,7 @@ class Life:
     poisoned=st.booleans(),
     urgent_from=st.none() | st.integers(0, 20),
     never_open_from=st.none() | st.integers(1, 12),
+    limits_stay=st.booleans(),
 )
 @example(
     way="InPlace",
@@ -151,6 +152,7 @@ class Life:
     poisoned=False,
     urgent_from=12,
     never_open_from=None,
+    limits_stay=False,
 ).via("issue 20, number 5")
 def test_every_change_ends_whatever_stays_broken(
     *,
@@ -160,8 +162,9 @@ def test_every_change_ends_whatever_stays_broken(
     poisoned: bool,
     urgent_from: int | None,
     never_open_from: int | None,
+    limits_stay: bool,
 ) -> None:
-    life = Life(way, replicas, POISON if poisoned else NEW)
+    life = Life(way, replicas, POISON if poisoned else NEW, memory_limits_stay=limits_stay)
     for number in range(30 + 20 * 6):
         for each in troubles:
             if each.at == number:

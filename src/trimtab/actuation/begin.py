@@ -25,18 +25,20 @@ from trimtab.actuation.sizes import (
     only,
     safe_memory,
     said,
-    same_fields,
     sizes_of,
 )
 from trimtab.actuation.tend import needs_restart
 from trimtab.actuation.verdict import ends_ahead, health_before
-from trimtab.actuation.ways import Plan, plan, replaces_nothing
+from trimtab.actuation.ways import Plan, plan, possible_in_place, replaces_nothing
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod, Resources
 
 MOST_CANARIES = 32
 _ONLY_FIELDS = (
     "requests and limits can be neither added nor removed in place, and updateStrategy.allowRecreate is false"
+)
+LIMITS_STAY = (
+    "Kubernetes before 1.34 does not lower memory limits in place, and updateStrategy.allowRecreate is false"
 )
 DAY = 86_400
 OUTDATED_FOR = 5
@@ -59,9 +61,9 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     if after == before:
         return []
     if not wish.strategy.allow_recreate and not is_cron_job:
-        after = {name: same_fields(before[name], wanted) for name, wanted in after.items()}
+        after = possible_in_place(situation, before, after)
         if after == before:
-            return [] if marks.applied else [Skip(_ONLY_FIELDS)]
+            return [] if marks.applied else [Skip(LIMITS_STAY if wish.memory_limits_stay else _ONLY_FIELDS)]
     chosen, before, after = _planned(situation, before, after)
     if obstacle := next(_obstacles(situation, marks, chosen), None):
         return [obstacle]
@@ -173,6 +175,10 @@ def _planned(
     are made anew.
     """
     chosen, template = plan(situation, before=before, after=after), situation.template
+    if isinstance(chosen, Skip) and situation.wish.memory_limits_stay:
+        # Pods may be replaced, but not these: what can be had in place is better than nothing.
+        after = possible_in_place(situation, before, after)
+        chosen = plan(situation, before=before, after=after) if after != before else chosen
     injected = before.keys() - template.keys()
     if isinstance(chosen, Skip) or chosen.way not in REPLACES or not injected:
         return chosen, before, after

@@ -120,7 +120,7 @@ def _waiting(situation: Situation, change: Change) -> list[Pod]:
 
 def _goal(situation: Situation, change: Change, pod: Pod) -> dict[str, Resources]:
     """The size that a pod of the change's size goes back to. Of memory that never came into effect nothing is in use."""
-    if is_settled(pod, change.after):
+    if pod.node and is_settled(pod, change.after):
         return _safe_goal(situation, change, pod)
     return _before(change, pod)
 

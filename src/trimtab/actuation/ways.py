@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from trimtab.actuation.deeds import Skip
 from trimtab.actuation.marks import Way
 from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, same_fields
+from trimtab.actuation.sizes import Sizes, keep_memory_limit, same_fields
 from trimtab.api.optimizationpolicy import TemplateUpdate
-from trimtab.kube.pods import Container
+from trimtab.kube.pods import Container, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.sizing.qos import qos_class
 
@@ -103,12 +103,39 @@ def restarts_nothing(containers: Iterable[Container], before: Sizes, after: Size
     return not _restarts(containers, before, after)
 
 
+def possible_in_place(situation: Situation, before: Sizes, after: Sizes) -> dict[str, Resources]:
+    """What can be had of a size in place: no request or limit is added or removed, and where the cluster lowers no memory
+    limit, that neither.
+    """
+    found = {name: same_fields(before[name], wanted) for name, wanted in after.items()}
+    while lowered := _lowered_limit(situation, before, found):
+        found[lowered] = keep_memory_limit(before[lowered], found[lowered])
+    return found
+
+
+def _lowered_limit(situation: Situation, before: Sizes, after: Sizes) -> str:
+    """The first container whose memory limit would be lowered, where the cluster cannot do that; empty where none is."""
+    if not situation.wish.memory_limits_stay or not situation.live:
+        return ""
+    restarts = {each.name for each in situation.live[0].containers if each.restart_on_memory_resize}
+    return next(
+        (
+            name
+            for name, wanted in after.items()
+            if name not in restarts and keep_memory_limit(before[name], wanted) != wanted
+        ),
+        "",
+    )
+
+
 def _obstacle(situation: Situation, before: Sizes, after: Sizes) -> str:
     """Why running pods cannot be resized in place; empty when they can."""
     if not situation.strategy.allow_in_place_resize:
         return "updateStrategy.allowInPlaceResize is false"
     if not situation.wish.resizes_in_place:
         return "this cluster cannot resize pods in place"
+    if lowered := _lowered_limit(situation, before, after):
+        return f"Kubernetes before 1.34 does not lower the memory limit of container {lowered} in place"
     for name, old in before.items():
         if same_fields(old, after[name]) != after[name]:
             # To remove is refused by the server; what is added there could not be taken back.

@@ -17,7 +17,13 @@ from trimtab.cli.readiness import readiness
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, KubeError, describe
-from trimtab.kube.features import Version, resizes_in_place, served, server_version
+from trimtab.kube.features import (
+    Version,
+    lowers_memory_limits,
+    resizes_in_place,
+    served,
+    server_version,
+)
 from trimtab.kube.pace import RetryRule
 from trimtab.kube.rights import HOME, RIGHTS, Process, missing_rights
 from trimtab.usage.discovery import find_promql_servers, has_metrics_server
@@ -167,6 +173,13 @@ async def _history(client: Client) -> Finding:
 
 async def _resize(client: Client) -> Finding:
     if await resizes_in_place(client):
+        if not lowers_memory_limits((await server_version(client)).version):
+            return Finding(
+                "resize in place",
+                "warning",
+                "running pods can be resized without a restart, but their memory limits cannot be lowered",
+                "upgrade to Kubernetes 1.34 or later, or allow pods to be recreated (updateStrategy.allowRecreate)",
+            )
         return Finding("resize in place", "ok", "running pods can be resized without a restart")
     return Finding(
         "resize in place",

@@ -33,6 +33,16 @@ class Version:
         return f"{self.major}.{self.minor}"
 
 
+LOWERS_MEMORY_LIMITS = Version(1, 34)
+"""The first version in which the memory limit of a running container can be lowered without restarting it: before, its
+server refuses that (kubernetes/kubernetes#133012)."""
+
+
+def lowers_memory_limits(*versions: Version) -> bool:
+    """Whether servers and kubelets of these versions lower memory limits in place; one that is unknown is not counted."""
+    return all(each >= LOWERS_MEMORY_LIMITS for each in versions if each.major)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
     """What a server says of itself."""

@@ -33,6 +33,8 @@ class Node(msgspec.Struct, frozen=True, gc=False, eq=False):
     labels: Labels
     annotations: Labels
     taints: tuple[Taint, ...] = ()
+    kubelet: str = ""
+    """The version of its kubelet, such as v1.34.1."""
 
     @property
     def namespace(self) -> str:
@@ -49,10 +51,15 @@ class _ConditionWire(msgspec.Struct, frozen=True, gc=False):
     status: str = ""
 
 
-class _StatusWire(msgspec.Struct, frozen=True, gc=False):
+class _NodeInfoWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    kubelet_version: str = ""
+
+
+class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
     conditions: list[_ConditionWire] = []
+    node_info: _NodeInfoWire = _NodeInfoWire()
 
 
 class _NodeWire(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +88,7 @@ def nodes(folding: Folding | None = None) -> Shape[Node]:
             labels=shared.labels(metadata.labels),
             annotations=shared.our_annotations(metadata.annotations),
             taints=shared.intern[wire.spec.taints],
+            kubelet=shared.intern[status.node_info.kubelet_version],
         )
 
     return Shape(wire=_NodeWire, fold=fold)

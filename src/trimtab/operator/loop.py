@@ -10,7 +10,7 @@ out: reading usage and learning from it (`turn`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -83,6 +83,7 @@ class SizingLoop:
         vpas: DropIn,
         neighbourhood: Callable[[], Neighbourhood],
         resizes_in_place: Callable[[], bool],
+        memory_limits_stay: Callable[[Iterable[Pod]], bool] = lambda _: False,
         metrics: Metrics,
         intent: Callable[[WorkloadKey], str] = lambda _: "",
         unread: Callable[[], str] = lambda: "",
@@ -97,6 +98,7 @@ class SizingLoop:
         self._vpas = vpas
         self._neighbourhood = neighbourhood
         self._resizes_in_place = resizes_in_place
+        self._memory_limits_stay = memory_limits_stay
         self._metrics = metrics
         self._intent = intent
         """The name of the intent that has the say over a workload; empty where none has."""
@@ -234,6 +236,7 @@ class SizingLoop:
             unread=self._learning.of(mandate.sizing).trouble,
             on_hold=str(hold) if hold else "",
         )
+        wish = replace(wish, memory_limits_stay=self._memory_limits_stay(pods))
         if hold and hold.sizes:
             wish = hold.asked(wish)
         report = self._actuator.glance(workload, pods, wish, now=int(now))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Never
 
@@ -20,7 +20,8 @@ from trimtab.intents.plugins.registry import Registry
 from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.events import EventRecorder
-from trimtab.kube.features import resizes_in_place
+from trimtab.kube.features import Version, lowers_memory_limits, resizes_in_place, server_version
+from trimtab.kube.pods import Pod
 from trimtab.kube.policies import Policy
 from trimtab.kube.queue import WorkQueue
 from trimtab.kube.workloads import WorkloadKey
@@ -93,6 +94,7 @@ class Term:
         self._catalog = catalog = means.catalog
         self._config = config = means.config
         self._resizes = False
+        self._server = Version(0, 0)
         self._acted_on = config.current
         self._standings: dict[PolicyKey, Standing] = {}
         self._counted_at = float("-inf")
@@ -182,6 +184,7 @@ class Term:
             vpas=self._vpas,
             neighbourhood=lambda: self._turns.neighbourhood,
             resizes_in_place=lambda: self._resizes,
+            memory_limits_stay=self._memory_limits_stay,
             metrics=means.metrics,
             intent=rivals.intent,
             unread=rivals.unread,
@@ -206,6 +209,7 @@ class Term:
             pacer=self._pacer,
             may_write=self._may_write,
             resizes_in_place=lambda: self._resizes,
+            memory_limits_stay=self._memory_limits_stay,
         )
 
     def look_again(self, key: WorkloadKey) -> None:
@@ -278,10 +282,17 @@ class Term:
         """See what the cluster can do by now; False when it does not say, and what was known holds."""
         try:
             self._resizes = await resizes_in_place(self._means.client)
+            self._server = (await server_version(self._means.client)).version
         except KubeError as error:
             log.warning("operator.features_unknown", error=describe(error))
             return False
         return True
+
+    def _memory_limits_stay(self, pods: Iterable[Pod]) -> bool:
+        """Whether the server, or a kubelet of these pods, does not lower memory limits in place."""
+        nodes = [self._catalog.nodes.get(name) for name in {pod.node for pod in pods}]
+        kubelets = [Version.parse(node.kubelet) for node in nodes if node]
+        return not lowers_memory_limits(self._server, *kubelets)
 
     def _policy(self, key: PolicyKey) -> Policy | None:
         namespace, name = key

@@ -8,7 +8,7 @@ pull at one pod. Every deed is looked at afresh: it is done to the workload as i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -32,7 +32,7 @@ from trimtab.intents.plan import Plan
 from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import Size, State
 from trimtab.kube.errors import Conflict, KubeError, NotFound, describe, is_lost_race
-from trimtab.kube.pods import Resources
+from trimtab.kube.pods import Pod, Resources
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.intents.guarding import CHOOSING, RESIZING, SCALING
 from trimtab.operator.intents.observing import Observation
@@ -69,12 +69,14 @@ class Performer:
         *,
         may_write: Callable[[], bool],
         resizes_in_place: Callable[[], bool],
+        memory_limits_stay: Callable[[Iterable[Pod]], bool] = lambda _: False,
         watched: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._actuator = actuator
         self._may_write = may_write
         self._resizes_in_place = resizes_in_place
+        self._memory_limits_stay = memory_limits_stay
         self._watched = watched
         self._resized: set[WorkloadKey] = set()
 
@@ -254,6 +256,7 @@ class Performer:
                 update_requests_only=False,
             ),
             resizes_in_place=self._resizes_in_place(),
+            memory_limits_stay=self._memory_limits_stay(observation.pods),
             need={} if used is None else {observation.main: with_headroom(int(used))},
             urgent=urgent,
             on_hold=str(read_hold(workload.annotations) or ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Never
 
 from trimtab.actuation.actuator import Actuator
@@ -13,6 +13,7 @@ from trimtab.actuation.pace import Pacer
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import CHECK, Registry
 from trimtab.kube.objects import Objects
+from trimtab.kube.pods import Pod
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.desk import IntentDesk
 from trimtab.operator.intents.endpoints import Endpoints
@@ -55,6 +56,7 @@ class IntentTerm:
         pacer: Pacer,
         may_write: Callable[[], bool],
         resizes_in_place: Callable[[], bool],
+        memory_limits_stay: Callable[[Iterable[Pod]], bool],
     ) -> None:
         def settings() -> IntentSettings:
             return config.current.intents
@@ -82,6 +84,7 @@ class IntentTerm:
                 Actuator(cluster, may_write=may_write, pacer=pacer),
                 may_write=may_write,
                 resizes_in_place=resizes_in_place,
+                memory_limits_stay=memory_limits_stay,
                 watched=lambda: settings().cool_down.seconds / 2,
             ),
             lessons=self.desk.lessons,

@@ -1,0 +1,136 @@
+"""Kubernetes 1.33 resizes pods in place and refuses to lower their memory limits; what else can be changed is."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from actuation.builders import MIB, begun, pod, situation, some_resources, why, wish, workload
+from actuation.test_properties import QUICK
+from actuation.world import KEY, World, run
+from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.begin import LIMITS_STAY
+from trimtab.actuation.marks import Phase, Way
+from trimtab.actuation.situation import Situation
+from trimtab.actuation.sizes import Sizes, keep_memory_limit, without_more_room
+from trimtab.actuation.step import next_deeds
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import TemplateUpdate
+from trimtab.kube.pods import Exit, Resources
+from trimtab.sizing.qos import qos_class
+
+OLD = {"web": Resources(1000, None, 512 * MIB, 1024 * MIB)}
+LESS = {"web": Resources(400, None, 256 * MIB, 512 * MIB)}
+GUARANTEED = {"web": Resources(1000, 1000, 512 * MIB, 512 * MIB)}
+NEED = {"web": 100 * MIB}
+
+
+def case(wanted: Sizes, *, has: Sizes = OLD, **terms: Any) -> Situation:
+    restarts = terms.pop("restarts", False)
+    pods = [pod(f"web-{n}", sizes=has, restarts_when_resized=restarts) for n in range(3)]
+    on = workload(template=has, replicas=3)
+    return situation(wish(wanted, need=NEED, memory_limits_stay=True, **terms), pods=pods, on=on)
+
+
+def test_a_limit_that_cannot_be_lowered_stays_and_the_rest_is_changed() -> None:
+    begins = begun(case(LESS))
+    assert begins.way is Way.IN_PLACE
+    assert begins.after == {"web": Resources(400, None, 256 * MIB, 1024 * MIB)}
+
+
+def test_of_a_guaranteed_pod_memory_stays_as_a_whole_for_its_class_would_change() -> None:
+    begins = begun(case({"web": Resources(400, 400, 256 * MIB, 256 * MIB)}, has=GUARANTEED))
+    assert begins.after == {"web": Resources(400, 400, 512 * MIB, 512 * MIB)}
+
+
+def test_where_only_the_limit_is_to_change_it_is_said_why_nothing_is() -> None:
+    only_limit = {"web": Resources(1000, None, 512 * MIB, 600 * MIB)}
+    assert why(next_deeds(case(only_limit))) == LIMITS_STAY
+
+
+def test_where_pods_may_be_replaced_the_limit_is_lowered_that_way() -> None:
+    begins = begun(case(LESS, allow_recreate=True))
+    assert (begins.way, begins.after) == (Way.ROLLOUT, LESS)
+    never = begun(case(LESS, allow_recreate=True, template=TemplateUpdate.NEVER))
+    assert (never.way, never.after["web"].memory_limit) == (Way.IN_PLACE, 1024 * MIB)
+    restarted = begun(case(LESS, allow_recreate=True, restarts=True))
+    assert (restarted.way, restarted.after) == (Way.IN_PLACE, LESS), (
+        "a container that restarts for it can have less"
+    )
+
+
+def world(template: Sizes = OLD) -> World:
+    found = World(template=template, replicas=3)
+    found.keeps_memory_limits = True
+    return found
+
+
+def drive(found: World, wanted: Any, *, steps: int = 60, kill_at: Phase | None = None) -> None:
+    actuator = Actuator(found, may_write=lambda: True)
+    for _ in range(steps):
+        run(actuator.reconcile(KEY, wanted, now=found.now))
+        change = found.marks.change
+        found.pass_time(30)
+        if change and change.phase is kill_at:
+            for live in found.pods_by_name.values():
+                live.exits["web"] = Exit("Error", 1, found.now)
+            kill_at = None
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_change_to_less_comes_to_its_end(*, is_known: bool) -> None:
+    """Also where a version says nothing of it: then the server's refusal does, and it is reverted."""
+    found = world()
+    drive(found, wish(LESS, need=NEED, canary=QUICK, memory_limits_stay=is_known))
+    assert found.marks.change is None
+    assert bool(found.marks.applied) is is_known
+    given_to = Resources(400, None, 256 * MIB, 1024 * MIB) if is_known else OLD["web"]
+    assert found.sizes == {(("web", given_to),)}
+    if is_known:
+        assert not any(reason == "Refused" for _, reason, _ in found.events)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("before", [OLD, GUARANTEED])
+def test_reverting_an_increase_comes_to_its_end(*, is_known: bool, before: Sizes) -> None:
+    """The limit stays where it is, and so does what must be equal to it; the rest is as before."""
+    found, now = world(before), before["web"]
+    doubled = Resources(
+        2000, now.cpu_limit and 2000, (now.memory_request or 0) * 2, (now.memory_limit or 0) * 2
+    )
+    terms: dict[str, Any] = {"canary": QUICK, "memory_limits_stay": is_known}
+    drive(found, wish({"web": doubled}, need=NEED, **terms), kill_at=Phase.VERIFYING)
+    assert found.marks.change is None
+    assert found.marks.reverted
+    ((_, left),) = next(iter(found.sizes))
+    assert (left.cpu_request, left.memory_limit) == (now.cpu_request, doubled.memory_limit)
+    assert qos_class([left]) == qos_class([now])
+    assert any(reason == "RevertIncomplete" for _, reason, _ in found.events)
+    assert len(found.sizes) == 1
+
+
+def test_pods_that_come_after_such_a_revert_get_what_the_others_keep() -> None:
+    found = world()
+    more = {"web": Resources(1000, None, 768 * MIB, 1536 * MIB)}
+    terms: dict[str, Any] = {"canary": QUICK, "memory_limits_stay": True}
+    drive(found, wish(more, need=NEED, **terms), kill_at=Phase.VERIFYING)
+    found.replicas += 1
+    found.add_pod()
+    drive(found, wish(more, need=NEED, min_interval=Duration(0), **terms), steps=3)
+    assert found.sizes == {(("web", Resources(1000, None, 512 * MIB, 1536 * MIB)),)}
+
+
+@given(some_resources(), some_resources())
+def test_what_can_be_had_without_room_keeps_its_class_asks_for_no_more_and_lowers_no_limit(
+    now: Resources, wanted: Resources
+) -> None:
+    for given_to in (without_more_room(now, wanted), keep_memory_limit(now, wanted)):
+        if now.memory_limit and wanted.memory_limit:
+            assert (given_to.memory_limit or 0) >= now.memory_limit
+        assert not given_to.memory_limit or (given_to.memory_request or 0) <= given_to.memory_limit
+        assert not given_to.cpu_limit or (given_to.cpu_request or 0) <= given_to.cpu_limit
+    fits = without_more_room(now, wanted)
+    assert (fits.cpu_request or 0) <= (now.cpu_request or 0)
+    assert (fits.memory_request or 0) <= (now.memory_request or 0)
+    if qos_class([now]) == qos_class([wanted]):
+        assert qos_class([fits]) == qos_class([now])
