@@ -1,14 +1,22 @@
 """`trimtab doctor` on the real API server: what it finds, what it advises, how it ends."""
 
+import asyncio
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import yaml
 
 from harness.cluster import Cluster
+from harness.process import free_port
 from trimtab.cli import run
+from trimtab.cli.finding import Finding
+from trimtab.cli.webhook_check import check_webhook
+from trimtab.kube.auth import load_connection
+from trimtab.kube.client import Client
+from trimtab.operator.webhook.registration import NAME, PATHS, configuration, for_policies
 
 Examine = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 
@@ -154,3 +162,76 @@ def test_a_cluster_that_is_away_is_one_line_and_two(
     captured = capsys.readouterr()
     assert "cannot connect" in captured.err
     assert captured.err.count("\n") == 1
+
+
+@pytest.fixture
+def register(cluster: Cluster) -> Iterator[Callable[..., None]]:
+    """Has the API server ask a webhook at this place about policies; at the end it asks nobody."""
+    cluster.learn()
+    at = "/apis/admissionregistration.k8s.io/v1"
+
+    def register(place: dict[str, Any], failure_policy: str = "Fail") -> None:
+        for resource, path in PATHS.items():
+            reached = {"url": place["url"] + path} if "url" in place else {"service": place | {"path": path}}
+            webhook = for_policies(client=reached, failurePolicy=failure_policy)
+            cluster.call("POST", f"{at}/{resource.plural}", configuration(resource, webhook))
+
+    yield register
+    for resource in PATHS:
+        if cluster.has(f"{at}/{resource.plural}/{NAME}"):
+            cluster.call("DELETE", f"{at}/{resource.plural}/{NAME}")
+
+
+def test_doctor_finds_no_webhook_where_none_is_registered(examine: Examine) -> None:
+    _, findings = examine()
+    assert findings["webhook"]["state"] == "ok"
+    assert "none is registered" in findings["webhook"]["found"]
+
+
+def test_doctor_finds_a_webhook_whose_service_does_not_exist(
+    examine: Examine, register: Callable[..., None], cluster: Cluster, namespace: str
+) -> None:
+    register({"name": "trimtab-webhook", "namespace": namespace, "port": 443})
+    code, findings = examine()
+    found = findings["webhook"]
+    assert (code, found["state"]) == (1, "problem")
+    assert f"lead to Service {namespace}/trimtab-webhook: there is no such Service" in found["found"]
+    assert "every policy that is written is refused" in found["found"]
+    assert "kubectl delete validatingwebhookconfiguration trimtab" in found["advice"]
+    service = {"metadata": {"name": "trimtab-webhook"}, "spec": {"ports": [{"port": 443}]}}
+    cluster.call("POST", f"/api/v1/namespaces/{namespace}/services", service)
+    _, findings = examine()
+    assert "no pod that is ready stands behind it" in findings["webhook"]["found"]
+
+
+def test_doctor_finds_a_webhook_at_whose_address_nobody_listens(
+    examine: Examine, register: Callable[..., None]
+) -> None:
+    register({"url": f"https://127.0.0.1:{free_port()}"})
+
+    # The API server hears of a new registration in its own time.
+    for _ in range(60):
+        _, findings = examine()
+        if findings["webhook"]["state"] == "problem":
+            break
+        time.sleep(0.5)
+    assert "failed calling webhook" in findings["webhook"]["found"]
+
+
+def test_doctor_warns_of_a_webhook_that_lets_policies_in_unchecked(
+    examine: Examine, register: Callable[..., None], namespace: str
+) -> None:
+    register({"name": "trimtab-webhook", "namespace": namespace, "port": 443}, "Ignore")
+    code, findings = examine()
+    assert (code, findings["webhook"]["state"]) == (0, "warning")
+    assert "policies come in without the operator's checks" in findings["webhook"]["found"]
+
+
+def test_doctor_does_not_look_at_webhooks_without_the_rights(cluster: Cluster, tmp_path: Any) -> None:
+    async def look() -> Finding:
+        kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
+        async with Client(load_connection(kubeconfig=kubeconfig)) as client:
+            return await check_webhook(client)
+
+    found = asyncio.run(look())
+    assert (found.state, "may not be read" in found.found) == ("ok", True)

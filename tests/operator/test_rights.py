@@ -175,7 +175,7 @@ async def leading(kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
             "leaderElection.retry=500ms",
         ],
     )
-    running = asyncio.create_task(Operator(load_connection(kubeconfig=kubeconfig), config).run())
+    running = asyncio.create_task(Operator(load_connection(kubeconfig=kubeconfig), config, in_pod=True).run())
     try:
         yield
     finally:

@@ -29,7 +29,7 @@ COMMANDS = {
     "cri": "Stand between the kubelet and a runtime without NRI, and let the node agent adjust containers at their start.",
     "demo": "Show a week of a made-up cluster in half a minute: the production operator on it, and the dashboard.",
     "diff": "Show current against recommended resources as a unified diff.",
-    "doctor": "Check a cluster: version, rights, usage, resize in place, CRDs; and say what to do about each.",
+    "doctor": "Check a cluster: version, rights, usage, resize in place, CRDs, webhook; and say what to do about each.",
     "explain": "Explain the size of one workload: each factor with its source, a chart, a back-test on its history.",
     "history": "Show what the operator changed, took back and was told to hold: when, from what to what, and why.",
     "import": "Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.",

@@ -14,6 +14,7 @@ from trimtab.api.kind import INSTALL
 from trimtab.cli.finding import SHOWN_AT_MOST, Finding
 from trimtab.cli.looking import pairs, plainly_refused, window_of
 from trimtab.cli.readiness import readiness
+from trimtab.cli.webhook_check import CHECK, check_webhook
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, KubeError, describe
@@ -43,7 +44,7 @@ def doctor(
     days: float = 14.0,
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
-    """Check a cluster: version, rights, usage, resize in place, CRDs; and say what to do about each.
+    """Check a cluster: version, rights, usage, resize in place, CRDs, webhook; and say what to do about each.
 
     Is the cluster of the current context ready for the operator? What would a scan with this Prometheus cost?
 
@@ -109,6 +110,7 @@ async def _examine(
             **({} if source else {"history": lambda: _history(client)}),
             "resize in place": lambda: _resize(client),
             "kinds": lambda: _kinds(client, process),
+            CHECK: lambda: check_webhook(client),
         }
         findings = await asyncio.gather(*(_guarded(name, check) for name, check in checks.items()))
         met = await readiness(client, source=source, days=days, namespace=namespace, now=time.time())

@@ -9,7 +9,7 @@ import uvloop
 from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
-from trimtab.kube.auth import load_connection
+from trimtab.kube.auth import load_connection, runs_in_pod
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.logs import configure
 from trimtab.operator.memory import keep_small
@@ -31,7 +31,7 @@ def operator(
 
     Beside a cluster, with your kubeconfig, changing nothing but the status of its policies:
 
-        trimtab operator --dry-run --set metricsSource.provider=metrics-server --set webhook.enabled=false
+        trimtab operator --dry-run --set metricsSource.provider=metrics-server
 
     With the dashboard beside it:
 
@@ -80,4 +80,4 @@ def _beside(address: str, certificate: Path | None, key: Path | None) -> Compani
     if (certificate is None) != (key is None):
         raise TrimtabError("--dashboard-certificate and --dashboard-key: give both, or neither")
     files = Certificate(certificate, key) if certificate and key else None
-    return dashboard(address, certificate=files, in_pod="KUBERNETES_SERVICE_HOST" in os.environ)
+    return dashboard(address, certificate=files, in_pod=runs_in_pod())

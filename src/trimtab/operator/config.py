@@ -254,7 +254,7 @@ class Webhook(Model):
 
     url: WebhookURL | None = None
     """The address by which the API server finds it when it runs outside the cluster, such as https://10.0.0.5:9443;
-    the Service when left out."""
+    the Service when left out. Outside a pod nothing is registered without it."""
 
 
 class LogFormat(StrEnum):

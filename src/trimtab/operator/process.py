@@ -18,7 +18,7 @@ from typing import Never
 import structlog
 
 from trimtab.api.kind import INSTALL
-from trimtab.kube.auth import Connection
+from trimtab.kube.auth import Connection, runs_in_pod
 from trimtab.kube.client import Client
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.following import ABSENT, Following
@@ -48,6 +48,10 @@ from trimtab.usage.source import source
 log = structlog.get_logger(__name__)
 
 COMPONENT = "trimtab-operator"
+_OUTSIDE = "outside a pod the API server cannot reach the webhook by its Service; policies are checked by their CRD alone"
+_REACHABLE = (
+    "set webhook.url to an address at which the API server reaches this process, or webhook.enabled to false"
+)
 LOOK_FOR_LACKS = 30.0
 """Seconds between two looks for what is lacking."""
 
@@ -66,7 +70,10 @@ class Operator:
         *,
         metrics: Metrics | None = None,
         companions: Sequence[Companion] = (),
+        in_pod: bool | None = None,
     ) -> None:
+        """Join the parts; `in_pod` says whether the webhook's Service leads here, and is seen by the process when left out."""
+        self._in_pod = runs_in_pod() if in_pod is None else in_pod
         self._companions = companions
         self._connection = connection
         self._config = config
@@ -109,8 +116,11 @@ class Operator:
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for task in (self._config.run(), events.run(), catalog.run()):
                 group.create_task(task)
+            if config.webhook.enabled and not (self._in_pod or config.webhook.url):
+                # The Service that stands for us in a pod leads nowhere: each policy that is written would be refused.
+                log.warning("webhook.not_registered", reason=_OUTSIDE, fix=_REACHABLE)
             # One that is switched off stands down; but who only looks switches off nobody's.
-            if config.webhook.enabled or not config.dry_run:
+            elif config.webhook.enabled or not config.dry_run:
                 await stack.enter_async_context(self._webhook(client, catalog, roll, group))
             self._health.ready["cluster"] = lambda: unlisted(catalog)
             await catalog.ready()
@@ -157,6 +167,10 @@ class Operator:
                 yield
             finally:
                 keeping.cancel()
+                await asyncio.wait([keeping])
+                # In a pod the Service and the other replicas stay; outside nobody listens there any more.
+                if port and not self._in_pod:
+                    await gate.withdraw()
 
     async def _terms(self, means: Means) -> Never:
         """Lead whenever we are elected."""

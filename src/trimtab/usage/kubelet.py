@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from sys import intern
@@ -20,6 +19,7 @@ import msgspec
 from pydantic import Field
 from yarl import URL
 
+from trimtab.kube.auth import runs_in_pod
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
 from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, describe
@@ -172,7 +172,7 @@ class Kubelet(Sampled[KubeletSettings]):
     @property
     def _directly(self) -> bool:
         if self.settings.reach == "auto":
-            return "KUBERNETES_SERVICE_HOST" in os.environ
+            return runs_in_pod()
         return self.settings.reach == "direct"
 
 

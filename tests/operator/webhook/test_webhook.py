@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from harness.certificates import LOOPBACK, Authority, Pair
 from harness.cluster import Cluster, KubectlError
 from harness.watching import eventually
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
+from trimtab.kube.client import Client, Object
+from trimtab.kube.errors import NotFound
 from trimtab.kube.informer import Informer
 from trimtab.kube.policies import Policy, policies
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
@@ -260,6 +261,76 @@ async def test_an_operator_whose_webhook_is_switched_off_stands_down_unless_it_o
             await before.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
         running.cancel()
         await asyncio.wait([running])
+
+
+async def registered(client: Client) -> list[Object]:
+    """The webhook configurations of ours that the API server knows."""
+    found = []
+    for resource in (VALIDATING, MUTATING):
+        with suppress(NotFound):
+            found.append(await client.get(resource, NAME))
+    return found
+
+
+@asynccontextmanager
+async def beside_the_cluster(
+    cluster: Cluster, namespace: str, folder: Path, **webhook: Any
+) -> AsyncIterator[list[Any]]:
+    """An operator that runs outside the cluster, with what it logs; it has ended with the block."""
+    settings = {
+        "namespace": namespace,
+        "webhook": webhook,
+        "metricsSource": {"provider": "metrics-server"},
+        "store": {"url": str(folder / "trimtab.db")},
+        "address": "127.0.0.1:0",
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    config = LiveConfig(folder / "config.yaml", environment={})
+    with capture_logs() as logs:
+        operator = Operator(load_connection(kubeconfig=cluster.kubeconfig), config)
+        running = asyncio.create_task(operator.run())
+        yield logs
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_operator_outside_the_cluster_registers_no_webhook_that_nobody_reaches(
+    replica_of: Callable[..., Replica], cluster: Cluster, client: Client, tmp_path: Path
+) -> None:
+    namespace = replica_of().namespace
+    async with beside_the_cluster(cluster, namespace, tmp_path) as logs:
+        await eventually(lambda: any(each["event"] == "lease.leading" for each in logs), what="it leads")
+        (told,) = [each for each in logs if each["event"] == "webhook.not_registered"]
+        assert "set webhook.url" in told["fix"]
+        assert await registered(client) == []
+        await asyncio.to_thread(
+            cluster.kubectl, "apply", "-n", namespace, "-f", "-", stdin=manifest("web", UNKNOWN_STRATEGY)
+        )
+    assert await registered(client) == []
+
+
+async def test_operator_outside_the_cluster_removes_its_webhook_when_it_ends(
+    replica_of: Callable[..., Replica], cluster: Cluster, client: Client, tmp_path: Path
+) -> None:
+    one = replica_of()
+    place = {"address": f"127.0.0.1:{one.port}", "url": f"https://127.0.0.1:{one.port}"}
+    async with beside_the_cluster(cluster, one.namespace, tmp_path, **place):
+        await one.until_asked()
+        assert len(await registered(client)) == 2
+    assert await registered(client) == []
+    await one.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
+
+
+async def test_gate_withdraws_only_what_still_leads_to_it(
+    replica_of: Callable[..., Replica], client: Client
+) -> None:
+    first, second = replica_of(), replica_of()
+    await first.gate.look()
+    await second.gate.look()
+    await first.gate.withdraw()
+    assert len(await registered(client)) == 2, "the API server asks the second by now"
+    await second.gate.withdraw()
+    assert await registered(client) == []
 
 
 async def test_replicas_share_one_certificate_whoever_comes_first(

@@ -27,6 +27,11 @@ from trimtab.kube.errors import ConfigError
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
+def runs_in_pod(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process runs in a pod of a cluster, where Services and pods can be reached."""
+    return "KUBERNETES_SERVICE_HOST" in (os.environ if environ is None else environ)
+
+
 @dataclass(frozen=True)
 class ContextSummary:
     """A context to choose from."""

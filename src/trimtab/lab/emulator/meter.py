@@ -7,7 +7,6 @@ of a moment, and are what a recommender in production would see.
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.kube.auth import runs_in_pod
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
@@ -120,7 +120,7 @@ class Cadvisor:
 
     @property
     def _is_direct(self) -> bool:
-        auto = "direct" if "KUBERNETES_SERVICE_HOST" in os.environ else "proxy"
+        auto = "direct" if runs_in_pod() else "proxy"
         return (auto if self._settings.reach == "auto" else self._settings.reach) == "direct"
 
     async def _through(self, node: str) -> bytes:

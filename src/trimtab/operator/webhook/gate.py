@@ -25,12 +25,14 @@ from trimtab.operator.listening import listening
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.webhook.certificate import Pair
 from trimtab.operator.webhook.given import GivenCertificate
-from trimtab.operator.webhook.registration import Registration
+from trimtab.operator.webhook.registration import REMOVE, Registration
 from trimtab.operator.webhook.shared import SharedCertificate
 
 log = structlog.get_logger(__name__)
 
 _INTERVAL = 30.0
+_GOODBYE = 5.0
+"""Seconds that a process that ends waits for the API server to forget its webhook."""
 
 
 class Certificate(Protocol):
@@ -95,6 +97,17 @@ class Gate:
                 if self._trouble != told:  # what is refused may stay so for ever
                     log.warning("webhook.not_kept", error=self._trouble)
             await asyncio.sleep(min(interval, 1.0) if self.trouble() else interval)
+
+    async def withdraw(self) -> None:
+        """Take back what the API server was told, as far as it can be had in a moment."""
+        try:
+            async with asyncio.timeout(_GOODBYE):
+                await self._registration.withdraw()
+        except (KubeError, TimeoutError) as error:
+            reason = (
+                describe(error) if isinstance(error, KubeError) else "the API server did not answer in time"
+            )
+            log.warning("webhook.still_registered", reason=reason, fix=REMOVE)
 
     async def look(self) -> None:
         """Once: certificate, trust, show; or none of it when it is switched off."""

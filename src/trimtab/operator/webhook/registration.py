@@ -35,6 +35,8 @@ MUTATING = Resource(
     namespaced=False,
 )
 NAME: Final = "trimtab"
+REMOVE: Final = f"kubectl delete validatingwebhookconfiguration {NAME} && kubectl delete mutatingwebhookconfiguration {NAME}"
+"""What takes a registration away by hand."""
 SERVICE_PORT: Final = 443
 PATHS: Final = {VALIDATING: VALIDATE, MUTATING: MUTATE}
 _PATIENCE_SECONDS = 10
@@ -135,6 +137,17 @@ class Registration:
             for resource in PATHS
         ]
         return all(was_so)
+
+    async def withdraw(self) -> None:
+        """Delete the configurations that lead to us, so that nobody is asked who no longer listens.
+
+        Those that lead elsewhere by now, as to the operator in the cluster, are left alone.
+        """
+        for resource, path in PATHS.items():
+            found = await self._found(resource)
+            ours = self._reached(path)
+            if found and any(_holds(each.get("clientConfig"), ours) for each in found.get("webhooks", ())):
+                await self.client.delete(resource, NAME, uid=found["metadata"]["uid"])
 
     async def stand_down(self) -> None:
         """Let everything in, where the API server was told of a webhook that is switched off."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from yarl import URL
 
-from trimtab.kube.auth import Connection
+from trimtab.kube.auth import Connection, runs_in_pod
 from trimtab.kube.auth.credentials import AtHand
 from trimtab.kube.auth.material import Kept
 from trimtab.kube.auth.proxy import proxy_for
@@ -48,7 +48,7 @@ async def _found(settings: PrometheusSettings, client: Client | None) -> list[Wa
             "no Prometheus, Thanos, Mimir or VictoriaMetrics found by the labels of a Service; "
             "set its url, or another provider such as metrics-server"
         )
-    if settings.reach == "direct" or (settings.reach == "auto" and "KUBERNETES_SERVICE_HOST" in os.environ):
+    if settings.reach == "direct" or (settings.reach == "auto" and runs_in_pod()):
         return [(_direct(server.url, settings), "") for server in found]
     if settings.token_file or settings.username or settings.cert_file:
         raise SourceRefused(
