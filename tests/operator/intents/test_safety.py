@@ -15,7 +15,7 @@ from trimtab.sizing.recommendation import Recommendation
 from trimtab.sizing.rules import Rules
 
 SIZE = Resources(500, 500, 512 * MIB, 512 * MIB)
-PODS = [pod(sizes={"web": SIZE, "proxy": SIZE})]
+CONTAINERS = pod(sizes={"web": SIZE, "proxy": SIZE}).containers
 
 
 def seen(*, hours: float = 24 * 8, peak: int | None = 300 * MIB, coverage: float = 1.0) -> Evidence:
@@ -41,7 +41,7 @@ def seen(*, hours: float = 24 * 8, peak: int | None = 300 * MIB, coverage: float
 )
 def test_safe_size_is_the_safe_minimum_of_sizing(evidence: Evidence | None, least: float) -> None:
     assessment = Assessment((), {"web": evidence} if evidence else {}, urgent=False)
-    found = safe_size(assessment, PODS, "web", rules=Rules(), now=NOW)
+    found = safe_size(assessment, CONTAINERS, "web", rules=Rules(), now=NOW)
     assert found.least_memory == pytest.approx(least, rel=0.001)
     assert not found.relief
     assert found.why
@@ -50,5 +50,5 @@ def test_safe_size_is_the_safe_minimum_of_sizing(evidence: Evidence | None, leas
 def test_safe_size_relieves_any_container_that_was_killed_and_leaves_cpu_to_the_planner() -> None:
     wanted = Resources(100, 100, 768 * MIB, 768 * MIB)
     assessment = Assessment((Recommendation("proxy", wanted, (), None),), {"web": seen()}, urgent=True)
-    found = safe_size(assessment, PODS, "web", rules=Rules(), now=NOW)
+    found = safe_size(assessment, CONTAINERS, "web", rules=Rules(), now=NOW)
     assert found.relief == {"proxy": Resources(500, 500, 768 * MIB, 768 * MIB)}

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
-from trimtab.actuation.sizes import Sizes
+from trimtab.actuation.effective import effective_containers
+from trimtab.actuation.sizes import Sizes, sizes_of
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
-from trimtab.kube.pods import Pod, Resources
+from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import Assessment, assess
 from trimtab.operator.catalog import Catalog
@@ -84,16 +85,16 @@ class LearnedSafeSizes:
                 source=self._learning.of(sizing).name,
                 now=now,
             )
-        return safe_size(assessment, pods, main, rules=rules, now=now)
+        return safe_size(assessment, effective_containers(workload, pods), main, rules=rules, now=now)
 
 
 def safe_size(
-    assessment: Assessment, pods: Sequence[Pod], main: str, *, rules: Rules, now: float
+    assessment: Assessment, containers: Sequence[Container], main: str, *, rules: Rules, now: float
 ) -> SafeSize:
-    """Derive what an Intent must respect from what sizing says of the workload."""
+    """Derive what an Intent must respect from what sizing says of the workload, whose containers have their effective sizes."""
     evidence = assessment.evidence.get(main)
-    container = next((each for pod in pods for each in pod.containers if each.name == main), None)
-    relief = _more_memory(assessment, pods) if assessment.urgent else {}
+    container = next((each for each in containers if each.name == main), None)
+    relief = _more_memory(assessment, sizes_of(containers)) if assessment.urgent else {}
     if evidence is None or container is None:
         return SafeSize(relief=relief)
     least = safe_minimum(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
@@ -102,9 +103,8 @@ def safe_size(
     return SafeSize(inf if least.amount == AS_IT_IS else float(least.amount), least.why, relief)
 
 
-def _more_memory(assessment: Assessment, pods: Sequence[Pod]) -> Sizes:
+def _more_memory(assessment: Assessment, has: Sizes) -> Sizes:
     """Return the recommended memory of each container with all else as it is: CPU is the planner's."""
-    has = {each.name: each.resources for pod in pods for each in pod.containers}
     return {
         name: Resources(
             has[name].cpu_request, has[name].cpu_limit, wanted.memory_request, wanted.memory_limit
