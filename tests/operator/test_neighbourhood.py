@@ -12,6 +12,10 @@ from trimtab.kube.nodes import Room, nodes
 from trimtab.kube.resources import DAEMON_SETS
 from trimtab.kube.workloads import workloads
 from trimtab.operator.neighbourhood import Neighbourhood
+from trimtab.sizing.around import recommend_pod
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.rules import Rules
 
 GIB = 1 << 30
 
@@ -55,6 +59,34 @@ def test_what_runs_on_every_node_takes_its_part_of_each() -> None:
     assert everywhere.nodes == (Room(7500, 15 * GIB, 1),)
     assert here_and_there.nodes == (Room(8000, 16 * GIB, 1),)
     assert Neighbourhood().around(workload(), replicas=1, hpas=()).nodes == ()
+
+
+def test_daemon_set_has_what_the_others_leave_of_a_node() -> None:
+    """Its own request is what is being sized: were it taken off as well, it could grow only to half of a node."""
+    found = [folded(nodes(), node("large", cpu="8", memory="16Gi"))]
+    own, other = daemons(1), daemons(2)
+    near = Neighbourhood(nodes=found, daemon_sets=[own, other])
+    assert near.around(own, replicas=1, hpas=()).nodes == (Room(7500, 15 * GIB, 1),)
+    assert near.around(other, replicas=1, hpas=()).nodes == (Room(7500, 15 * GIB, 1),)
+    assert near.around(workload(), replicas=1, hpas=()).nodes == (Room(7000, 14 * GIB, 1),)
+
+
+def test_daemon_set_grows_into_the_whole_node() -> None:
+    found = [folded(nodes(), node("large", cpu="8", memory="16Gi"))]
+    own = daemons(1)
+    near = Neighbourhood(nodes=found, daemon_sets=[own]).around(own, replicas=1, hpas=())
+    (recommended,) = recommend_pod(
+        own.containers,
+        proposals={"agent": Proposal(cpu=Ask(7900.0), memory=Ask(15.5 * GIB), strategy="test")},
+        evidence={"agent": Evidence(samples=2000, first=0.0, last=9e5)},
+        rules=Rules().without_steps(),
+        around=near,
+        now=9e5,
+    )
+    assert (recommended.resources.cpu_request, recommended.resources.memory_request) == (
+        7900,
+        int(15.5 * GIB),
+    )
 
 
 def test_autoscalers_on_a_share_of_the_request_are_told_by_name() -> None:

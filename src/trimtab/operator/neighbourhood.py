@@ -39,8 +39,14 @@ class Neighbourhood:
         limit_ranges: Iterable[LimitRange] = (),
         quotas: Iterable[Quota] = (),
     ) -> None:
-        found = list(nodes)
-        self._nodes = largest_rooms(found, _everywhere(daemon_sets, len(found)))
+        self._machines = list(nodes)
+        self._taken = {
+            daemons.uid: _requested(daemons)
+            for daemons in daemon_sets
+            if daemons.replicas >= len(self._machines)
+        }
+        """What each DaemonSet that runs on every node takes of each."""
+        self._nodes = self._left_beside("")
         self._ranges = {space: ranges(theirs) for space, theirs in _by_namespace(limit_ranges).items()}
         self._quotas = {space: quota_left(theirs) for space, theirs in _by_namespace(quotas).items()}
 
@@ -49,9 +55,16 @@ class Neighbourhood:
             replicas=max(replicas, 1),
             ranges=self._ranges.get(workload.namespace, _NO_LIMITS),
             quota=self._quotas.get(workload.namespace, _NO_QUOTA),
-            nodes=self._nodes,
+            # What a DaemonSet requests itself is what is to be sized: only the others take room from it.
+            nodes=self._left_beside(workload.uid) if workload.uid in self._taken else self._nodes,
             autoscalers=tuple(target for hpa in hpas for target in utilisation_targets(hpa)),
         )
+
+    def _left_beside(self, uid: str) -> tuple[Room, ...]:
+        """What the DaemonSets leave of the largest nodes, all but the one with this uid."""
+        others = [taken for owner, taken in self._taken.items() if owner != uid]
+        cpu, memory = sum(each.cpu for each in others), sum(each.memory for each in others)
+        return largest_rooms(self._machines, Room(cpu=cpu, memory=memory))
 
 
 def largest_machine(nodes: Iterable[Node]) -> Room | None:
@@ -62,15 +75,13 @@ def largest_machine(nodes: Iterable[Node]) -> Room | None:
     return Room(cpu=max(room.cpu for room in rooms), memory=max(room.memory for room in rooms))
 
 
-def _everywhere(daemon_sets: Iterable[Workload], nodes: int) -> Room:
-    """What the DaemonSets that run on every node take of each."""
-    cpu = memory = 0
-    for daemons in daemon_sets:
-        if daemons.replicas >= nodes:
-            asked = [each.resources for each in daemons.containers if each.role != "init"]
-            cpu += sum(resources.cpu_request or 0 for resources in asked)
-            memory += sum(resources.memory_request or 0 for resources in asked)
-    return Room(cpu=cpu, memory=memory)
+def _requested(daemons: Workload) -> Room:
+    """What one pod of a DaemonSet requests."""
+    asked = [each.resources for each in daemons.containers if each.role != "init"]
+    return Room(
+        cpu=sum(resources.cpu_request or 0 for resources in asked),
+        memory=sum(resources.memory_request or 0 for resources in asked),
+    )
 
 
 def _by_namespace(found: Iterable[T]) -> dict[str, list[T]]:
