@@ -55,6 +55,7 @@ class Sized:
             Evidence(
                 samples=20_000,
                 first=now - 14 * 86_400,
+                ran=14 * 86_400.0,
                 last=now,
                 cpu_peak=int(proposal.cpu.target * 0.9),
                 memory_peak=int(proposal.memory.target * 0.8),

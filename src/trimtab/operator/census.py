@@ -20,7 +20,7 @@ def containers_of(catalog: Catalog, workload: Workload) -> list[WorkloadContaine
 
 def containers_per_pod(pods: Sequence[Pod], workload: Workload) -> int:
     """Count the containers of a pod that run on after its start; what a mesh injects is in the pods only."""
-    found = (workload.containers, *(pod.containers for pod in pods[:1]))
+    found = (workload.containers, *{pod.containers for pod in pods})  # whichever pod comes first
     return max(1, *(sum(each.role != "init" for each in containers) for containers in found))
 
 
