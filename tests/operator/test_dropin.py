@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trimtab.kube.pods import Container, Resources
 from trimtab.operator.checkpoints import CheckpointKey
 from trimtab.operator.cohort import Learned
-from trimtab.operator.dropin import WELL_KNOWN, best, inherited
+from trimtab.operator.dropin import WELL_KNOWN, above_kills, best, inherited
 from trimtab.sizing.checkpoint import export_checkpoint
 from trimtab.sizing.evidence import Evidence, OomKills
 from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.rules import Rules
 from trimtab.sizing.vpa import Vpa, VpaSettings
 
 NOW = 1_800_000_000.0
@@ -93,3 +95,35 @@ def test_inherited_recommendations_divide_the_minimum_of_a_pod() -> None:
 
 def test_where_there_are_no_checkpoints_nothing_is_inherited() -> None:
     assert inherited({}, NOW) == {}
+
+
+MIB = 2**20
+APP = Container("app", "main", Resources(100, None, 256 * MIB, 1024 * MIB))
+
+
+def asking(memory: float) -> Proposal:
+    return Proposal(cpu=Ask(100.0), memory=Ask(memory, memory * 0.9, memory * 1.1), strategy="percentile")
+
+
+def dead(*sizes: int, ago: float = 60.0) -> Evidence:
+    return Evidence(kills=tuple(OomKills(size, 3, NOW - ago, NOW - ago + n) for n, size in enumerate(sizes)))
+
+
+def test_a_vpa_is_told_a_request_whose_limit_is_above_the_kill() -> None:
+    """VPA scales the limit along: four times the request, as it is now."""
+    found = above_kills(asking(50.0 * MIB), APP, dead(1024 * MIB), Rules(), NOW).memory
+    assert found.target * 4 == pytest.approx(1024 * 1.2 * MIB, rel=0.01)
+    assert found.lower > 256 * MIB, "or the updater would not act"
+    assert found.lower <= found.target <= found.upper
+
+
+def test_a_vpa_is_not_told_to_shrink_for_the_learning_history_after_a_kill() -> None:
+    answered = dead(512 * MIB, ago=7 * DAY)
+    assert above_kills(asking(50.0 * MIB), APP, answered, Rules(), NOW).memory.target == 256 * MIB
+    over = dead(1024 * MIB, ago=9 * DAY)
+    assert above_kills(asking(50.0 * MIB), APP, over, Rules(), NOW) == asking(50.0 * MIB)
+
+
+def test_a_vpa_does_not_feed_a_leak() -> None:
+    leak = dead(*(size * MIB for size in (500, 600, 720, 1024)))
+    assert above_kills(asking(9000.0 * MIB), APP, leak, Rules(), NOW).memory.target == 256 * MIB

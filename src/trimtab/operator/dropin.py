@@ -20,16 +20,22 @@ import msgspec
 import numpy as np
 import structlog
 
+from trimtab.actuation.effective import effective_containers
 from trimtab.kube.client import Object
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.objects import Objects
+from trimtab.kube.pods import Container
 from trimtab.kube.vpas import Vpa
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.operator.catalog import Catalog, target_of
 from trimtab.operator.checkpoints import CheckpointKey, read_checkpoints, warm_up
 from trimtab.operator.cohort import Learned
 from trimtab.operator.vpa import is_ours, recommend
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.oom import is_leaking, proportional_request
 from trimtab.sizing.proposal import Proposal, proposal
+from trimtab.sizing.rules import Rules
+from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource
 from trimtab.sizing.vpa import Vpa as VpaStrategy
 from trimtab.sizing.vpa import VpaSettings
 
@@ -69,17 +75,48 @@ class DropIn:
         """Whether a VPA of ours is about this workload."""
         return any(map(is_ours, self._catalog.vpas_of(key)))
 
-    async def tell(self, key: WorkloadKey, learned: Mapping[str, Learned], now: float) -> None:
+    async def tell(
+        self, key: WorkloadKey, learned: Mapping[str, Learned], now: float, *, rules: Rules | None = None
+    ) -> None:
         """Tell every VPA of ours about a workload what is known of its containers."""
         if not self._may_write() or (self._dry_run() and self._catalog.applied_by(key)):
             return  # what it is told would be put into effect
 
+        workload = self._catalog.get(key)
+        containers = effective_containers(workload, self._catalog.pods_of(workload)) if workload else ()
+        sizes = {each.name: each for each in containers}
+
         def proposals(vpa: Vpa) -> dict[str, Proposal]:
             theirs = self._inherited.get((vpa.namespace, vpa.name), {})
-            names = {*theirs, *learned}
-            return {name: found for name in names if (found := best(learned.get(name), theirs.get(name)))}
+            found: dict[str, Proposal] = {}
+            for name in {*theirs, *learned}:
+                if proposed := best(own := learned.get(name), theirs.get(name)):
+                    found[name] = proposed
+                    if own and name in sizes:
+                        found[name] = above_kills(proposed, sizes[name], own.evidence, rules or Rules(), now)
+            return found
 
         await recommend(self._client, self._catalog, key, proposals=proposals, now=now)
+
+
+def above_kills(
+    proposal: Proposal, container: Container, evidence: Evidence, rules: Rules, now: float
+) -> Proposal:
+    """Raise the memory of a container that was killed above what killed it, and hold that of one that leaks.
+
+    VPA scales a limit along with its request, so the request rises by as much as the limit must. Its updater acts on
+    requests below the lower bound, so that rises too.
+    """
+    sized = sized_resource(container, "memory", evidence=evidence, rules=rules, now=now)
+    least, memory = float(proportional_request(sized)), proposal.memory
+    if not least or not math.isfinite(memory.target):
+        return proposal
+    target = least if is_leaking(sized) else max(memory.target, least)
+    lower = max(least, memory.lower) if is_oom_prone(sized) else memory.lower
+    raised = msgspec.structs.replace(
+        memory, target=target, lower=min(lower, target), upper=max(memory.upper, target)
+    )
+    return msgspec.structs.replace(proposal, memory=raised)
 
 
 def inherited(checkpoints: Mapping[CheckpointKey, Object], now: float) -> Heritage:

@@ -129,11 +129,15 @@ class SizingLoop:
         sizing = self._orders.sizing(mandate, asked=True)
         learned: dict[str, Learned] = {}
         if workload and sizing:
+            names = containers_of(self._catalog, workload)
+            pods, ended = self._catalog.pods_of(workload), self._catalog.failed_of(workload)
             async with self._learning.lock:
-                for name in containers_of(self._catalog, workload):
+                # Without a policy nobody else notes them.
+                self._learning.note_memory(workload, pods, names, ended=ended, now=now)
+                for name in names:
                     if found := self._learning.learned(name, sizing, now=now, runs_on=workload.runs_on):
                         learned[name.container] = found
-        await self._vpas.tell(key, learned, now)
+        await self._vpas.tell(key, learned, now, rules=mandate.rules if mandate else None)
 
     async def _look(
         self, key: WorkloadKey, workload: Workload | None, mandate: Mandate | None, now: float

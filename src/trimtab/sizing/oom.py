@@ -14,7 +14,7 @@ from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing.case import Case, Hold, Step
 from trimtab.sizing.evidence import OomKills
 from trimtab.sizing.recommendation import amount_text
-from trimtab.sizing.safe_minimum import OOM_KILLS, is_oom_prone, killed_size, oom_minimum
+from trimtab.sizing.safe_minimum import OOM_KILLS, SizedResource, is_oom_prone, killed_size, oom_minimum
 
 
 def after_kills(amount: int, case: Case) -> Step | Hold | None:
@@ -45,7 +45,7 @@ def _leaking(amount: int, case: Case) -> Hold | None:
     raised, had = raises(kills), amount_text("memory", killed_size(case))
     if restored_memory(case) or not raised:
         return None
-    if raised >= case.rules.caution.oom_raises and (prone or amount > (case.request or 1)):
+    if is_leaking(case) and (prone or amount > (case.request or 1)):
         times = sum(each.count for each in kills)
         why = f"killed {times} times, last with {had}, after {raised} raises: it looks like a leak; "
         return Hold(why + "fix it, or set a larger memory by hand", OOM_KILLS)
@@ -61,12 +61,28 @@ def least_limit(case: Case) -> int:
     return max(least, restored_memory(case)) if is_oom_prone(case) else least
 
 
-def restored_memory(case: Case) -> int:
+def proportional_request(sized: SizedResource) -> int:
+    """Return the least memory request after kills for whoever scales the limit along with it, as VPA does; 0 without kills."""
+    if not killed_size(sized):
+        return 0
+    request, limit = sized.request or 0, sized.limit
+    if not is_oom_prone(sized) or is_leaking(sized):
+        return request
+    need = max(oom_minimum(sized), restored_memory(sized))
+    return -(-request * need // limit) if limit and request else need
+
+
+def is_leaking(sized: SizedResource) -> bool:
+    """Whether a container was given more after kills again and again, more than it ever had, and was killed with it."""
+    return raises(sized.evidence.kills) >= sized.rules.caution.oom_raises and not restored_memory(sized)
+
+
+def restored_memory(sized: SizedResource) -> int:
     """Return the earlier memory that a killed container gets back: the most of about a week; 0 where none was more.
 
     If that was tried and was not enough, the most of a month, or its template's.
     """
-    evidence = case.evidence
+    evidence = sized.evidence
     had = evidence.earlier_memory if raises(evidence.kills) else evidence.recent_memory
     return had if had > max((each.memory for each in evidence.kills), default=0) else 0
 
