@@ -97,6 +97,37 @@ def test_a_file_that_is_gone_keeps_the_old_configuration_until_it_is_back(mounte
     assert live.problem == ""
 
 
+@pytest.mark.parametrize("empty", ["", "\n", "# all of it is gone\n", "---\n"])
+def test_config_keeps_the_last_good_one_when_its_file_is_emptied(mounted: Mounted, empty: str) -> None:
+    """All defaults would turn the dry run off."""
+    live = live_from(mounted.path)
+    mounted.swap(empty)
+    live.look()
+    assert live.current.dry_run
+    assert "is empty; write {}" in live.problem
+    mounted.swap("{}\n")
+    live.look()
+    assert not live.current.dry_run
+    assert live.problem == ""
+
+
+async def test_config_waits_until_its_file_has_stopped_changing(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("dryRun: true\nlimits: {untouchedNamespaces: [payments]}\n")
+    live = live_from(path)
+    heard: list[OperatorConfig] = []
+    live.subscribe(heard.append)
+    path.write_text("dryRun: true\n")  # the first part of what is being written
+    assert not live._is_settled()
+    path.write_text("dryRun: true\nlimits: {untouchedNamespaces: [payments, shop]}\n")
+    following = asyncio.create_task(live.run(interval=0.01))
+    async with asyncio.timeout(60):
+        while not heard:
+            await asyncio.sleep(0.01)
+    following.cancel()
+    assert [each.limits.untouched_namespaces for each in heard] == [("payments", "shop")]
+
+
 def test_what_needs_a_restart_waits_for_it_and_the_rest_does_not(mounted: Mounted) -> None:
     live = live_from(mounted.path)
     mounted.swap("dryRun: false\naddress: ':9999'\nstore: {url: other.db}\n")

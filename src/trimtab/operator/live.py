@@ -48,6 +48,7 @@ class LiveConfig:
         self._metrics = metrics or Metrics()
         self._listeners: list[Heard] = []
         self._seen = b"" if path is None else _read(path)
+        self._last_content = self._seen
         self.current = self._state(self._seen)
         self.problem = ""
         """What is wrong with the file as it is now, while an earlier one holds; empty when nothing is."""
@@ -57,10 +58,16 @@ class LiveConfig:
         self._listeners.append(heard)
 
     async def run(self, *, interval: float = _INTERVAL) -> Never:
-        """Follow the file until cancelled."""
+        """Follow the file until cancelled. What is being written is left until it has stopped changing."""
         while True:
             await asyncio.sleep(interval)
-            self.look()
+            if self._is_settled():
+                self.look()
+
+    def _is_settled(self) -> bool:
+        """Return whether the file has the same content as the last time: an editor writes in several steps."""
+        was, self._last_content = self._last_content, _content(self._path)
+        return self._last_content == was
 
     def look(self) -> None:
         """Take over what the file says, if that is new and any good."""
@@ -70,6 +77,10 @@ class LiveConfig:
             content = _read(self._path)
             if content == self._seen and not self.problem:
                 return
+            if self._says_nothing(content) and not self._says_nothing(self._seen):
+                # A shell's redirection, an editor or a full disk leaves an empty file behind, and all defaults would turn
+                # a dry run off and forget the namespaces that must not be touched.
+                raise ConfigurationError(f"{self._path}: is empty; write {{}} if all defaults are meant")
             stated = self._state(content)
         except TrimtabError as error:
             self._refuse(str(error))
@@ -84,6 +95,12 @@ class LiveConfig:
         except UnicodeDecodeError as error:
             raise ConfigurationError(f"{origin}: is no text in UTF-8, at byte {error.start}") from None
         return configuration(text=text, origin=origin, environment=self._environment, flags=self._flags)
+
+    @staticmethod
+    def _says_nothing(content: bytes) -> bool:
+        """Return whether there is nothing but blank lines, comments and document marks."""
+        lines = (line.partition(b"#")[0].strip() for line in content.replace(b"\0", b"").splitlines())
+        return not any(line and line not in {b"---", b"..."} for line in lines)
 
     def _refuse(self, reason: str) -> None:
         if reason != self.problem:
@@ -104,6 +121,14 @@ class LiveConfig:
         if self.current != was:
             for heard in self._listeners:
                 heard(self.current)
+
+
+def _content(path: Path | None) -> bytes:
+    """Return the bytes at a path; none where it cannot be read, which `look` reports."""
+    try:
+        return path.read_bytes() if path else b""
+    except OSError:
+        return b""
 
 
 def _read(path: Path) -> bytes:

@@ -93,6 +93,8 @@ class Weather:
     usage_trouble: str = ""
     source: str = ""
     dry_run: bool = False
+    config_problem: str = ""
+    """Why the operator's configuration file was refused; empty where it holds."""
 
 
 def status_of(
@@ -176,6 +178,11 @@ def _conditions(
     if weather.dry_run:
         message = "The operator runs with dryRun: nothing is changed, whatever the mode."
         found.append(_condition("DryRun", holds=True, reason="Configured", message=message))
+    if weather.config_problem:
+        message = (
+            f"The operator's configuration was refused, and the last good one holds: {weather.config_problem}"
+        )
+        found.append(_condition("ConfigurationRefused", holds=True, reason="Invalid", message=message))
     return found
 
 

@@ -142,6 +142,8 @@ class Term:
             metrics=means.metrics,
             may_annotate=lambda: may_write() and not config.current.dry_run,
         )
+        self._shown_problem = ""
+        """What the statuses of policies say is wrong with the configuration."""
         self._loop = self._made_loop()
         self._intents = self._made_intents(means.roll) if means.roll else None
         self.desk = Desk(
@@ -260,6 +262,10 @@ class Term:
             await self._journal.catch_up()
             if self._config.current is not self._acted_on:
                 self._look_at_all()
+            if self._config.problem != self._shown_problem:
+                self._shown_problem = self._config.problem
+                for policy in self._catalog.policies:
+                    self._statuses.look_again(policy.key)
 
     async def _take_turn(self) -> None:
         let_go_of_llvm()  # what the imports, or the last turn's new strategies, have left
@@ -312,6 +318,7 @@ class Term:
             usage_trouble=school.trouble,
             source=school.name,
             dry_run=self._config.current.dry_run,
+            config_problem=self._config.problem,
         )
 
 
