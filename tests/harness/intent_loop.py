@@ -228,6 +228,7 @@ async def bed(
         Store.open(folder / "store.db") as store,
         Endpoints(cast("Any", FakePromql(answers)), stale=60, patience=10) as endpoints,
     ):
+        lessons = Lessons(store, settings=lambda: config.intents)
         loop = IntentLoop(
             catalog=the_catalog,
             roll=the_roll,
@@ -241,10 +242,11 @@ async def bed(
                 resizes_in_place=lambda: True,
                 watched=lambda: config.intents.cool_down.seconds / 2,
             ),
-            lessons=Lessons(store, settings=lambda: config.intents),
+            lessons=lessons,
             telling=Telling(cast("Any", api), events, may_write=lambda: True),
             config=lambda: config,
             resizes_in_place=lambda: True,
             metrics=metrics,
         )
         yield Bed(loop, world, catalog, listed, api, events, metrics, safe_sizes)
+        await lessons.flush()

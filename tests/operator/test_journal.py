@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import cast
@@ -55,11 +56,13 @@ class Told:
             report = await actuator.reconcile(KEY, wanted, now=self.world.now)
             assert report
             await self.journal.reported(cached, report, mandate=self.mandate, now=self.world.now)
+            await self.journal.catch_up()  # as the task beside the loop does
             if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED}:
                 return
             self.world.pass_time(30)
 
     async def history(self) -> list[HistoryEntry]:
+        await self.journal.catch_up()
         return sorted(await self.store.history.find(), key=lambda entry: (entry.timestamp, entry.what))
 
 
@@ -147,25 +150,50 @@ async def test_what_was_done_last_before_a_store_went_away_does_not_wait_for_mor
         meanwhile.setattr(store.history, "append", away)
         await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
         await told.journal.catch_up()
-    assert await told.history() == []
+    assert await store.history.find() == []
     await told.journal.catch_up()
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
-async def test_a_store_that_is_away_is_asked_for_what_is_new_and_not_at_every_deed(
+async def test_journal_never_waits_for_a_store_that_is_frozen(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may take a while to say so, and who has just resized a pod would wait for that."""
-    asked: list[int] = []
+    """A reconcile goes on to change sizes, and what it reports is written when the store answers again."""
+    thawed = asyncio.Event()
+    append = store.history.append
 
-    async def away(entries: Sequence[HistoryEntry]) -> None:
-        asked.append(len(entries))
-        raise UnavailableError("store.url: it is away; see the server")
+    async def frozen(entries: Sequence[HistoryEntry]) -> None:
+        await thawed.wait()
+        await append(entries)
 
-    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
-    monkeypatch.setattr(store.history, "append", away)
-    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
-    assert asked == [1, 2], "when it is begun, and when it is done"
+    monkeypatch.setattr(store.history, "append", frozen)
+    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
+    writing = asyncio.create_task(told.journal.run())
+    found = await told.world.workload(KEY)
+    async with asyncio.timeout(60):
+        for number in range(1, 41):
+            recommended = (Recommendation("web", resources(number, 40), ()),)
+            assessment = Assessment(recommended, {}, urgent=False)
+            await told.journal.recommended(found, assessment, changed=True, mandate=told.mandate, now=1.0)
+            await asyncio.sleep(0)
+        assert await store.history.find() == []
+        thawed.set()
+        assert len(await told.history()) == 40
+    writing.cancel()
+
+
+async def test_journal_keeps_the_newest_entries_while_a_store_is_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trimtab.operator.journal.MOST_WAITING", 3)
+    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
+    found = await told.world.workload(KEY)
+    for number in range(1, 6):
+        assessment = Assessment((Recommendation("web", resources(number, 40), ()),), {}, urgent=False)
+        await told.journal.recommended(
+            found, assessment, changed=True, mandate=told.mandate, now=float(number)
+        )
+    assert [entry.timestamp for entry in await told.history()] == [3.0, 4.0, 5.0]
 
 
 async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> None:

@@ -103,12 +103,13 @@ def test_config_keeps_the_last_good_one_when_its_file_is_emptied(mounted: Mounte
     live = live_from(mounted.path)
     mounted.swap(empty)
     live.look()
-    assert live.current.dry_run
-    assert "is empty; write {}" in live.problem
+    assert (live.current.dry_run, live.problem) == (
+        True,
+        f"{mounted.path}: is empty; write {{}} if all defaults are meant",
+    )
     mounted.swap("{}\n")
     live.look()
-    assert not live.current.dry_run
-    assert live.problem == ""
+    assert (live.current.dry_run, live.problem) == (False, "")
 
 
 async def test_config_waits_until_its_file_has_stopped_changing(tmp_path: Path) -> None:

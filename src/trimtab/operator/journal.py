@@ -7,10 +7,9 @@ telling, and the log says so; the annotation is made up for at the next look, an
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Never
 
 import msgspec
 import structlog
@@ -27,7 +26,8 @@ from trimtab.kube.workloads import Workload
 from trimtab.operator.assessment import Assessment
 from trimtab.operator.mandate import Mandate
 from trimtab.operator.metrics import Metrics
-from trimtab.store import HistoryEntry, RecordError, Store, StoreError
+from trimtab.store import HistoryEntry, Store
+from trimtab.store.write_queue import WriteQueue
 
 log = structlog.get_logger(__name__)
 
@@ -52,12 +52,10 @@ class LiveJournal:
     ) -> None:
         self._client = client
         self._cluster = cluster
-        self._store = store
         self._name = name
         self._metrics = metrics
         self._may_annotate = may_annotate
-        self._entries: list[HistoryEntry] = []
-        self._keeping = asyncio.Lock()
+        self._history = WriteQueue[HistoryEntry]("history", store.history, most=MOST_WAITING)
 
     async def recommended(
         self, workload: Workload, assessment: Assessment, *, changed: bool, mandate: Mandate, now: float
@@ -77,7 +75,7 @@ class LiveJournal:
             self._cluster.emit(workload, type="Normal", reason="Recommended", message=_said(targets, steps))
         why = {each.container: each.text for each in assessment.recommendations}
         has = assessment.effective
-        await self._keep(
+        self._history.put(
             [
                 HistoryEntry(
                     timestamp=now,
@@ -101,13 +99,7 @@ class LiveJournal:
         entries: list[HistoryEntry] = []
         for before, after in pairwise(report.seen):
             entries += self._news(workload, before, after, mandate=mandate, now=now)
-        if entries:  # else a store that is away would be waited for at every deed
-            await self._keep(entries)
-
-    async def catch_up(self) -> None:
-        """Keep what waited for a store that was away: the next news may come only after a restart."""
-        if not self._keeping.locked():  # who is at it takes what waits along
-            await self._keep([])
+        self._history.put(entries)
 
     def left(self, workload: Workload) -> None:
         """Tell of a change under way that nobody will bring to its end: no policy is about the workload any more."""
@@ -176,20 +168,13 @@ class LiveJournal:
         except KubeError as error:
             log.warning("journal.not_annotated", workload=str(workload.key), error=describe(error))
 
-    async def _keep(self, entries: list[HistoryEntry]) -> None:
-        """Append to the history; what others want to append meanwhile goes together, for each time takes its time."""
-        self._entries += entries
-        async with self._keeping:
-            entries, self._entries = self._entries, []
-            if not entries:
-                return
-            try:
-                await self._store.history.append(entries)
-            except RecordError as error:
-                log.warning("journal.not_kept", entries=len(entries), error=str(error))
-            except StoreError as error:  # it comes back, and they are kept with the next ones
-                self._entries = [*entries, *self._entries][-MOST_WAITING:]
-                log.warning("journal.store_away", waiting=len(self._entries), error=str(error))
+    async def run(self) -> Never:
+        """Write to the history what waits for it, until cancelled."""
+        await self._history.run()
+
+    async def catch_up(self) -> None:
+        """Write to the history what waits for it."""
+        await self._history.flush()
 
 
 def _written(target: Resources, step: Resources | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Never
 
@@ -55,6 +56,8 @@ from trimtab.usage.source import Source
 log = structlog.get_logger(__name__)
 
 WORKERS = 8
+LAST_WORDS = 5.0
+"""Seconds that the end of a leader session waits for the store to take what waits for its history."""
 ASK_AGAIN = 5.0
 """Seconds after which a server that did not say what it can do is asked again."""
 STANDINGS_LAST = 10.0
@@ -237,6 +240,7 @@ class Term:
         while not await self._look_at_features():  # noqa: ASYNC110 - it has to be asked
             await asyncio.sleep(ASK_AGAIN)
         group.create_task(self._tidying.run())
+        group.create_task(self._journal.run())
         group.create_task(self._node_quality.run())
         try:
             if self._intents is not None:
@@ -249,6 +253,9 @@ class Term:
             group.create_task(self._workloads.run())
             await self._take_turns()
         finally:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS):
+                    await asyncio.shield(self._journal.catch_up())
             await asyncio.shield(self._learning.save(time.time()))
 
     async def _take_turns(self) -> Never:
@@ -259,7 +266,6 @@ class Term:
             )  # when the last step is over and scraped
             await self._look_at_features()
             await self._take_turn()
-            await self._journal.catch_up()
             if self._config.current is not self._acted_on:
                 self._look_at_all()
             if self._config.problem != self._shown_problem:

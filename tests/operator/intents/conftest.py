@@ -120,6 +120,7 @@ class Shop:
             try:
                 await catalog.ready(timeout=60)
                 self.catalog, self.roll = catalog, roll
+                lessons = Lessons(store, settings=lambda: config.intents)
                 yield IntentLoop(
                     catalog=catalog,
                     roll=roll,
@@ -133,12 +134,13 @@ class Shop:
                         resizes_in_place=lambda: True,
                         watched=lambda: 1.0,
                     ),
-                    lessons=Lessons(store, settings=lambda: config.intents),
+                    lessons=lessons,
                     telling=Telling(self.client, events, may_write=self.may_write),
                     config=lambda: config,
                     resizes_in_place=lambda: True,
                     metrics=self.metrics,
                 )
+                await lessons.flush()
             finally:
                 for task in tasks:
                     task.cancel()

@@ -157,6 +157,7 @@ class Stage:
             if self._policies:
                 await self._turns.take(self.now)
                 await self._look_until(self.now + self.step)
+                await self._journal.catch_up()
             self._advance()
 
     def _advance(self) -> None:
@@ -231,20 +232,21 @@ class Stage:
         )
         self.safe_sizes = LearnedSafeSizes(self.catalog, orders, learning, lambda: self._turns.neighbourhood)
         """What Intents on this stage must respect."""
+        self._journal = LiveJournal(
+            self._objects,
+            self.cluster,
+            self.store,
+            name=name,
+            metrics=self.metrics,
+            may_annotate=lambda: True,
+        )
         self._loop = SizingLoop(
             catalog=self.catalog,
             orders=orders,
             learning=learning,
             actuator=Actuator(self.cluster, may_write=lambda: True, pacer=Pacer(self.config.pace.limits)),
             statuses=self._statuses,
-            journal=LiveJournal(
-                self._objects,
-                self.cluster,
-                self.store,
-                name=name,
-                metrics=self.metrics,
-                may_annotate=lambda: True,
-            ),
+            journal=self._journal,
             guardrails=_Objectives(self.world),
             vpas=vpas,
             neighbourhood=lambda: self._turns.neighbourhood,

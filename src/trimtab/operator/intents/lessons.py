@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Never
 
 import msgspec
 import structlog
@@ -23,6 +24,8 @@ from trimtab.intents.plan import Plan
 from trimtab.intents.state import PodState, State
 from trimtab.operator.intents.settings import IntentSettings
 from trimtab.store import PlannerEvent, Store, StoreError
+from trimtab.store.effects import Effect
+from trimtab.store.write_queue import WriteQueue
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +36,10 @@ EVENTS_PER_SPAN = 60
 """Events that are read of the last hour, of the two hours before it, of the four before those, and so on: 660 of a month."""
 RECORD_EVERY = 60.0
 """Seconds after which a state is recorded though nothing has changed."""
+RECALL_TIMEOUT = 5.0
+"""Seconds that a turn waits for the store to tell what it knows of an intent."""
+MOST_WAITING = 1000
+"""Records that wait for a store that is away, the newest."""
 ASK_AGAIN = 60.0
 """Seconds after which a store that was away is asked again what it knows."""
 
@@ -93,8 +100,20 @@ class Lessons:
         self._pupils: dict[tuple[str, str], _Pupil] = {}
         """By intent and target."""
         self._away_at = float("-inf")
-        self.trouble = ""
-        """Why the store did not take or give the last time; empty when it did."""
+        self._events_queue = WriteQueue[PlannerEvent]("planner events", store.events, most=MOST_WAITING)
+        self._effects_queue = WriteQueue[Effect]("effects", store.effects, most=MOST_WAITING)
+
+    async def run(self) -> Never:
+        """Write to the store what waits for it, until cancelled: no turn waits for that."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._events_queue.run())
+            await self._effects_queue.run()
+        raise AssertionError("unreachable")
+
+    async def flush(self) -> None:
+        """Write to the store what waits for it."""
+        await self._events_queue.flush()
+        await self._effects_queue.flush()
 
     def forget_all_but(self, goals: Iterable[Goal]) -> None:
         kept = {(goal.intent, goal.target) for goal in goals}
@@ -110,12 +129,15 @@ class Lessons:
         if pupil.recalled or 0 <= now - self._away_at < ASK_AGAIN:
             return None
         try:
-            kept = await self._store.effects.find(name=goal.intent)
-            since = now - self._settings().look_back.seconds
-            events = await self._events(goal, since=since, now=now)
-        except StoreError as error:
+            async with asyncio.timeout(RECALL_TIMEOUT):
+                kept = await self._store.effects.find(name=goal.intent)
+                since = now - self._settings().look_back.seconds
+                events = await self._events(goal, since=since, now=now)
+        except (StoreError, TimeoutError) as error:
             self._away_at = now
-            self._noted(error)
+            log.warning(
+                "intent.not_recalled", intent=goal.intent, error=str(error) or "the store does not answer"
+            )
             return None
         pupil.recalled = True
         effects, troubles = recalled(goal, kept)
@@ -150,11 +172,7 @@ class Lessons:
             plan=deeds or None,
             **recorded(msgspec.structs.replace(state, data={**state.data, TARGET: goal.target})),
         )
-        try:
-            await self._store.events.append([event])
-            self.trouble = ""
-        except StoreError as error:
-            self._noted(error)
+        self._events_queue.put([event])
 
     async def refit(self, goal: Goal, *, now: float) -> bool:
         """Learn anew from what was recorded, when it is time; whether it was."""
@@ -171,10 +189,7 @@ class Lessons:
         pupil.effects = Effects(learned=learned.learned, given=pupil.effects.given)
         if not pupil.recalled:
             return True
-        try:
-            await self._store.effects.append(remembered(goal, learned, now=now))
-        except StoreError as error:
-            self._noted(error)
+        self._effects_queue.put(remembered(goal, learned, now=now))
         return True
 
     def _pupil(self, goal: Goal) -> _Pupil:
@@ -201,11 +216,6 @@ class Lessons:
             )
             until, span = begin, 2 * span
         return [event for event in found if event.data.get(TARGET, "") == goal.target]
-
-    def _noted(self, error: StoreError) -> None:
-        if not self.trouble:
-            log.warning("intent.store_away", error=str(error))
-        self.trouble = str(error)
 
 
 def _states(events: Sequence[PlannerEvent]) -> list[tuple[float, State]]:

@@ -97,6 +97,7 @@ class IntentTerm:
     async def run(self) -> Never:
         async with self._endpoints, asyncio.TaskGroup() as group:
             group.create_task(self._look_after_plugins())
+            group.create_task(self.desk.lessons.run())
             await self.loop.run()
         raise AssertionError("unreachable")
 

@@ -95,6 +95,7 @@ class SimulatedIntents:
 
     async def turn(self) -> None:
         await self._loop.turn(self._stage.world.time)
+        await self.desk.lessons.flush()
         self._stage.following.refresh()
         found = await self._stage.desk.objects.get(
             INTENTS, self._intent.name, namespace=self._intent.namespace
