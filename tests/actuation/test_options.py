@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from actuation.builders import NOW, pod, workload
@@ -63,7 +65,7 @@ def test_a_rollout_that_has_come_to_its_end_is_settled() -> None:
 
 def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> None:
     before = Options("burstable", None)
-    under_way = marked(asked(had=before), rolling=True)
+    under_way = marked(replace(asked(had=before), updated=1), rolling=True)
     assert followed_up(under_way, now=NOW + PATIENCE - 1) is None
     found = followed_up(under_way, now=NOW + PATIENCE)
     assert found is not None
@@ -72,7 +74,7 @@ def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> Non
 
 
 def test_a_rollout_that_a_clock_ahead_has_begun_is_not_waited_for_until_then() -> None:
-    found = followed_up(marked(asked(now=NOW + 86_400), rolling=True), now=NOW)
+    found = followed_up(marked(replace(asked(now=NOW + 86_400), updated=1), rolling=True), now=NOW)
     assert found is not None
     assert (found.phase, found.since) == (Phase.REVERTED, NOW)
 
@@ -102,3 +104,41 @@ def test_what_most_pods_have_is_what_there_is() -> None:
     fast = replace(pod("web-1"), annotations=((CACHE_CLASS, "guaranteed"),))
     assert options_of([pod("web-0"), fast, fast]) == Options("guaranteed", None)
     assert options_of([]) == Options()
+
+
+@given(replicas=st.integers(2, 300), seconds=st.integers(5, int(PATIENCE) - 60))
+def test_options_rollout_that_makes_progress_is_not_reverted(replicas: int, seconds: int) -> None:
+    mark = changed(
+        workload(replicas=replicas), Options("guaranteed"), had=Options(), container="web", cores=1.0, now=NOW
+    )
+    now = NOW
+    for updated in range(1, replicas):
+        now += seconds
+        seen = workload(
+            replicas=replicas,
+            rolling=True,
+            updated=updated,
+            ready=replicas,
+            annotations={OPTIONS: mark.written()},
+        )
+        mark = followed_up(seen, now=now) or mark
+        assert mark.phase is Phase.ROLLING
+    # And once it stands still, it is.
+    stuck = workload(
+        replicas=replicas,
+        rolling=True,
+        updated=replicas - 1,
+        ready=replicas,
+        annotations={OPTIONS: mark.written()},
+    )
+    mark = followed_up(stuck, now=now + 61) or mark
+    stuck = workload(
+        replicas=replicas,
+        rolling=True,
+        updated=replicas - 1,
+        ready=replicas,
+        annotations={OPTIONS: mark.written()},
+    )
+    after = followed_up(stuck, now=now + 62 + PATIENCE)
+    assert after is not None
+    assert after.phase is Phase.REVERTED
