@@ -1,14 +1,17 @@
 """What the doctor says of requests and of autoscalers that act on the same workload."""
 
+import math
 from typing import Any, cast
 
 import pytest
 
 from harness.records import folded, workload
-from trimtab.cli.readiness import _reach, conflicts, without_requests
+from harness.scripted import Scripted
+from trimtab.cli.readiness import _reach, conflicts, samples, without_requests
 from trimtab.kube.hpas import hpas
 from trimtab.kube.vpas import vpas
 from trimtab.usage.prometheus.source import Prometheus
+from trimtab.usage.usage import PodContainer
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 NAMED = {"name": "web", "namespace": "shop"}
@@ -58,3 +61,19 @@ async def test_a_window_of_minutes_is_looked_at_in_the_past() -> None:
 
     found = await _reach(cast("Prometheus", Since()), 0.01, 1000.0)
     assert found.state == "ok"
+
+
+async def test_doctor_names_running_containers_without_samples() -> None:
+    now, day = 1_800_000_000.0, 86400.0
+    web, silent, young, elsewhere = (
+        PodContainer(space, name, "app")
+        for space, name in (("shop", "web"), ("shop", "silent"), ("shop", "young"), ("else", "where"))
+    )
+    running = {web: now - day, silent: now - day, young: now - 60, elsewhere: now - day}
+    source = Scripted(lambda name, _: (0.1, 1e8) if name == web else (math.nan, math.nan), web, silent)
+    found = await samples(source, running, ["shop"], now)
+    assert found.state == "warning"
+    assert found.found == "1 of 2 running containers without samples of the last 30 minutes: shop/silent app"
+    del running[silent]
+    found = await samples(source, running, ["shop"], now)
+    assert (found.state, found.found) == ("ok", "1 running container with recent samples")

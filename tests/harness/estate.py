@@ -54,7 +54,7 @@ class Estate:
             "metricsSource": {"settings": {"url": self.liar.url, "retries": 1}},
             "store": {"url": str(folder / "trimtab.db")},
             # The kubelet of our node looks at its containers every second, so that nobody waits for ten minutes.
-            "learning": {"step": "3s", "historyStep": "3s", "history": "15m"},
+            "learning": {"step": "3s", "historyStep": "3s", "history": "15m", "lateness": "1m"},
             "webhook": {"enabled": False},
             "leaderElection": {"duration": "5s", "renewDeadline": "4s", "retry": "500ms"},
             "pace": {"node": {"atOnce": 50, "perMinute": 1000}, "namespace": {"perMinute": 1000}},

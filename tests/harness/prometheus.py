@@ -1,10 +1,11 @@
 """A real Prometheus, from Debian's package: one that scrapes the kubelet of our node, or one that holds a recording."""
 
 import json
+import struct
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -128,3 +129,53 @@ def scrape_kubelet(cluster: Cluster) -> dict[str, Any]:
         "tls_config": {"ca_file": str(cluster.ca)},
         "static_configs": [place],
     }
+
+
+class Written(Server):
+    """It holds what is written to it, late and out of order too, as by the remote write of another Prometheus."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = {"scrape_configs": [], "storage": {"tsdb": {"out_of_order_time_window": "6h"}}}
+        super().__init__(folder, settings=settings, flags=["--web.enable-remote-write-receiver"])
+
+    def write(self, samples: Iterable[tuple[Mapping[str, str], float, float]]) -> None:
+        """Write samples: the labels of each, with its name, its time in seconds and its value."""
+        body = b"".join(_field(1, _series(labels, at, value)) for labels, at, value in samples)
+        if not body:
+            return
+        headers = {
+            "Content-Encoding": "snappy",
+            "Content-Type": "application/x-protobuf",
+            "X-Prometheus-Remote-Write-Version": "0.1.0",
+        }
+        asked = urllib.request.Request(f"{self.url}/api/v1/write", _literal_snappy(body), headers)
+        with urllib.request.urlopen(asked, timeout=30) as response:
+            response.read()
+
+
+def _series(labels: Mapping[str, str], at: float, value: float) -> bytes:
+    """Write a TimeSeries of Prometheus' prompb/types.proto with one sample."""
+    written = b"".join(
+        _field(1, _field(1, name.encode()) + _field(2, text.encode()))
+        for name, text in sorted(labels.items())
+    )
+    sample = b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(round(at * 1000))
+    return written + _field(2, sample)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def _literal_snappy(content: bytes) -> bytes:
+    """Write a block of Snappy without compressing anything."""
+    pieces = [content[begin : begin + 60] for begin in range(0, len(content), 60)]
+    return _varint(len(content)) + b"".join(bytes([len(piece) - 1 << 2]) + piece for piece in pieces)

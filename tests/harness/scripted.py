@@ -28,7 +28,7 @@ class Scripted(Source[Settings]):
 
     def __init__(self, script: Script, *pods: PodContainer, history: bool = True) -> None:
         super().__init__(Settings())
-        self.capabilities = Capabilities(history=history)
+        self.capabilities = Capabilities(history=history, whole_steps=True)
         self.script = script
         self.pods = list(pods)
         self.asked: list[Ask] = []

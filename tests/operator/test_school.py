@@ -164,7 +164,7 @@ async def test_samples_of_the_past_stand_for_more_time_than_those_of_the_present
     assert found
     evidence = found.evidence
     assert evidence.ran == pytest.approx(now - evidence.first, abs=PACE.past_step)
-    assert evidence.samples * MINUTE < evidence.ran / 4
+    assert evidence.samples * MINUTE < evidence.ran / 2
     again = bed.restarted()
     await bed.advance(now + MINUTE)
     kept = again.learned(container("web"), EASY, now=now, runs_on=False)
@@ -358,18 +358,22 @@ async def test_a_restart_goes_on_with_the_same_answers_and_reads_only_what_it_mi
     assert after == before
     bed.source.come_back()
     bed.source.asked.clear()
+    samples = bed.samples("web", NOW)
     await bed.advance(NOW + 2 * MINUTE)
-    assert steps(bed.source.asked) == [NOW + MINUTE, NOW + 2 * MINUTE]
+    assert bed.samples("web", NOW + 2 * MINUTE) == samples + 2
+    asked = steps(bed.source.asked)
+    assert asked[-2:] == [NOW + MINUTE, NOW + 2 * MINUTE]
+    assert asked[0] > NOW - PACE.lateness, "only who was sampled lately is looked up"
 
 
 async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Store) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
     bed.source.asked.clear()
-    await bed.advance(NOW + HOUR)
+    await bed.advance(NOW + 6 * HOUR)
     times = steps(bed.source.asked)
     assert times == sorted(set(times))
-    assert len(times) < 30, "not sixty single minutes"
+    assert len(times) < 120, "not 360 single minutes"
     bed.source.asked.clear()
     await bed.advance(NOW + 30 * DAY)
     assert min(steps(bed.source.asked)) >= NOW + 30 * DAY - PACE.past - PACE.past_step
@@ -675,7 +679,7 @@ async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
     assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 4
-    assert steps(bed.source.asked[asked:]) == [NOW + 2 * MINUTE]
+    assert min(steps(bed.source.asked[asked:])) > NOW - PACE.lateness
 
 
 async def test_what_single_pods_use_is_kept_only_while_somebody_watches(store: Store) -> None:

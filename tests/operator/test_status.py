@@ -23,6 +23,7 @@ from trimtab.operator.status import (
     Outcome,
     Skipped,
     Weather,
+    news,
     same,
     status_of,
 )
@@ -161,6 +162,26 @@ def test_usage_that_cannot_be_read_is_told_and_the_time_of_it_stays() -> None:
     assert condition(status({}, before=said, weather=still), "MetricsAvailable")[
         "lastTransitionTime"
     ] == time_text(LATER)
+
+
+def test_status_says_since_when_usage_is_known() -> None:
+    """A young Prometheus has less than the history that is asked for."""
+    weather = Weather(now=NOW, source="prometheus", usage_since=NOW - 7200)
+    told = condition(status({}, weather=weather), "MetricsAvailable")
+    assert (told["status"], told["reason"]) == ("True", "UsageRead")
+    assert told["message"] == f"Usage is read from prometheus, known since {time_text(NOW - 7200)}."
+
+
+def test_status_names_running_containers_without_samples_and_makes_an_event_of_it() -> None:
+    names = tuple(f"shop/web-{number} app" for number in range(7))
+    before = status({}, weather=Weather(now=NOW, source="prometheus"))
+    lacking = Weather(now=LATER, source="prometheus", unsampled=names)
+    after = status({}, before=before, weather=lacking)
+    told = condition(after, "MetricsAvailable")
+    assert (told["status"], told["reason"]) == ("True", "SamplesMissing")
+    assert "7 containers that run have no samples of the last 15 minutes" in told["message"]
+    assert "shop/web-4 app and 2 more. See that their nodes are scraped." in told["message"]
+    assert [each["reason"] for each in news(before, after)] == ["SamplesMissing"]
 
 
 def test_an_overlap_is_told_in_both_statuses() -> None:

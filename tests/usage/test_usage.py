@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trimtab.errors import TrimtabError
 from trimtab.usage.source import SOURCES, Ask, source
-from trimtab.usage.usage import PodContainer, Usage, plausible, summarise
+from trimtab.usage.usage import Oom, PodContainer, Usage, plausible, summarise
 
 COLUMNS = st.lists(
     st.lists(st.one_of(st.just(np.nan), st.floats(0, 1e6)), min_size=5, max_size=5), min_size=1, max_size=4
@@ -61,12 +61,25 @@ def test_sources_come_in_by_name_and_a_name_that_is_not_there_is_refused() -> No
         source("prometeus")
 
 
-def test_the_last_step_alone_keeps_nothing_of_the_others() -> None:
-    grid = np.arange(6.0).reshape(3, 2)
-    whole = Usage(
-        (PodContainer("shop", "web-0", "web"), PodContainer("shop", "web-1", "web")), 60.0, 60.0, grid, grid
-    )
-    last = whole.last_step()
-    assert (last.steps, last.start, last.cpu.tolist(), last.memory.tolist()) == (1, 180.0, [[4, 5]], [[4, 5]])
+def test_usage_newest_is_the_last_sample_of_each_and_keeps_nothing_of_the_others() -> None:
+    grid = np.array([[0.0, 1], [2, 3], [4, np.nan]])
+    web = (PodContainer("shop", "web-0", "web"), PodContainer("shop", "web-1", "web"))
+    whole = Usage(web, 60.0, 60.0, grid, grid, ooms=(Oom(120.0, web[0]),))
+    last = whole.newest()
+    assert (last.steps, last.start, last.cpu.tolist(), last.memory.tolist()) == (1, 180.0, [[4, 3]], [[4, 3]])
     assert last.cpu.base is None
-    assert whole.last_step().last_step().start == 180.0
+    assert last.ooms == ()
+    assert whole.newest().newest().start == 180.0
+    assert whole.part(0, 0).newest().steps == 0
+
+
+def test_usage_part_has_the_kills_of_its_own_steps() -> None:
+    grid = np.zeros((4, 1))
+    web = PodContainer("shop", "web-0", "web")
+    whole = Usage(
+        (web,), 60.0, 60.0, grid, grid, ooms=tuple(Oom(at, web) for at in (60.0, 90.0, 150.0, 240.0))
+    )
+    first, rest = whole.part(0, 2), whole.part(2, 4)
+    assert [oom.at for oom in first.ooms or ()] == [60.0, 90.0]
+    assert [oom.at for oom in rest.ooms or ()] == [150.0, 240.0]
+    assert (rest.start, rest.steps) == (180.0, 2)

@@ -5,8 +5,10 @@ workloads without requests, and autoscalers that would pull in other directions.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from trimtab.cli.finding import Finding, some
-from trimtab.counting import counted
+from trimtab.counting import counted, lasting
 from trimtab.errors import TrimtabError
 from trimtab.kube.client import Client
 from trimtab.kube.errors import Forbidden, NotFound
@@ -16,15 +18,20 @@ from trimtab.kube.records import R, Shape
 from trimtab.kube.resources import HPAS, VPAS, Resource
 from trimtab.kube.vpas import Vpa, vpas
 from trimtab.kube.workloads import Workload
+from trimtab.operator.census import running_since
 from trimtab.survey.findings import lacks_requests
 from trimtab.survey.past import plan
 from trimtab.survey.picture import look
 from trimtab.survey.sources import open_source
 from trimtab.usage.prometheus.source import Prometheus
+from trimtab.usage.source import Ask, Source
+from trimtab.usage.usage import PodContainer
 
 DAY = 86400.0
 EDGE = 3600.0
 """By how much usage may fall short of a window and still fill it."""
+SAMPLED_WITHIN = 1800.0
+"""Seconds: a container that runs for longer should have a sample, also where samples come late."""
 NARROWED = 6
 """How often the time is halved in which usage begins."""
 
@@ -35,12 +42,14 @@ async def readiness(
     """All that a scan of the last days would meet; `source` has the settings of its usage source, if any."""
     scope = None if namespace is None else [namespace]
     try:
-        workloads: Sequence[Workload] = (await look(client, namespaces=scope)).workloads()
+        picture = await look(client, namespaces=scope)
     except TrimtabError as error:
         return [Finding("workloads", "problem", str(error))]
+    workloads: Sequence[Workload] = picture.workloads()
     spaces = sorted({workload.namespace for workload in workloads})
+    running = running_since(picture.pods)
     return [
-        *await _usage(client, settings=source, days=days, namespaces=spaces, now=now),
+        *await _usage(client, settings=source, days=days, namespaces=spaces, running=running, now=now),
         without_requests(workloads),
         conflicts(
             await _listed(client, HPAS, hpas(), namespace), await _listed(client, VPAS, vpas(), namespace)
@@ -49,7 +58,13 @@ async def readiness(
 
 
 async def _usage(
-    client: Client, *, settings: Mapping[str, Any], days: float, namespaces: list[str], now: float
+    client: Client,
+    *,
+    settings: Mapping[str, Any],
+    days: float,
+    namespaces: list[str],
+    running: Mapping[PodContainer, float],
+    now: float,
 ) -> list[Finding]:
     try:
         async with open_source(client, settings=settings) as found:
@@ -58,6 +73,7 @@ async def _usage(
             if isinstance(found.source, Prometheus):
                 findings.append(await _reach(found.source, days, now))
             if found.has_past and namespaces:
+                findings.append(await samples(found.source, running, namespaces, now))
                 findings.append(await _cost(found.source, days, namespaces, now))
             return findings
     except TrimtabError as error:
@@ -80,6 +96,32 @@ async def _reach(source: Prometheus, days: float, now: float) -> Finding:
         "warning",
         f"usage goes back about {known / DAY:.1f} days, and a scan looks at {days:g}",
         "keep it longer (--storage.tsdb.retention.time), or look at less with --days; what runs weekly is not seen",
+    )
+
+
+async def samples(
+    source: Source[Any], running: Mapping[PodContainer, float], namespaces: list[str], now: float
+) -> Finding:
+    """Whether containers that run have samples: those that have none are not sized."""
+    usage = await source.read(Ask.last(SAMPLED_WITHIN, now=now, step=300.0, namespaces=namespaces))
+    missing = np.flatnonzero((np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=0))
+    sampled = {*usage.containers} - {usage.containers[column] for column in missing}
+    expected = [
+        name
+        for name, since in running.items()
+        if now - since > SAMPLED_WITHIN and name.namespace in namespaces
+    ]
+    silent = sorted(
+        f"{name.namespace}/{name.pod} {name.container}" for name in expected if name not in sampled
+    )
+    if not silent:
+        return Finding("samples", "ok", f"{counted(len(expected), 'running container')} with recent samples")
+    found = f"{len(silent)} of {counted(len(expected), 'running container')} without samples of the last {lasting(SAMPLED_WITHIN)}"
+    return Finding(
+        "samples",
+        "warning",
+        f"{found}: {some(silent)}",
+        "let their nodes be scraped; samples that come late are waited for up to learning.lateness",
     )
 
 

@@ -93,6 +93,9 @@ class LearningSettings(Model):
     history_step: Annotated[Duration, Within("1s", "1h")] = Duration.parse("5m")
     """The time between two samples of the past."""
 
+    lateness: Annotated[Duration, Within("0s", "6h")] = Duration.parse("30m")
+    """How late samples may reach the source, as by remote write, and still be learned from: that long is waited for them."""
+
 
 class PaceLimit(Model):
     """How many pods are changed, at once and in a minute."""

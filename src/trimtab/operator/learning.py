@@ -21,7 +21,7 @@ from trimtab.operator.school import Pace, School
 from trimtab.store import Store
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Source
-from trimtab.usage.usage import Usage
+from trimtab.usage.usage import PodContainer, Usage
 
 DEFAULT = ""
 """The name of the source for policies that name none."""
@@ -104,8 +104,13 @@ class Learning:
         return {name: school.trouble for name, school in self._schools.items() if school.trouble}
 
     @property
+    def unsampled(self) -> set[PodContainer]:
+        """The containers that run and are to be learned of, but have had no sample for long."""
+        return {name for school in self._schools.values() for name in school.unsampled}
+
+    @property
     def present(self) -> list[Usage]:
-        """What each pod used in the last step that was read of each source; nothing where nobody watches."""
+        """What each pod used when it was last sampled, of each source; nothing where nobody watches."""
         return [school.present for school in self._schools.values() if school.present]
 
     async def advance(
@@ -115,16 +120,27 @@ class Learning:
         wanted: Mapping[WorkloadContainer, Want],
         owners: Callable[[], Owners],
         running: Collection[WorkloadContainer],
+        pods: Mapping[PodContainer, float] | None = None,
         machine: Room | None = None,
     ) -> set[WorkloadContainer]:
-        """Read every source up to the last whole step before now; the answer is those learned of since now."""
+        """Read every source up to the last complete step before now; the answer is those learned of since now.
+
+        `pods` are the containers that run and should have samples, and since when.
+        """
         theirs: dict[str, dict[WorkloadContainer, Want]] = {name: {} for name in self._schools}
         for container, want in wanted.items():
             theirs[want.sizing.source][container] = want
         async with asyncio.TaskGroup() as group:
             reading = [
                 group.create_task(
-                    school.advance(now, wanted=theirs[name], owners=owners, running=running, machine=machine)
+                    school.advance(
+                        now,
+                        wanted=theirs[name],
+                        owners=owners,
+                        running=running,
+                        pods=pods,
+                        machine=machine,
+                    )
                 )
                 for name, school in self._schools.items()
             ]

@@ -43,6 +43,16 @@ class Metrics:
         self.metrics_collection_duration = self._histogram(
             "metrics_collection_duration_seconds", "How long reading usage took", "provider"
         )
+        self.usage_lateness = self._gauge(
+            "usage_lateness_seconds",
+            "How long ago the last step ended of which all samples have come",
+            "provider",
+        )
+        self.containers_without_samples = self._gauge(
+            "containers_without_samples",
+            "Containers of sized workloads that run, and have had no sample for 15 minutes",
+            "provider",
+        )
         self.reconciliation_errors = self._counter(
             "reconciliation_errors_total",
             "Looks that failed, by the kind of error; without a policy: reads of usage, and strategies",

@@ -250,6 +250,7 @@ def _pace(learning: LearningSettings) -> Pace:
         step=learning.step.seconds,
         past_step=learning.history_step.seconds,
         past=learning.history.seconds,
+        lateness=learning.lateness.seconds,
     )
 
 

@@ -4,16 +4,21 @@ A cohort that is new, or was away, is first shown the past as far as the source 
 large. A read that fails leaves everything as it was: the same step is asked for again at the next turn, and whoever
 asks is told since when nothing was heard (`trouble`).
 
+Samples may reach a source late. A step is learned from once, when no more samples of it are expected (`usage.lateness`)
+or when they are later than `Pace.lateness`; until then it is read again at each turn. What was seen of steps that are
+not complete yet counts as evidence at once, without being learned: a peak need not wait (`recent`).
+
 What was learned is saved now and then. Left out: which source a workload is learned from (`learning`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import structlog
@@ -24,18 +29,22 @@ from trimtab.operator.cohorts import Cohorts, Past, Want
 from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.oom import Kill, MemorySize
+from trimtab.operator.recent import Recent
 from trimtab.store import Store
 from trimtab.tasks import in_thread
 from trimtab.usage.errors import UsageError
+from trimtab.usage.lateness import Sightings, complete_steps
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Ask, Source
-from trimtab.usage.usage import Usage, plausible
+from trimtab.usage.usage import PodContainer, Usage, plausible
 from trimtab.usage.workloads import WorkloadUsage
 
 log = structlog.get_logger(__name__)
 
 GLITCH = 1.25
 """Times the CPU of the largest machine: a rate is drawn out to the ends of its window, and so may be a little more."""
+UNSAMPLED = 900.0
+"""Seconds without a sample after which a container that runs is reported: it is no longer sized then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,37 @@ class Pace:
     keep: float = 86400.0
     """How long what was learned of a container is kept when it is gone."""
     save_every: float = 600.0
+    lateness: float = 1800.0
+    """How late samples may reach the source and still be learned from."""
+
+
+class _Read(NamedTuple):
+    """The steps that are read next."""
+
+    begin: float
+    last: float
+    step: float
+    is_past: bool
+    """Whether they are of a past that nobody watched, in coarse steps, and older than any sample may be late."""
+
+    def ask(self, namespaces: Iterable[str], *, before: float = 0.0) -> Ask:
+        """Put it as a question, from some seconds before on."""
+        return Ask(
+            start=self.begin - before,
+            end=self.last + self.step,
+            step=self.step,
+            namespaces=tuple(sorted(namespaces)),
+            kills=self.is_past,  # of those of the present the pods tell
+        )
+
+
+class _Around(NamedTuple):
+    """What is known of the cluster when usage is read."""
+
+    owners: Callable[[], Owners]
+    wanted: Collection[WorkloadContainer]
+    running: Collection[WorkloadContainer]
+    pods: Mapping[PodContainer, float] | None
 
 
 class School:
@@ -100,7 +140,11 @@ class School:
         """When usage was last read."""
         self._watched = watched
         self.present: Usage | None = None
-        """What each pod used in the last step that was read of the present; None where nobody watches."""
+        """What each pod used when it was last sampled; None where nobody watches."""
+        self._seen = Sightings()
+        self._recent = Recent()
+        self.unsampled: tuple[PodContainer, ...] = ()
+        """The containers of pods that run, are wanted, and have had no sample for `UNSAMPLED` seconds."""
 
     def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
         return self._cohorts.of(name, sizing)
@@ -110,12 +154,17 @@ class School:
     ) -> Learned | None:
         """What is known of a container; None when it is not learned of yet."""
         cohort = self.cohort_of(name, sizing)
-        return cohort.learned(name, now=now, runs_on=runs_on) if cohort else None
+        if cohort is None:
+            return None
+        found = cohort.learned(name, now=now, runs_on=runs_on)
+        return found._replace(evidence=self._recent.added_to(found.evidence, name, after=cohort.until))
 
     def used(self, name: WorkloadContainer, sizing: Sizing) -> Used | None:
-        """What a container used when usage was last read; None when it is not learned of yet."""
+        """What a container used when it was last sampled; None when it is not learned of yet."""
         cohort = self.cohort_of(name, sizing)
-        return cohort.used(name) if cohort else None
+        if cohort is None:
+            return None
+        return self._recent.used(name, after=cohort.until) or cohort.used(name)
 
     def note_kills(self, kills: Iterable[Kill]) -> set[Kill]:
         """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
@@ -127,6 +176,12 @@ class School:
         for cohort in self._cohorts:
             cohort.take_in_sizes(sizes, now=now)
 
+    @property
+    def since(self) -> float | None:
+        """The time of the first sample that was learned from; None where there was none yet."""
+        firsts = [first for cohort in self._cohorts if (first := cohort.fleet.first_sample()) is not None]
+        return min(firsts, default=None)
+
     async def advance(
         self,
         now: float,
@@ -134,12 +189,14 @@ class School:
         wanted: Mapping[WorkloadContainer, Want],
         owners: Callable[[], Owners],
         running: Collection[WorkloadContainer],
+        pods: Mapping[PodContainer, float] | None = None,
         machine: Room | None = None,
     ) -> set[WorkloadContainer]:
-        """Bring every cohort up to the last step that can be known by now; the answer is those that are learned of since now.
+        """Bring every cohort up to the last step that is complete by now; the answer is those that are learned of since now.
 
-        Whose usage it is is asked only once that was read: with all their names, owners are not held meanwhile. What is
-        more than any node has had, of which `machine` is the largest now, is not believed.
+        Whose usage it is is asked only once that was read: with all their names, owners are not held meanwhile. `pods` are
+        the containers that should have samples, and since when they run; where it is None, those of which `running` has the
+        workload's container. What is more than any node has had, of which `machine` is the largest now, is not believed.
         """
         if machine is not None:
             largest = self._largest
@@ -149,7 +206,7 @@ class School:
         async with self.lock:
             new = await self._cohorts.assign(wanted, now=now, past=self._past(now))
         try:
-            await self._read(now, owners, running)
+            await self._read(now, _Around(owners, wanted.keys(), running, pods))
         except Exception as error:  # noqa: BLE001 - a plugin may fail in ways of its own, and must not end the rest
             self._note_trouble(error)
         else:
@@ -157,6 +214,9 @@ class School:
                 log.info("usage.back", source=self.name)
             self.trouble = ""
             self.heard = now
+            self._metrics.containers_without_samples.labels(self.name).set(len(self.unsampled))
+            if learned := [cohort.until for cohort in self._cohorts if len(cohort.fleet)]:
+                self._metrics.usage_lateness.labels(self.name).set(max(now - min(learned), 0.0))
         if not 0 <= now - self._saved_at < self._pace.save_every:  # also when the clock was set back
             await self.save(now)
         return new
@@ -182,30 +242,60 @@ class School:
 
     # Reading
 
-    async def _read(
-        self, now: float, owners: Callable[[], Owners], running: Collection[WorkloadContainer]
-    ) -> None:
+    async def _read(self, now: float, around: _Around) -> None:
         """Show each cohort what it has not seen; those that stand at the same time share a read."""
         if self.heard is None:
             await self.source.check()  # some find out only now what they can know
         await self._warm_up()
-        step, knows = self._pace.step, self.source.capabilities
-        end = (now - (step + knows.late if knows.sampled else 0.0)) // step * step
+        end = self._end(now)
+        reach = max(self._pace.past, self._pace.lateness)
         for cohort in self._cohorts:
-            if now - cohort.until > self._pace.past:
-                cohort.until = (now - self._pace.past) // self._pace.past_step * self._pace.past_step
+            if now - cohort.until > reach:
+                cohort.until = (now - reach) // self._pace.past_step * self._pace.past_step
         shown: set[Sizing] = set()
         failed: set[Sizing] = set()
-        while behind := [cohort for cohort in self._cohorts if cohort.until < end and len(cohort.fleet)]:
+        done: set[Cohort] = set()
+        while behind := [
+            cohort
+            for cohort in self._cohorts
+            if cohort.until < end and len(cohort.fleet) and cohort not in done
+        ]:
             by_time: dict[float, list[Cohort]] = defaultdict(list)
             for cohort in behind:
                 by_time[cohort.until].append(cohort)
             until, cohorts = min(by_time.items())
             shown.update(cohort.sizing for cohort in cohorts)
-            failed |= await self._show(until, end, cohorts, owners, running)
+            read = self._next(until, now)
+            failed |= await self._show(read, now, cohorts, around)
+            if not read.is_past:  # what it has not learned from by now is not complete
+                done.update(cohorts)
         for sizing in self._confused & (shown - failed):
             self._confused.remove(sizing)
             log.info("learning.strategy_back", strategy=sizing.strategy)
+
+    def _end(self, now: float) -> float:
+        """Return the last step that may have all its samples by now."""
+        step, knows = self._pace.step, self.source.capabilities
+        return (now - (step + knows.late if knows.sampled else 0.0)) // step * step
+
+    def _sure(self, now: float) -> float:
+        """Return the last step of which no more samples are waited for, whatever it lacks."""
+        knows, step = self.source.capabilities, self._pace.step
+        waits = knows.history and not knows.sampled
+        return (now - self._pace.lateness) // step * step if waits else self._end(now)
+
+    def _next(self, until: float, now: float) -> _Read:
+        """Return what comes after a time: the past in coarse steps as far as it is sure, then the present in fine ones."""
+        pace, end, sure = self._pace, self._end(now), self._sure(now)
+        if not self.source.capabilities.history:
+            return _Read(end, end, pace.step, is_past=False)
+        # On the fine grid, wherever the coarse steps begin: so none has what was learned before.
+        begun = until // pace.step * pace.step
+        if sure - begun > 2 * pace.past_step:
+            steps = min(pace.part, sure - begun) // pace.past_step
+            last = begun + steps * pace.past_step
+            return _Read(begun + pace.past_step, last, pace.past_step, is_past=True)
+        return _Read(begun + pace.step, end, pace.step, is_past=False)
 
     async def _warm_up(self) -> None:
         """Have the strategies ready that are new, and let go of what it took to make them so."""
@@ -219,48 +309,87 @@ class School:
         if new:
             let_go_of_llvm()
 
-    async def _show(
-        self,
-        until: float,
-        end: float,
-        cohorts: list[Cohort],
-        owners: Callable[[], Owners],
-        running: Collection[WorkloadContainer],
-    ) -> set[Sizing]:
-        """One read, of the present step by step or of a part of the past, for cohorts that ended at the same time.
-
-        The answer is whose strategy failed at it.
-        """
-        pace = self._pace
-        is_past = end - until > 2 * pace.past_step and self.source.capabilities.history
-        step = pace.past_step if is_past else pace.step
-        if is_past:
-            begin, last = until // step * step + step, min(until + pace.part, end) // step * step
-        elif self.source.capabilities.history:
-            begin, last = until // step * step + step, end
-        else:
-            begin = last = end
+    async def _show(self, read: _Read, now: float, cohorts: list[Cohort], around: _Around) -> set[Sizing]:
+        """Make one read for cohorts that stand at the same time; the answer is whose strategy failed at it."""
+        # After a restart it is not known who had samples before: that is looked up once.
+        knows = self.source.capabilities
+        before = 0.0
+        if knows.history and not read.is_past and not len(self._seen):
+            before = self._pace.lateness // read.step * read.step
         namespaces = {name.namespace for cohort in cohorts for name in cohort.fleet}
-        ask = Ask(
-            start=begin,
-            end=last + step,
-            step=step,
-            namespaces=tuple(sorted(namespaces)),
-            kills=is_past,  # of those of the present the pods tell
-        )
         with self._metrics.metrics_collection_duration.labels(self.name).time():
-            usage = await self.source.read(ask)
-        if not is_past:  # which nodes there were before we watched, the source may know: we do not
+            usage = await self.source.read(read.ask(namespaces, before=before))
+        if not read.is_past:  # which nodes there were before we watched, the source may know: we do not
             usage = _possible(usage, self._largest)
-        if self._watched and not is_past:
-            self.present = usage.last_step()
         async with self.lock:
             failed = await in_thread(
-                _teach, cohorts, usage, owners(), running=None if is_past else running, until=end
+                self._take_in, usage, read, round(before / read.step), cohorts, now, around
             )
         for sizing, error in failed.items():
             self._note_failure(sizing, error, among=self._confused)
         return set(failed)
+
+    def _take_in(
+        self, usage: Usage, read: _Read, known: int, cohorts: list[Cohort], now: float, around: _Around
+    ) -> dict[Sizing, Exception]:
+        """Learn from the steps of a read that are complete, without the first, which are `known`; note what the others say."""
+        owners = around.owners()
+        forget = now - max(self._pace.lateness, UNSAMPLED)
+        if read.is_past:
+            self._seen.note(usage, forget=forget, coarse=True)
+            return _teach(cohorts, usage, owners, running=None, until=self._end(now))
+        self._seen.note(usage.part(0, known), forget=forget)
+        usage = usage.part(known, usage.steps)
+        expected = self._expected(usage, owners, around)
+        complete = complete_steps(
+            usage,
+            running=expected,
+            seen=self._seen,
+            sure=self._sure(now),
+            whole_steps=self.source.capabilities.whole_steps,
+        )
+        failed: dict[Sizing, Exception] = {}
+        if complete:
+            learned = usage.part(0, complete)
+            failed = _teach(cohorts, learned, owners, running=around.running, until=self._end(now))
+            self._seen.note(learned, forget=forget)
+        rest = usage.part(complete, usage.steps)
+        self._seen.note_open(rest)
+        self._recent = Recent.of(rest, owners)
+        self.unsampled = self._unsampled(usage, owners, around, now)
+        if self._watched:
+            self.present = usage.part(max(complete - 1, 0), usage.steps).newest()
+        return failed
+
+    def _expected(self, usage: Usage, owners: Owners, around: _Around) -> Mapping[PodContainer, float]:
+        """Return the containers of pods that should have samples, and since when they run."""
+        if around.pods is not None:
+            return around.pods
+
+        def runs(name: PodContainer) -> bool:
+            workload = owners.of(name.namespace, name.pod)
+            return workload is not None and WorkloadContainer.of(workload, name.container) in around.running
+
+        return {name: -math.inf for name in {*usage.containers, *self._seen} if runs(name)}
+
+    def _unsampled(
+        self, usage: Usage, owners: Owners, around: _Around, now: float
+    ) -> tuple[PodContainer, ...]:
+        """Find the containers that run and are to be learned of, but have had no sample for long."""
+        silent_here = np.flatnonzero((np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=0))
+        sampled = {*usage.containers} - {usage.containers[column] for column in silent_here}
+        long_ago = now - UNSAMPLED
+        silent = [
+            name
+            for name, since in (around.pods or {}).items()
+            if since < long_ago and name not in sampled and self._seen.last([name])[0] < long_ago
+        ]
+        return tuple(
+            name
+            for name in silent
+            if (workload := owners.of(name.namespace, name.pod))
+            and WorkloadContainer.of(workload, name.container) in around.wanted
+        )
 
     def _note_failure(self, sizing: Sizing, error: Exception, *, among: set[Sizing] | None = None) -> None:
         """A strategy that fails says nothing of its containers; of the others as much is learned as ever."""

@@ -18,6 +18,7 @@ import msgspec
 from trimtab.api.fields import MOST_CONTAINERS, time_text
 from trimtab.api.optimizationpolicy import MOST_LISTED, Mode, WorkloadState
 from trimtab.api.quantity import Quantity
+from trimtab.counting import counted
 from trimtab.kube.pods import Resources
 from trimtab.kube.policies import Policy
 from trimtab.kube.workloads import WorkloadKey
@@ -32,8 +33,8 @@ _LONGEST_REASON = 4096
 _LONGEST_LIST = 5
 """Policies that are named in a message."""
 
-_INVALID, _UNKNOWN = "PolicyInvalid", "UsageUnknown"
-_TROUBLES = {_INVALID, _UNKNOWN}
+_INVALID, _UNKNOWN, _MISSING = "PolicyInvalid", "UsageUnknown", "SamplesMissing"
+_TROUBLES = {_INVALID, _UNKNOWN, _MISSING}
 
 _ATTENTION = {
     state: place
@@ -92,6 +93,10 @@ class Weather:
     now: float
     usage_trouble: str = ""
     source: str = ""
+    usage_since: float | None = None
+    """The time of the first sample that was learned from; None where there is none yet."""
+    unsampled: tuple[str, ...] = ()
+    """The policy's containers that run, but have no samples."""
     dry_run: bool = False
     config_problem: str = ""
     """Why the operator's configuration file was refused; empty where it holds."""
@@ -166,13 +171,7 @@ def _conditions(
         ready = _condition(
             "Ready", holds=True, reason="PolicyValid", message=f"Workloads looked after: {len(outcomes)}."
         )
-    metrics = _condition(
-        "MetricsAvailable",
-        holds=not weather.usage_trouble,
-        reason=_UNKNOWN if weather.usage_trouble else "UsageRead",
-        message=weather.usage_trouble or f"Usage is read from {weather.source}.",
-    )
-    found = [ready, metrics]
+    found = [ready, _metrics_available(weather)]
     if standing.over or standing.lost:
         found.append(_condition("Overlaps", holds=True, reason="OtherPolicies", message=_overlaps(standing)))
     if weather.dry_run:
@@ -184,6 +183,23 @@ def _conditions(
         )
         found.append(_condition("ConfigurationRefused", holds=True, reason="Invalid", message=message))
     return found
+
+
+def _metrics_available(weather: Weather) -> Document:
+    """Whether usage can be read, since when it is known, and which containers it lacks."""
+    if weather.usage_trouble:
+        return _condition("MetricsAvailable", holds=False, reason=_UNKNOWN, message=weather.usage_trouble)
+    since = f", known since {time_text(weather.usage_since)}" if weather.usage_since is not None else ""
+    message, reason = f"Usage is read from {weather.source}{since}.", "UsageRead"
+    if weather.unsampled:
+        named = ", ".join(weather.unsampled[:_LONGEST_LIST])
+        more = len(weather.unsampled) - _LONGEST_LIST
+        message += (
+            f" {counted(len(weather.unsampled), 'container')} that run have no samples of the last 15 minutes and are not"
+            f" sized: {named}{f' and {more} more' if more > 0 else ''}. See that their nodes are scraped."
+        )
+        reason = _MISSING
+    return _condition("MetricsAvailable", holds=True, reason=reason, message=message)
 
 
 def _condition(type_: str, *, holds: bool, reason: str, message: str) -> Document:

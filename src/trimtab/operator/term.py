@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Never
@@ -42,7 +42,7 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.nodequality import NodeQuality
 from trimtab.operator.orders import Orders
 from trimtab.operator.rivals import Rivals
-from trimtab.operator.school import Pace
+from trimtab.operator.school import Pace, School
 from trimtab.operator.selection import Standing, standings
 from trimtab.operator.status import Weather
 from trimtab.operator.statuses import PolicyKey, Statuses
@@ -323,9 +323,20 @@ class Term:
             now=time.time(),
             usage_trouble=school.trouble,
             source=school.name,
+            usage_since=school.since,
+            unsampled=tuple(sorted(self._unsampled(school, policy))),
             dry_run=self._config.current.dry_run,
             config_problem=self._config.problem,
         )
+
+    def _unsampled(self, school: School, policy: Policy) -> Iterator[str]:
+        """Name the policy's containers that run, but have no samples."""
+        for namespace, pod, container in school.unsampled:
+            found = self._catalog.pods.get(pod, namespace)
+            workload = self._catalog.workload_of(found) if found else None
+            mandate = self._orders.of(workload) if workload else None
+            if mandate and mandate.key == policy.key:
+                yield f"{namespace}/{pod} {container}"
 
 
 def _name_of(catalog: Catalog) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
-from trimtab.operator.census import containers_of, containers_per_pod, running
+from trimtab.operator.census import containers_of, containers_per_pod, running, running_since
 from trimtab.operator.cohort import Used
 from trimtab.operator.cohorts import Want
 from trimtab.operator.dropin import DropIn
@@ -70,17 +70,18 @@ class Turns:
             if sizing := self._orders.sizing(self._orders.of(workload), asked=workload.key in asked):
                 want = Want(sizing, workload.created, containers_per_pod(catalog.pods_of(workload), workload))
                 wanted |= dict.fromkeys(containers_of(catalog, workload), want)
-        before = self._learning.troubles
+        before = self._learning.troubles, self._learning.unsampled
         new = await self._learning.advance(
             now,
             wanted=wanted,
             owners=cache(catalog.owners),
             running=running(catalog),
+            pods=running_since(catalog.pods),
             machine=largest_machine(catalog.nodes),
         )
         for key in {name.workload for name in new}:
             self._look_again(key)
-        if self._learning.troubles != before:
+        if (self._learning.troubles, self._learning.unsampled) != before:
             for policy in catalog.policies:
                 self._statuses.look_again(policy.key)
         for workload in workloads:

@@ -169,6 +169,10 @@ class Fleet(Generic[K]):
         """What was seen of these containers; `runs_on` where they run all the time, as a Job's do not."""
         return self._witness.evidence(t, rows, runs_on=runs_on)
 
+    def first_sample(self) -> float | None:
+        """Return the time of the first sample of any container; None where there is none."""
+        return self._witness.first_sample(self.rows(self._rows))
+
     def state(self) -> bytes:
         """All that was learned, and of whom."""
         kept = _Kept(

@@ -131,7 +131,9 @@ class Witness(Rowed[WitnessSettings]):
         self._cpu.add(t, cpu, CPU_MOST)
         self._cpu_week.add(t, cpu, CPU_MOST)
         self._memory.add(t, memory, MEMORY_MOST)
-        self._counts.add(t, seen, seen if running is None else seen | running)
+        # Before its first sample a container may not have been there, or not been scraped.
+        due = seen if running is None else seen | (running & ~np.isnan(own["first"]))
+        self._counts.add(t, seen, due)
         own["samples"] += seen
         own["ran"][seen & (t - own["last"] > FORGOTTEN)] = 0.0
         own["ran"] += seen * lasts
@@ -217,6 +219,11 @@ class Witness(Rowed[WitnessSettings]):
     def memory_peak(self, t: float, containers: Indices) -> Floats:
         """Return the highest memory of these containers in the week up to `t`; NaN where there is no sample."""
         return self._memory.peak(t, containers)
+
+    def first_sample(self, containers: Indices) -> float | None:
+        """Return the time of the first sample of these containers; None where they have none."""
+        first = float(np.fmin.reduce(self._arrays["first"][containers], initial=np.nan))
+        return None if math.isnan(first) else first
 
     def arrays(self) -> dict[str, Array]:
         return {

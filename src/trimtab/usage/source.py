@@ -89,6 +89,9 @@ class Capabilities:
     """and known so many seconds after that."""
     throttling: bool = False
     ooms: bool = False
+    whole_steps: bool = False
+    """Whether a step in which a container has a sample has all of them. Else samples of it may still be on their way, until a
+    later step has one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,15 +66,30 @@ class Usage:
     def times(self) -> Floats:
         return self.start + self.step * np.arange(self.steps, dtype=np.float64)
 
-    def last_step(self) -> Usage:
-        """The last step alone, which keeps none of the others in memory; without the kills."""
-        last = slice(max(self.steps - 1, 0), None)
+    def part(self, first: int, end: int) -> Usage:
+        """Return the steps from one to, not including, another, with the kills that were seen in them."""
+        steps = slice(first, end)
+        start = self.start + first * self.step
+        last = self.start + (min(end, self.steps) - 1) * self.step
+        ooms = self.ooms
         return replace(
             self,
-            start=self.start + last.start * self.step,
-            cpu=self.cpu[last].copy(),
-            memory=self.memory[last].copy(),
-            throttled=None if self.throttled is None else self.throttled[last].copy(),
+            start=start,
+            cpu=self.cpu[steps],
+            memory=self.memory[steps],
+            throttled=None if self.throttled is None else self.throttled[steps],
+            ooms=None if ooms is None else tuple(oom for oom in ooms if start - self.step < oom.at <= last),
+        )
+
+    def newest(self) -> Usage:
+        """Return the newest sample of each container as one step, which keeps none of the others in memory; no kills."""
+        last = max(self.steps - 1, 0)
+        return replace(
+            self,
+            start=self.start + last * self.step,
+            cpu=_newest(self.cpu),
+            memory=_newest(self.memory),
+            throttled=None if self.throttled is None else _newest(self.throttled),
             ooms=None if self.ooms is None else (),
         )
 
@@ -82,6 +97,15 @@ class Usage:
     def samples(self) -> int:
         """How often any container was sampled, whether for one resource or for both."""
         return int(np.count_nonzero(~(np.isnan(self.cpu) & np.isnan(self.memory))))
+
+
+def _newest(grid: Floats) -> Floats:
+    """Return the last number of each column as one row; NaN where it has none."""
+    if not len(grid):
+        return grid.copy()
+    last = len(grid) - 1 - (~np.isnan(grid))[::-1].argmax(axis=0)
+    newest: Floats = np.take_along_axis(grid, last[None, :], axis=0)
+    return newest
 
 
 def plausible(values: Floats, *, most: float) -> Floats:

@@ -38,7 +38,7 @@ class SimulatedUsage(Source[SimulatedUsageSettings]):
 
     name = "simulation"
     settings_type = SimulatedUsageSettings
-    capabilities = Capabilities(history=True, throttling=True, ooms=True)
+    capabilities = Capabilities(history=True, throttling=True, ooms=True, whole_steps=True)
 
     def __init__(self, world: World, *, keep: float) -> None:
         super().__init__(SimulatedUsageSettings())

@@ -1,0 +1,175 @@
+"""Which steps of a read are complete, though samples may reach a server late, and some later than others.
+
+Whoever learns from each step once must not do so while samples of it are still to come: a remote-write queue that is
+minutes behind would cost them for good. What is still to come is seen by each container itself: it runs, it had samples
+before, and this step has none. And a step that has some may have a part of them: until the next step has some too, and
+it is read a second time. Nobody is waited for longer than a bound, and a container that is scraped less often than others
+not for what it never has. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.usage.trace import Floats
+from trimtab.usage.usage import PodContainer, Usage
+
+Booleans = npt.NDArray[np.bool_]
+
+_NEVER = -np.inf
+
+
+class Sightings:
+    """When each container was last sampled, how often it usually is, and what was there at the last read."""
+
+    def __init__(self) -> None:
+        self._rows: dict[PodContainer, int] = {}
+        self._last, self._gap, self._gap_before = np.empty((3, 0))
+        self._open: dict[PodContainer, int] = {}
+        self._open_from = 0.0
+        self._open_sampled: Booleans = np.zeros((0, 1), np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[PodContainer]:
+        return iter(self._rows)
+
+    def __contains__(self, name: PodContainer) -> bool:
+        return name in self._rows
+
+    def last(self, names: Sequence[PodContainer]) -> Floats:
+        """Return the time of each one's last step with a sample; -inf where there was none."""
+        return self._of(self._last, names, _NEVER)
+
+    def intervals(self, names: Sequence[PodContainer]) -> Floats:
+        """Return how long each was without a sample twice in a row, in seconds: once may have been an outage."""
+        return self._of(np.minimum(self._gap, self._gap_before), names, 0.0)
+
+    def note(self, usage: Usage, *, forget: float, coarse: bool = False) -> None:
+        """Take in the next steps; containers that were not sampled since the time `forget` are let go of.
+
+        Coarse steps tell nothing of how often samples come.
+        """
+        sampled = _sampled(usage)
+        columns = np.flatnonzero(sampled.any(axis=0))
+        rows = self._rows_of([usage.containers[column] for column in columns])
+        for t, there in zip(usage.times, sampled[:, columns], strict=True):
+            seen = rows[there]
+            self._gap_before[seen] = self._gap[seen]
+            unknown = np.isneginf(self._last[seen]) | coarse
+            self._gap[seen] = np.where(unknown, 0.0, t - self._last[seen])
+            self._last[seen] = t
+        if (self._last < forget).any():
+            self._keep([name for name, row in self._rows.items() if self._last[row] >= forget])
+
+    def note_open(self, usage: Usage) -> None:
+        """Take in which of the steps that are not complete yet have samples at this read."""
+        self._open = {name: place for place, name in enumerate(usage.containers)}
+        self._open_from = usage.start
+        none = np.zeros((usage.steps, 1), np.bool_)
+        self._open_sampled = np.hstack([_sampled(usage), none])
+
+    def was_there(self, names: Sequence[PodContainer], times: Floats, step: float) -> Booleans:
+        """Mark the samples that the last read had already; a row a time, a column a container."""
+        columns = [self._open.get(name, -1) for name in names]
+        rows = np.rint((times - self._open_from) / step).astype(np.intp)
+        read = (rows >= 0) & (rows < len(self._open_sampled))
+        found: Booleans = np.zeros((len(times), len(names)), np.bool_)
+        found[read] = self._open_sampled[rows[read]][:, columns]
+        return found
+
+    def _of(self, known: Floats, names: Sequence[PodContainer], missing: float) -> Floats:
+        rows = np.fromiter((self._rows.get(name, -1) for name in names), np.intp, len(names))
+        values = np.full(len(names), missing)
+        values[rows >= 0] = known[rows[rows >= 0]]
+        return values
+
+    def _rows_of(self, names: Iterable[PodContainer]) -> npt.NDArray[np.intp]:
+        rows = [self._rows.setdefault(name, len(self._rows)) for name in names]
+        more = len(self._rows) - self._last.size
+        self._last = np.append(self._last, np.full(more, _NEVER))
+        self._gap, self._gap_before = (
+            np.append(known, np.zeros(more)) for known in (self._gap, self._gap_before)
+        )
+        return np.array(rows, np.intp)
+
+    def _keep(self, names: Sequence[PodContainer]) -> None:
+        rows = np.array([self._rows[name] for name in names], np.intp)
+        self._last, self._gap, self._gap_before = (
+            known[rows] for known in (self._last, self._gap, self._gap_before)
+        )
+        self._rows = {name: row for row, name in enumerate(names)}
+
+
+def complete_steps(
+    usage: Usage,
+    *,
+    running: Mapping[PodContainer, float],
+    seen: Sightings,
+    sure: float,
+    whole_steps: bool,
+) -> int:
+    """Return how many of the first steps are complete: no more samples of them are expected.
+
+    `running` says since when each container runs of which samples are expected, `seen` when they had samples before these
+    steps, and which of these steps had samples at the last read. Steps up to the time `sure` are complete whatever they
+    lack. With `whole_steps` a step of a container that has a sample has all of them.
+
+    A container is expected to have samples from its first one on since it was started: one that is never scraped keeps
+    nobody waiting. Of one that is sampled less often than every step, only what comes later than usual is waited for.
+    """
+    times, step = usage.times, usage.step
+    waits = _after_the_last(usage, whole_steps=whole_steps)
+    here = {name: place for place, name in enumerate(usage.containers)}
+    names = [name for name in running if name in here or name in seen]
+    if names:
+        columns = [here.get(name, -1) for name in names]
+        none = np.zeros((usage.steps, 1), np.bool_)  # of those that have no sample in any of these steps
+        sampled = np.hstack([_sampled(usage), none])[:, columns]
+        begun = np.array([running[name] for name in names])
+        sampled &= times[:, None] >= begun
+        before, usual = seen.last(names), seen.intervals(names)
+        before[before < begun] = _NEVER
+        often = usual <= step
+        waits |= _lacking(sampled, times, step, before, np.where(often, step, usual + step)).any(axis=1)
+        if not whole_steps:
+            followed = np.vstack([sampled[1:], np.zeros((1, len(names)), np.bool_)])
+            partly = sampled & ~(followed & seen.was_there(names, times, step))
+            waits |= partly[:, often].any(axis=1)
+    waits &= times > sure
+    return int(waits.argmax()) if waits.any() else usage.steps
+
+
+def _after_the_last(usage: Usage, *, whole_steps: bool) -> Booleans:
+    """Mark the steps after the last one that has any sample; and that one, if it may get more."""
+    anybody: Booleans = np.asarray(~(np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=1))
+    last = usage.steps - 1 - int(anybody[::-1].argmax()) if anybody.any() else -1
+    marked: Booleans = np.arange(usage.steps) > last
+    if last >= 0 and not whole_steps:
+        marked[last] = True
+    return marked
+
+
+def _sampled(usage: Usage) -> Booleans:
+    """Mark where both resources have a sample, or the only one that there is: a rate comes later than a gauge."""
+    sampled: Booleans = np.ones(usage.cpu.shape, np.bool_)
+    for grid in (usage.cpu, usage.memory):
+        there = ~np.isnan(grid)
+        if there.any():
+            sampled &= there
+    return sampled & ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
+
+
+def _lacking(sampled: Booleans, times: Floats, step: float, before: Floats, usual: Floats) -> Booleans:
+    """Mark where a container had a sample before, and none since for longer than usual; a column a container."""
+    previous = np.maximum.accumulate(np.where(sampled, times[:, None], _NEVER), axis=0)
+    previous = np.maximum(previous, before)
+    following = np.minimum.accumulate(np.where(sampled, times[:, None], np.inf)[::-1], axis=0)[::-1]
+    # What comes after the last of these steps is not known: a sample is late once its own step is over.
+    until = np.where(np.isinf(following), times[-1] + step, following)
+    lacking: Booleans = ~sampled & np.isfinite(previous) & (until - previous > usual + step / 4)
+    return lacking

@@ -1,0 +1,213 @@
+"""Each step is learned from once, when it is complete: whatever comes late, in whatever order, whoever restarts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.usage.lateness import Sightings, complete_steps
+from trimtab.usage.usage import PodContainer, Usage
+
+STEP, BOUND = 60.0, 600.0
+STEPS, PODS = 30, 3
+NAMES = tuple(PodContainer("shop", f"web-{number}", "app") for number in range(PODS))
+ALWAYS = dict.fromkeys(NAMES, -math.inf)
+
+
+def usage(rows: Sequence[Sequence[float]], *, start: float = STEP, step: float = STEP) -> Usage:
+    grid = np.array(rows, dtype=float).reshape(len(rows), -1)
+    return Usage(NAMES[: grid.shape[1]], start, step, grid, grid * 1e9)
+
+
+def complete(
+    found: Usage,
+    *,
+    running: Mapping[PodContainer, float] = ALWAYS,
+    before: Usage | None = None,
+    read_before: Usage | None = None,
+    sure: float = -math.inf,
+    whole_steps: bool = True,
+) -> int:
+    seen = Sightings()
+    if before is not None:
+        seen.note(before, forget=-math.inf)
+    if read_before is not None:
+        seen.note_open(read_before)
+    return complete_steps(found, running=running, seen=seen, sure=sure, whole_steps=whole_steps)
+
+
+NO = math.nan
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        pytest.param([[1, 1], [1, 1]], 2, id="all there"),
+        pytest.param([[1, 1], [1, NO]], 1, id="one is late"),
+        pytest.param([[1, 1], [NO, NO]], 1, id="all are late"),
+        pytest.param([[1, 1], [1, NO], [1, 1]], 1, id="a gap that may still be filled"),
+        pytest.param([[1, NO], [1, NO], [1, 1]], 3, id="one that has its first sample"),
+        pytest.param([[NO, NO]], 0, id="nothing at all"),
+    ],
+)
+def test_complete_steps_ends_before_the_first_sample_that_is_still_to_come(
+    rows: list[list[float]], expected: int
+) -> None:
+    assert complete(usage(rows)) == expected
+
+
+def test_complete_steps_waits_for_who_had_samples_before_and_has_none_now() -> None:
+    before, found = usage([[1, 1]] * 3, start=STEP), usage([[1]], start=4 * STEP)
+    assert complete(found, before=before) == 0
+    assert complete(found, before=before, running={NAMES[0]: -math.inf}) == 1, "it runs no more"
+    restarted = {NAMES[0]: -math.inf, NAMES[1]: 3.5 * STEP}
+    assert complete(found, before=before, running=restarted) == 1, "it was started again"
+
+
+def test_complete_steps_waits_for_nobody_longer_than_the_bound() -> None:
+    found = usage([[1, 1], [1, NO], [1, 1], [1, NO]])
+    assert complete(found, sure=2 * STEP) == 3
+    assert complete(found, sure=4 * STEP) == 4
+
+
+def test_complete_steps_waits_for_more_samples_of_the_last_step_that_has_any() -> None:
+    """A server that is twenty seconds behind has only a part of the last step's samples."""
+    now, before = usage([[1, 1], [1, 1]]), usage([[1, 1]])
+    assert complete(now, read_before=before, whole_steps=False) == 1
+    assert complete(usage([[1, 1], [1, 1], [NO, 1]]), read_before=now, whole_steps=False) == 1
+
+
+def test_complete_steps_waits_for_more_samples_of_a_step_that_had_none_at_the_last_read() -> None:
+    """A gap is being filled: the step may have a part of its samples, though later ones have them all."""
+    before, now = usage([[1, 1], [1, NO], [1, 1], [1, 1]]), usage([[1, 1]] * 4)
+    assert complete(now, read_before=before, whole_steps=False) == 1
+    assert complete(now, read_before=now, whole_steps=False) == 3
+    assert complete(now, whole_steps=False) == 0, "nothing is known of an earlier read"
+
+
+def test_complete_steps_does_not_wait_for_a_rate_that_there_never_is() -> None:
+    found = usage([[1, 1], [1, 1]])
+    found.cpu[:] = math.nan
+    assert complete(found) == 2
+
+
+def test_complete_steps_waits_for_a_rate_that_comes_after_the_gauge() -> None:
+    found = usage([[1, 1], [1, 1], [1, 1]])
+    found.cpu[2, 1] = math.nan
+    assert complete(found) == 2
+
+
+def test_complete_steps_does_not_wait_for_who_is_scraped_less_often() -> None:
+    slow = [[1, 1 if row % 5 == 0 else NO] for row in range(16)]
+    before, found = usage(slow), usage(slow[1:5], start=17 * STEP)
+    assert complete(found, before=before, read_before=found, whole_steps=False) == 3
+    late = usage([[1, NO]] * 8, start=17 * STEP)
+    assert complete(late, before=before) == 0, "later than usual"
+
+
+def test_complete_steps_waits_again_after_an_outage_that_nobody_made_up_for() -> None:
+    """One gap is no habit."""
+    before = usage([[1], [1], [NO], [NO], [NO], [1], [1]])
+    assert complete(usage([[NO]], start=8 * STEP), before=before) == 0
+
+
+class Late:
+    """A server that knows each sample some time after it was taken; the delays are in steps, a row a step."""
+
+    def __init__(self, delays: Sequence[Sequence[float]]) -> None:
+        self._arrives = np.arange(len(delays))[:, None] * STEP + np.array(delays) * STEP
+
+    def read(self, begin: float, end: float, *, now: float) -> Usage:
+        """The steps from a time to another, as they are known now."""
+        rows = range(round(begin / STEP), round(end / STEP) + 1)
+        known = [
+            [row + 1.0 if 0 <= row < len(self._arrives) and at <= now else NO for at in self._of(row)]
+            for row in rows
+        ]
+        return usage(known, start=begin)
+
+    def _of(self, row: int) -> Sequence[float]:
+        found: Sequence[float] = (
+            self._arrives[row].tolist() if 0 <= row < len(self._arrives) else [0.0] * PODS
+        )
+        return found
+
+
+def learned_from(server: Late, *, restarts: frozenset[int], whole_steps: bool) -> list[list[float]]:
+    """What is learned of each container, turn after turn."""
+    learned: list[list[float]] = [[] for _ in NAMES]
+    until, seen = -STEP, Sightings()
+    for turn in range(STEPS + round(BOUND / STEP) + 2):
+        now = turn * STEP + 6
+        sure = (now - BOUND) // STEP * STEP
+        if turn in restarts:
+            seen = Sightings()
+        if not len(seen) and until >= 0:
+            seen.note(server.read(until - BOUND, until, now=now), forget=-math.inf)
+        end = min(turn, STEPS - 1) * STEP
+        if until >= end:
+            continue
+        found = server.read(until + STEP, end, now=now)
+        count = complete_steps(found, running=ALWAYS, seen=seen, sure=sure, whole_steps=whole_steps)
+        for row in found.part(0, count).cpu:
+            for number, value in enumerate(row.tolist()):
+                if not math.isnan(value):
+                    learned[number].append(value)
+        if count:
+            seen.note(found.part(0, count), forget=now - BOUND)
+            until += count * STEP
+        seen.note_open(found.part(count, found.steps))
+    return learned
+
+
+EVERY = [[row + 1.0 for row in range(STEPS)] for _ in NAMES]
+
+delay = st.one_of(st.just(0.0), st.floats(0.0, BOUND / STEP - 1))
+patterns = st.lists(st.tuples(*[delay] * PODS), min_size=STEPS, max_size=STEPS).map(
+    lambda delays: [(0.0,) * PODS, *delays[1:]]
+)
+
+
+@settings(max_examples=200)
+@given(patterns, st.frozensets(st.integers(1, STEPS), max_size=3), st.booleans())
+def test_every_sample_that_comes_within_the_bound_is_learned_from_once(
+    delays: list[tuple[float, ...]],
+    restarts: frozenset[int],
+    whole_steps: bool,  # noqa: FBT001
+) -> None:
+    assert learned_from(Late(delays), restarts=restarts, whole_steps=whole_steps) == EVERY
+
+
+class InParts(Late):
+    """A server that gets two samples a step, both as late, in order or not; a step's value is how many of them it has."""
+
+    def __init__(self, delays: Sequence[Sequence[float]], *, in_order: bool) -> None:
+        taken = (np.arange(len(delays))[:, None] - 1 + 0.5 * (1 + np.arange(2))) * STEP
+        late = taken[:, None, :] + np.array(delays)[:, :, None] * STEP
+        arrives = late.transpose(0, 2, 1).reshape(-1, PODS)
+        if in_order:
+            arrives = np.maximum.accumulate(arrives, axis=0)
+        self._arrives = arrives.reshape(len(delays), 2, PODS)
+
+    def read(self, begin: float, end: float, *, now: float) -> Usage:
+        rows = range(round(begin / STEP), round(end / STEP) + 1)
+        there = [
+            (self._arrives[row] <= now).sum(axis=0) if 0 <= row < STEPS else np.zeros(PODS) for row in rows
+        ]
+        return usage([[count or NO for count in each] for each in there], start=begin)
+
+
+@settings(max_examples=100)
+@given(patterns, st.frozensets(st.integers(1, STEPS), max_size=3), st.booleans())
+def test_no_step_is_learned_from_while_it_has_only_a_part_of_its_samples(
+    delays: list[tuple[float, ...]],
+    restarts: frozenset[int],
+    in_order: bool,  # noqa: FBT001
+) -> None:
+    found = learned_from(InParts(delays, in_order=in_order), restarts=restarts, whole_steps=False)
+    assert found == [[2.0] * STEPS for _ in NAMES]
