@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,9 +124,82 @@ def test_a_container_that_comes_after_the_warm_up_is_not_killed_for_what_nobody_
     env = SizingVector(1, demand=Recorded(trace), hours=8, warm_up=4)
     env.reset(seed=0)
     hours = [env.step(np.ones((1, 2), np.float32)) for _ in range(8)]
-    assert [float(info["oom"][0]) for *_, info in hours] == [0.0] * 8
-    assert [float(rewards[0]) for _, rewards, *_ in hours[:2]] == [0.0, 0.0]
+    assert np.nansum([float(info["oom"][0]) for *_, info in hours]) == 0.0
+    assert [bool(info["measured"][0]) for *_, info in hours] == [False] * 2 + [True] * 6
     assert min(float(rewards[0]) for _, rewards, *_ in hours[3:]) > -1.0
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    share=st.sampled_from([0.02, 0.2, 0.7]),
+    length=st.integers(1, 30),
+    hours=st.integers(1, 40),
+    containers=st.integers(1, 4),
+)
+def test_recorded_demand_is_drawn_only_where_there_are_samples(
+    seed: int, share: float, length: int, hours: int, containers: int
+) -> None:
+    """Whole stretches without any, as where containers come and go or several recordings lie in one file."""
+    chance = np.random.default_rng(seed)
+    hourly = chance.random((length, 3)) < share
+    cpu = np.where(np.repeat(hourly, 12, axis=0), 1.0, np.nan)
+    memory = np.where(chance.random(3) < 0.5, cpu * GIB, np.nan)
+    demand = Recorded(Trace(names=("a", "b", "c"), start=0.0, step=300.0, cpu=cpu, memory=memory))
+    if not hourly.any():
+        with pytest.raises(TrimtabError, match="no samples"):
+            demand.draw(chance, containers=containers, hours=hours)
+        return
+    most = max(
+        int(np.take(hourly[:, column], range(first, first + hours), mode="wrap").sum())
+        for column in range(3)
+        for first in range(max(1, length - hours + 1))
+    )
+    drawn = demand.draw(chance, containers=containers, hours=hours)
+    seen = ~np.isnan(drawn.cpu.reshape(hours, 12, containers)).all(axis=1)
+    assert (seen.sum(axis=0) >= most / 2).all()
+    assert (seen.sum(axis=0) > 0).all()
+
+
+def test_an_hour_without_samples_has_neither_a_reward_nor_costs() -> None:
+    trace = steady(hours=12).trace
+    trace.cpu[6 * 12 : 8 * 12] = trace.memory[6 * 12 : 8 * 12] = np.nan
+    env = SizingVector(2, demand=Recorded(trace), hours=8, warm_up=4)
+    env.reset(seed=0)
+    for hour in range(8):
+        _, rewards, *_, told = env.step(np.full((2, 2), hour % 2, np.float32))
+        is_empty = hour in (2, 3)
+        assert told["measured"].tolist() == [not is_empty] * 2
+        assert all(np.isnan(told[name]).all() == is_empty for name in Weights._fields)
+        assert (rewards == 0.0).all() == is_empty
+
+
+def test_of_a_recording_without_memory_only_cpu_is_judged() -> None:
+    trace = steady(hours=12).trace
+    trace.memory[:] = np.nan
+    env = SizingVector(1, demand=Recorded(trace), hours=4, warm_up=4)
+    env.reset(seed=0)
+    _, rewards, *_, told = env.step(np.full((1, 2), 0.9, np.float32))
+    assert np.isnan(told["memory_slack"][0])
+    assert np.isnan(told["oom"][0])
+    paid = sum(
+        weight * told[name][0] for name, weight in Weights()._asdict().items() if np.isfinite(told[name][0])
+    )
+    assert rewards[0] == pytest.approx(-paid)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_stepping_past_the_end_of_an_episode_or_before_one_is_refused(name: str) -> None:
+    env = gymnasium.make(name, hours=2, warm_up=2).unwrapped
+    with pytest.raises(ResetNeeded, match="call reset"):
+        env.step(env.action_space.sample())
+    for _ in range(2):
+        env.reset(seed=1)
+        ended = [env.step(env.action_space.sample())[3] for _ in range(2)]
+        assert ended == [False, True]
+        for _ in range(3):
+            with pytest.raises(ResetNeeded, match="the episode is over"):
+                env.step(env.action_space.sample())
 
 
 def test_a_recording_that_is_too_short_comes_again_from_its_start() -> None:

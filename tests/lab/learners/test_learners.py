@@ -7,20 +7,21 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.environments import Course, Generated
+from trimtab.lab.environments import Course, Generated, Recorded
 from trimtab.lab.learners import layers, training
 from trimtab.lab.learners.agent import Stage
 from trimtab.lab.learners.agent import network as for_workers
 from trimtab.lab.learners.examples import SAMPLES, examples
 from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan, quantiles
 from trimtab.lab.learners.learner import Learner
-from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
+from trimtab.lab.learners.ppo import PpoLearner, PpoPlan, _advantages
 from trimtab.lab.learners.rollout import Shard, choose
 from trimtab.lab.learners.sac import SacLearner, SacPlan, drawn
 from trimtab.lab.learners.sources import HELD_OUT, TRAINED, demand, recordings
@@ -143,6 +144,38 @@ def test_an_agent_strays_in_episodes_as_far_as_it_learns_that_it_does() -> None:
     chosen = choose(shard, seen, np.random.default_rng(2))
     learned, _ = drawn(agent, seen, np.random.default_rng(2).standard_normal((5, CHOICES)))
     np.testing.assert_allclose(chosen, learned, rtol=1e-3, atol=1e-3)
+
+
+def gapped() -> Stage:
+    """Containers of which nothing is known in every third hour."""
+    trace = sample(4)
+    hour = round(3600 / trace.step)
+    empty = (np.arange(trace.steps) // hour) % 3 == 0
+    cpu, memory = trace.cpu.copy(), trace.memory.copy()
+    cpu[empty] = memory[empty] = np.nan
+    course = Course(demand=Recorded(replace(trace, cpu=cpu, memory=memory)), hours=6)
+    return Stage(course=course, containers=8, warm_ups=(2, 12))
+
+
+def test_an_agent_neither_learns_from_hours_without_samples_nor_is_judged_by_them() -> None:
+    sac_learner = SacLearner(seed=1, plan=SacPlan(stage=gapped(), hidden=8, steps=2, batch=16))
+    figures = sac_learner.learn()
+    [remembered] = sac_learner._memory
+    assert 0.5 < remembered.measured.mean() < 0.8
+    assert (remembered.rewards[~remembered.measured] == 0.0).all()
+    assert figures["reward"] == pytest.approx(remembered.rewards[remembered.measured].mean())
+    assert len(sac_learner._flat()[0]) == remembered.measured.sum()
+    plan = PpoPlan(stage=gapped(), hidden=8, batch=16, updates=2)
+    assert np.isfinite(list(PpoLearner(seed=1, plan=plan).learn().values())).all()
+
+
+def test_an_hour_of_which_nothing_is_known_is_neither_better_nor_worse_than_expected() -> None:
+    rewards, expected = np.array([[-1.0], [0.0], [-1.0]]), np.array([[-2.0], [-3.0], [-2.5], [-1.0]])
+    known = np.array([[True], [False], [True]])
+    plan = PpoPlan(discount=0.5, trace=0.5)
+    last = -1.0 + 0.5 * -1.0 + 2.5
+    first = -1.0 + 0.5 * -3.0 + 2.0 + 0.25 * 0.25 * last
+    assert _advantages(rewards, known, expected, plan)[:, 0] == pytest.approx([first, 0.25 * last, last])
 
 
 def test_quantiles_are_always_in_order() -> None:

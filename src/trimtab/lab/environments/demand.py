@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
 from trimtab.lab.workloads import GENERATORS, generate
@@ -74,18 +75,29 @@ def _varied(name: str, chance: np.random.Generator) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Cut out of a recording: any of its containers, from any hour on; one that is too short comes again from its start."""
+    """Cut out of a recording, where it has samples; one that is too short comes again from its start.
+
+    All containers of an episode begin at the same hour, from which on each of them has samples in at least half as many hours
+    as the best stretch of the recording that is so long.
+    """
 
     trace: Trace
+    _sampled: npt.NDArray[np.bool_] = field(init=False, repr=False, compare=False)
+    """Whether each hour of each container has a sample."""
+
+    def __post_init__(self) -> None:
+        trace, an_hour = self.trace, self._an_hour
+        known = ~(np.isnan(trace.cpu) & np.isnan(trace.memory))
+        begins = np.arange(0, trace.steps, an_hour)
+        sampled = np.logical_or.reduceat(known, begins, axis=0) if known.size else known
+        object.__setattr__(self, "_sampled", sampled)
 
     def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
-        if self.trace.containers == 0 or self.trace.steps == 0:
-            raise TrimtabError("demand: the recording has no samples")
-        an_hour = max(1, round(HOUR / self.trace.step))
-        steps = hours * an_hour
-        columns = chance.integers(self.trace.containers, size=containers)
-        latest = max(0, self.trace.steps - steps) // an_hour
-        first = int(chance.integers(latest + 1)) * an_hour
+        enough = self._places(hours)
+        place = int(chance.choice(np.flatnonzero(enough)))
+        hour = place // self.trace.containers
+        columns = chance.choice(np.flatnonzero(enough[hour]), size=containers)
+        first, steps = hour * self._an_hour, hours * self._an_hour
         rows = (first + np.arange(steps)) % self.trace.steps
         return Trace(
             names=tuple(self.trace.names[column] for column in columns),
@@ -94,6 +106,23 @@ class Recorded:
             cpu=self.trace.cpu[np.ix_(rows, columns)],
             memory=self.trace.memory[np.ix_(rows, columns)],
         )
+
+    @property
+    def _an_hour(self) -> int:
+        return max(1, round(HOUR / self.trace.step))
+
+    def _places(self, hours: int) -> npt.NDArray[np.bool_]:
+        """Return from which hour on (a row) which containers (a column) have enough samples for an episode."""
+        if not self._sampled.any():
+            raise TrimtabError("demand: the recording has no samples")
+        count = len(self._sampled)
+        latest = max(0, self.trace.steps - hours * self._an_hour) // self._an_hour
+        # One that is too short is laid end to end, as its rows are.
+        laid = self._sampled[np.arange(latest + hours) % count]
+        sums = np.concatenate([np.zeros((1, laid.shape[1]), np.int64), np.cumsum(laid, axis=0)])
+        covered = sums[hours:] - sums[:-hours]
+        places: npt.NDArray[np.bool_] = covered >= covered.max() / 2
+        return places
 
 
 @dataclass(frozen=True, slots=True)

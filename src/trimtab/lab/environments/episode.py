@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ResetNeeded
 
 from trimtab.errors import TrimtabError
 from trimtab.lab.environments.demand import Demand, Generated
 from trimtab.lab.environments.fleet import Fleet, Rules
-from trimtab.lab.environments.reward import Weights, costs
+from trimtab.lab.environments.reward import Weights, costs, measured
 from trimtab.usage.trace import Floats
+
+OVER = "the episode is over: call reset() before the next step()"
+NO_EPISODE = "no episode has begun: call reset() first"
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,15 @@ class Episode:
         self.fleet, self.names = fleet, names
         self._weights = np.array(weights)
 
-    def step(self, cpu: Floats, memory: Floats) -> tuple[Floats, Floats]:
-        """Live an hour with such requests: the reward of each container and its costs."""
+    def step(self, cpu: Floats, memory: Floats) -> tuple[Floats, dict[str, Any]]:
+        """Live an hour with such requests: the reward of each container, its costs by name, and whether it was measured.
+
+        An hour without samples has no reward, which is told as 0, and no costs, which are NaN. `measured` is False then.
+        """
+        if self.fleet.over:
+            raise ResetNeeded(OVER)
         changes = self.fleet.apply(cpu, memory)
         self.fleet.pass_hour()
         paid = costs(self.fleet.sums, changes)
-        return -(paid @ self._weights), paid
-
-    def told(self, paid: Floats) -> dict[str, Any]:
-        """The costs by name, an array each."""
-        return {name: paid[:, place] for place, name in enumerate(Weights._fields)}
+        told = {name: paid[:, place] for place, name in enumerate(Weights._fields)}
+        return -(np.nan_to_num(paid) @ self._weights), told | {"measured": measured(self.fleet.sums)}

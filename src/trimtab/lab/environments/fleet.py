@@ -23,6 +23,7 @@ from trimtab.lab.environments.reward import (
     CPU_WANTED,
     MEMORY_ASKED,
     MEMORY_OVER,
+    MEMORY_STEPS,
     OOMS,
     SUMS,
     THROTTLED,
@@ -84,6 +85,7 @@ def live(
                 total[THROTTLED] += containers.throttled[row]
             if not np.isnan(needs):
                 held[row] = containers.memory[row]
+                total[MEMORY_STEPS] += 1.0
                 total[MEMORY_ASKED] += containers.memory_limit[row]
                 total[MEMORY_OVER] += max(containers.memory_limit[row] - needs, 0.0)
             if containers.killed[row] != 0:

@@ -1,7 +1,8 @@
 """What an hour was worth: the costs of a size, each with a weight that can be set.
 
 All costs are shares or counts of the hour, so that a small container counts as much as a large one. The reward is minus
-their weighted sum: at most 0, and 0 only for a container that used exactly what it asked for and was left alone.
+their weighted sum: at most 0, and 0 only for a container that used exactly what it asked for and was left alone. Of an
+hour without samples nothing is known: its costs are NaN, and whoever adds rewards up has to leave it out (`measured`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from trimtab.usage.trace import Floats
     MEMORY_ASKED,
     MEMORY_OVER,
     OOMS,
-) = range(10)
-SUMS = 10
+    MEMORY_STEPS,
+) = range(11)
+SUMS = 11
 """What is summed over the steps of an hour: CPU asked for, the unused part of it, steps in which more was wanted, what
-was wanted over it, what was wanted at all, the throttled share, the steps; the same of memory; and kills."""
+was wanted over it, what was wanted at all, the throttled share, the steps; memory asked for, the unused part of it; kills;
+and the steps of memory. Steps are those that have a sample."""
 
 
 class Weights(NamedTuple):
@@ -49,20 +52,25 @@ class Weights(NamedTuple):
     """Each change of a request, of CPU or of memory."""
 
 
+def measured(sums: Floats) -> npt.NDArray[np.bool_]:
+    """Return of which containers the hour has a sample at all."""
+    found: npt.NDArray[np.bool_] = (sums[:, CPU_STEPS] > 0) | (sums[:, MEMORY_STEPS] > 0)
+    return found
+
+
 def costs(sums: Floats, changes: npt.NDArray[np.int64]) -> Floats:
-    """The costs of an hour in the order of `Weights`, a row a container."""
-    return np.stack(
-        [
-            _share(sums[:, CPU_OVER], sums[:, CPU_ASKED]),
-            _share(sums[:, MEMORY_OVER], sums[:, MEMORY_ASKED]),
-            _share(sums[:, CPU_UNDER], sums[:, CPU_STEPS]),
-            _share(sums[:, CPU_MISSING], sums[:, CPU_WANTED]),
-            _share(sums[:, THROTTLED], sums[:, CPU_STEPS]),
-            sums[:, OOMS],
-            changes.astype(np.float64),
-        ],
-        axis=1,
-    )
+    """The costs of an hour in the order of `Weights`, a row a container; NaN where nothing was measured of them."""
+    of_cpu, of_memory, of_any = sums[:, CPU_STEPS] > 0, sums[:, MEMORY_STEPS] > 0, measured(sums)
+    parts = [
+        (of_cpu, _share(sums[:, CPU_OVER], sums[:, CPU_ASKED])),
+        (of_memory, _share(sums[:, MEMORY_OVER], sums[:, MEMORY_ASKED])),
+        (of_cpu, _share(sums[:, CPU_UNDER], sums[:, CPU_STEPS])),
+        (of_cpu, _share(sums[:, CPU_MISSING], sums[:, CPU_WANTED])),
+        (of_cpu, _share(sums[:, THROTTLED], sums[:, CPU_STEPS])),
+        (of_memory, sums[:, OOMS]),
+        (of_any, changes.astype(np.float64)),
+    ]
+    return np.stack([np.where(known, cost, np.nan) for known, cost in parts], axis=1)
 
 
 def _share(part: Floats, whole: Floats) -> Floats:

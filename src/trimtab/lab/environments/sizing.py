@@ -19,8 +19,10 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 
-from trimtab.lab.environments.episode import Course
+from trimtab.lab.environments.episode import NO_EPISODE, OVER, Course, Episode
+from trimtab.lab.environments.fleet import Fleet
 from trimtab.lab.environments.vector import Singles, SizingVector, action_space, observation_space
 
 MOST_CORES, MOST_BYTES = 1024.0, 2.0**42
@@ -41,6 +43,7 @@ class Sizing(gymnasium.Env[Doubles, Doubles]):
         self, *, window: int = 24, compare: Literal["request", "usage"] = "request", **course: Any
     ) -> None:
         self._course, self._compare = Course(**course), compare
+        self._episode: Episode | None = None
         self._past: deque[tuple[float, float]] = deque(maxlen=window)
         most = [MOST_CORES, MOST_BYTES]
         high = np.array([*most * 2, *most * window, *[1.0] * CLOCK])
@@ -54,39 +57,42 @@ class Sizing(gymnasium.Env[Doubles, Doubles]):
     ) -> tuple[Doubles, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         self._episode = self._course.begin(self.np_random, containers=1)
+        fleet = self._episode.fleet
         self._past.clear()
-        self._past.extend([self._usage()] * (self._past.maxlen or 0))
-        return self._look(), {"kind": self._episode.names[0]}
+        self._past.extend([_usage(fleet)] * (self._past.maxlen or 0))
+        return self._look(fleet), {"kind": self._episode.names[0]}
 
     def step(self, action: Doubles) -> tuple[Doubles, float, bool, bool, dict[str, Any]]:
+        if self._episode is None:
+            raise ResetNeeded(NO_EPISODE)
         bounds = np.asarray(action, np.float64).reshape(2, BOUNDS)
         fleet = self._episode.fleet
         compared = [float(request[0]) for request in fleet.requests]
         if self._compare == "usage":
-            compared = list(self._usage())
+            compared = list(_usage(fleet))
         cpu, memory = (
             np.array([np.clip(value, least, None)])
             for value, least in zip(wanted(bounds, compared), (1e-3, 2.0**20), strict=True)
         )
-        rewards, paid = self._episode.step(cpu, memory)
-        self._past.append(self._usage())
-        costs = {name: float(values[0]) for name, values in self._episode.told(paid).items()}
+        rewards, told = self._episode.step(cpu, memory)
+        self._past.append(_usage(fleet))
+        costs = {name: values[0].item() for name, values in told.items()}
         told = {"uncapped": bounds[:, UNCAPPED].copy(), **costs}
-        return self._look(), float(rewards[0]), False, fleet.over, told
+        return self._look(fleet), float(rewards[0]), False, fleet.over, told
 
-    def _usage(self) -> tuple[float, float]:
-        cpu, memory = self._episode.fleet.usage
-        return float(cpu[0]), float(memory[0])
-
-    def _look(self) -> Doubles:
-        fleet = self._episode.fleet
+    def _look(self, fleet: Fleet) -> Doubles:
         day, week = 2 * np.pi * (fleet.time % DAY) / DAY, 2 * np.pi * (fleet.time % WEEK) / WEEK
         requests = [float(request[0]) for request in fleet.requests]
         clock = [np.sin(day), np.cos(day), np.sin(week), np.cos(week)]
         past = [value for usage in self._past for value in usage]
-        seen = np.array([*self._usage(), *requests, *past, *clock])
+        seen = np.array([*_usage(fleet), *requests, *past, *clock])
         bounded: Doubles = np.clip(seen, self._low, self._high)
         return bounded
+
+
+def _usage(fleet: Fleet) -> tuple[float, float]:
+    cpu, memory = fleet.usage
+    return float(cpu[0]), float(memory[0])
 
 
 def wanted(bounds: Doubles, compared: Sequence[float]) -> list[float]:
@@ -115,6 +121,10 @@ class SizingTarget(gymnasium.Env[Singles, Singles]):
         return seen[0], {"kind": str(info["kind"][0])}
 
     def step(self, action: Singles) -> tuple[Singles, float, bool, bool, dict[str, Any]]:
+        if (
+            self._vector.is_over
+        ):  # the next step of many would begin the next episode, which one alone must not
+            raise ResetNeeded(OVER)
         seen, rewards, _, truncated, info = self._vector.step(np.asarray(action)[None])
-        told = {name: float(values[0]) for name, values in info.items()}
+        told = {name: values[0].item() for name, values in info.items()}
         return seen[0], float(rewards[0]), False, bool(truncated[0]), told

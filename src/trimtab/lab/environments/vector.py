@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from trimtab.lab.environments.episode import Course
+from trimtab.lab.environments.episode import NO_EPISODE, Course
 from trimtab.sizing.learned_choice import CHOICES, SEEN, Span
 
 Singles = npt.NDArray[np.float32]
@@ -45,28 +46,30 @@ class SizingVector(VectorEnv[Singles, Singles, npt.NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._course = Course(**course)
         self._spans: tuple[Span, Span] | None = None
-        self._over = False
+        self.is_over = False
+        """Whether the episode has ended, so that the next step begins another."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Singles, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         self._episode = self._course.begin(self.np_random, containers=self.num_envs)
-        self._over = False
+        self.is_over = False
         return self._look(), {"kind": np.array(self._episode.names)}
 
     def step(
         self, actions: Singles
     ) -> tuple[Singles, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
         no, yes = np.zeros(self.num_envs, bool), np.ones(self.num_envs, bool)
-        if self._over:
+        if self.is_over:
             seen, info = self.reset()
             return seen, np.zeros(self.num_envs), no, no.copy(), info
-        assert self._spans is not None, "reset the environment first"
+        if self._spans is None:
+            raise ResetNeeded(NO_EPISODE)
         cpu, memory = (span.size(actions[:, at].astype(np.float64)) for at, span in enumerate(self._spans))
-        rewards, paid = self._episode.step(cpu, memory)
-        self._over = self._episode.fleet.over
-        return self._look(), rewards, no, yes if self._over else no.copy(), self._episode.told(paid)
+        rewards, told = self._episode.step(cpu, memory)
+        self.is_over = self._episode.fleet.over
+        return self._look(), rewards, no, yes if self.is_over else no.copy(), told
 
     def _look(self) -> Singles:
         seen, self._spans = self._episode.fleet.look()

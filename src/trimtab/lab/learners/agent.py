@@ -57,7 +57,7 @@ class AgentLearner(Learner):
 
     def figures(self, rollout: Rollout) -> dict[str, float]:
         costs = dict(zip(MEASURED, map(float, rollout.costs), strict=True))
-        return {self.objective: float(rollout.rewards.mean()), **costs}
+        return {self.objective: float(rollout.rewards[rollout.measured].mean()), **costs}
 
     def weights(self) -> dict[str, Array]:
         shipped = layers.arrays(self.tree["agent"], "agent.")

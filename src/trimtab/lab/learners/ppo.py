@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import optax
 
 from trimtab.lab.learners import layers
@@ -80,12 +81,14 @@ class PpoLearner(AgentLearner):
                 self.tree[name] = layers.scaled_to(self.tree[name], seen)
         expected = np.asarray(EXPECT(self.tree["judge"], rollout.seen), np.float64)
         rewards = np.maximum(rollout.rewards, self.plan.worst)
-        better = _advantages(rewards, expected, self.plan)
+        known = rollout.measured
+        better = _advantages(rewards, known, expected, self.plan)
+        mean, width = better[known].mean(), better[known].std() + 1e-8
         flat = (
-            rollout.seen[:-1].reshape(-1, SEEN),
-            rollout.chosen.reshape(-1, CHOICES),
-            ((better - better.mean()) / (better.std() + 1e-8)).reshape(-1).astype(np.float32),
-            (better + expected[:-1]).reshape(-1).astype(np.float32),
+            rollout.seen[:-1][known],
+            rollout.chosen[known],
+            ((better[known] - mean) / width).astype(np.float32),
+            (better + expected[:-1])[known].astype(np.float32),
         )
         before = {"agent": self.tree["agent"], "spread": self.tree["spread"]}
         chance, batch = self.chance(1), min(self.plan.batch, len(flat[0]))
@@ -97,13 +100,13 @@ class PpoLearner(AgentLearner):
         return {**self.figures(rollout), "spread": float(spread.mean())}
 
 
-def _advantages(rewards: Floats, expected: Floats, plan: PpoPlan) -> Floats:
-    """How much better than expected things went from each step on."""
+def _advantages(rewards: Floats, measured: npt.NDArray[np.bool_], expected: Floats, plan: PpoPlan) -> Floats:
+    """How much better than expected things went from each step on; an hour of which nothing is known is no surprise."""
     better = np.zeros(rewards.shape)
     running = np.zeros(rewards.shape[1])
     for step in range(len(rewards) - 1, -1, -1):
         surprise = rewards[step] + plan.discount * expected[step + 1] - expected[step]
-        running = surprise + plan.discount * plan.trace * running
+        running = np.where(measured[step], surprise, 0.0) + plan.discount * plan.trace * running
         better[step] = running
     return better
 

@@ -31,13 +31,25 @@ class Rollout(NamedTuple):
     chosen: Singles
     """Before they are squashed into places."""
     rewards: Singles
+    measured: npt.NDArray[np.bool_]
+    """Whether the hour had a sample; else its reward, 0, says nothing."""
     costs: Floats
-    """The mean of each cost, in the order of `Weights`."""
+    """The mean of each cost over the hours in which it was measured, in the order of `Weights`; NaN without any."""
 
     @classmethod
     def joined(cls, parts: list[Rollout]) -> Rollout:
-        seen, chosen, rewards = (np.concatenate([part[at] for part in parts], axis=1) for at in range(3))
-        return cls(seen, chosen, rewards, np.mean([part.costs for part in parts], axis=0))
+        seen, chosen, rewards, measured = (
+            np.concatenate([part[at] for part in parts], axis=1) for at in range(4)
+        )
+        return cls(seen, chosen, rewards, measured, means(np.stack([part.costs for part in parts])))
+
+
+def means(rows: Floats) -> Floats:
+    """Return the mean of each column over the rows that have a number."""
+    known = ~np.isnan(rows)
+    count = known.sum(axis=0)
+    found: Floats = np.where(count > 0, np.where(known, rows, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
+    return found
 
 
 @dataclass(frozen=True)
@@ -63,15 +75,16 @@ def live(shard: Shard) -> Rollout:
     seen = np.empty((hours + 1, shard.containers, SEEN), np.float32)
     chosen = np.empty((hours, shard.containers, CHOICES), np.float32)
     rewards = np.empty((hours, shard.containers), np.float32)
+    measured = np.empty((hours, shard.containers), bool)
     costs: list[Floats] = []
     for hour in range(hours):
         seen[hour] = view
         chosen[hour] = choose(shard, view, chance)
         view, reward, _, _, told = env.step((1.0 / (1.0 + np.exp(-chosen[hour]))).astype(np.float32))
-        rewards[hour] = reward
-        costs.append(np.array([told[name].mean() for name in shard.course.weights._fields]))
+        rewards[hour], measured[hour] = reward, told["measured"]
+        costs.append(np.stack([told[name] for name in shard.course.weights._fields], axis=1))
     seen[hours] = view
-    return Rollout(seen, chosen, rewards, np.mean(costs, axis=0))
+    return Rollout(seen, chosen, rewards, measured, means(np.concatenate(costs)))
 
 
 def choose(shard: Shard, view: Singles, chance: np.random.Generator) -> Floats:

@@ -106,12 +106,12 @@ class SacLearner(AgentLearner):
         self._memory = [*self._memory, halved][-self.plan.remembered :]
 
     def _flat(self) -> tuple[Array, Array, Array, Array]:
-        """All transitions that are remembered."""
+        """All transitions that are remembered and whose reward is known."""
         return (
-            np.concatenate([one.seen[:-1].reshape(-1, SEEN) for one in self._memory]),
-            np.concatenate([one.chosen.reshape(-1, CHOICES) for one in self._memory]),
-            np.maximum(np.concatenate([one.rewards.reshape(-1) for one in self._memory]), self.plan.worst),
-            np.concatenate([one.seen[1:].reshape(-1, SEEN) for one in self._memory]),
+            np.concatenate([one.seen[:-1][one.measured] for one in self._memory]),
+            np.concatenate([one.chosen[one.measured] for one in self._memory]),
+            np.maximum(np.concatenate([one.rewards[one.measured] for one in self._memory]), self.plan.worst),
+            np.concatenate([one.seen[1:][one.measured] for one in self._memory]),
         )
 
     def _scale(self, rollout: Rollout) -> None:
