@@ -36,6 +36,12 @@ from trimtab.usage.trace import Trace
 LONG = ("bitbrains_rnd", "crane_dsp")
 SHORT = ("planetlab", "alibaba_tianchi_apps")
 MOST_CONTAINERS, MOST_DAYS = 1500, 60
+DATA = {
+    "bitbrains_rnd": "Bitbrains rnd, CPU of its first 60 days",
+    "crane_dsp": "crane dsp",
+    "planetlab": "PlanetLab, 1,500 VMs at most",
+    "alibaba_tianchi_apps": "Alibaba Tianchi apps, 1,500 at most",
+}
 
 
 class Extent(NamedTuple):
@@ -78,6 +84,12 @@ def learner(name: str, folder: Path, extent: Extent, workers: Workers[Any, Any])
     return SacLearner(seed=0, plan=SacPlan(stage=stage, steps=steps), workers=workers)
 
 
+def data(name: str) -> list[str]:
+    """What a learner learns from, in words."""
+    sets = (*SHORT, *LONG) if name == "forecaster" else LONG
+    return ["generators: " + ", ".join(sources.TRAINED), *(DATA[each] for each in sets)]
+
+
 @contextmanager
 def hired(many: int) -> Iterator[Workers[Any, Any]]:
     """So many processes that make examples and live through episodes; this one alone where it is one."""
@@ -103,11 +115,16 @@ def main() -> None:
         def told(done: int, figures: dict[str, float]) -> None:
             print(f"{done:4d} {made.objective} {figures[made.objective]:.4f}")
 
-        figures = training.train(made, given.folder, updates=extent.updates, told=told)
+        figures = training.train(
+            made,
+            given.folder,
+            updates=extent.updates,
+            told=told,
+            command=f"examples/train_weights.py TRACES --learner {given.learner}{' --brief' if given.brief else ''}",
+            data=data(given.learner),
+        )
     training.ship(made, given.folder / "weights.npz")
-    command = f"examples/train_weights.py TRACES --learner {given.learner}{' --brief' if given.brief else ''}"
-    data = (*SHORT, *LONG) if given.learner == "forecaster" else LONG
-    card.write(given.folder / "weights.json", made, command=command, data=data, figures=figures)
+    card.write(given.folder, given.folder / "weights.json", made, figures=figures)
 
 
 if __name__ == "__main__":

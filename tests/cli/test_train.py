@@ -33,7 +33,48 @@ def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixt
     assert card["command"] == f"{made_by} --only-recorded"
     assert card["curve"] == [[1, pytest.approx(told["last"], abs=1e-5)]]
     assert run(["train", str(usage), *asked, "--seed", "1"]) == 2
-    assert "it began with seed 0, not 1; name another folder" in capsys.readouterr().err
+    line = f"{folder}: this run was begun with something else (seed: 0 then, 1 now); go on as it was begun, or name another"
+    assert line in capsys.readouterr().err
+
+
+def test_a_run_is_gone_on_with_only_as_it_was_begun_and_its_card_says_how_that_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the card would claim data and settings that the weights have never seen."""
+    usage, folder = tmp_path / "usage.csv", tmp_path / "mine"
+
+    def record(most: int) -> None:
+        rows = [f"web,{300 * step},{1 + step % most},{1e9 + step}" for step in range(12 * 30)]
+        usage.write_text("\n".join(["series,t_seconds,cpu_cores,mem_bytes", *rows]) + "\n")
+
+    asked = [
+        "train",
+        str(usage),
+        "--folder",
+        str(folder),
+        "--containers",
+        "2",
+        "--only-recorded",
+        "--updates",
+        "1",
+    ]
+    record(most=7)
+    assert run(asked) == 0
+    weights, card = (folder / "weights.npz").read_bytes(), (folder / "weights.json").read_text()
+    assert run(asked) == 0  # the same again changes nothing
+    others = {
+        "settings.plan.updates: 1 then, 2 now": [*asked[:-1], "2"],
+        "settings.traces.0.steps: 360 then": [word for word in asked if word != "--only-recorded"],
+        "settings.traces.0.digest: ": asked,
+    }
+    for told, words in others.items():
+        if words is asked:
+            record(most=5)
+        capsys.readouterr()
+        assert run(words) == 2
+        assert f"this run was begun with something else ({told}" in capsys.readouterr().err
+        assert (folder / "weights.npz").read_bytes() == weights
+        assert (folder / "weights.json").read_text() == card
 
 
 @pytest.mark.parametrize(

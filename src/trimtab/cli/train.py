@@ -4,7 +4,7 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -69,8 +69,9 @@ def train(
     learner
         forecaster learns the quantiles of the next hour; ppo and sac learn to size by reward alone.
     folder
-        Where the run is kept: checkpoint, figures, TensorBoard's logs, and in the end weights.npz with its card. A
-        run that is already there is gone on with.
+        Where the run is kept: what it was begun with, checkpoint, figures, TensorBoard's logs, and in the end
+        weights.npz with its card. A run that is already there is gone on with by the same command and data; by any
+        others it is refused.
     updates
         How many updates it takes in all; by the learner when not given.
     seed
@@ -132,8 +133,8 @@ def train(
             traces |= asyncio.run(asked.read(progress))
         traces = _long_enough(lesson, traces, progress.console)
         _make(folder)  # before anything is learned that could not be kept
-        made, figures = _learned(lesson, list(traces.values()), folder, every, workers, progress)
-    _keep(lesson, made, folder, list(traces), figures)
+        made, figures = _learned(lesson, traces, folder, every, workers, progress)
+    _keep(made, folder, figures)
     _tell(learner, folder, made, figures, output)
     return 0
 
@@ -160,34 +161,44 @@ class Lesson:
         words += [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
         return shlex.join(words if self.generated else [*words, "--only-recorded"])
 
+    def data(self, traces: Iterable[str]) -> list[str]:
+        """Name what is learned from."""
+        from trimtab.lab.learners.sources import TRAINED
+
+        generators = ["generators: " + ", ".join(TRAINED)] if self.generated else []
+        return [*generators, *(Path(name).name for name in traces)]
+
 
 def _learned(
-    lesson: Lesson, traces: list[Trace], folder: Path, every: int, workers: Any, progress: Progress
+    lesson: Lesson, traces: Mapping[str, Trace], folder: Path, every: int, workers: Any, progress: Progress
 ) -> tuple[Any, list[dict[str, float]]]:
     """The learner when it is done, and the figures of all its updates."""
     from trimtab.lab.learners import training  # after Ray: see `workers`
 
     task = progress.add_task(f"{lesson.learner}: gathering", total=lesson.updates)
-    made = _learner(lesson, traces, workers)
+    made = _learner(lesson, list(traces.values()), workers)
 
     def told(done: int, figures: dict[str, float]) -> None:
         worth = f"{lesson.learner}: {made.objective} {figures[made.objective]:.4f}"
         progress.update(task, completed=done, description=worth)
 
-    return made, training.train(made, folder, updates=lesson.updates, every=every, told=told)
+    return made, training.train(
+        made,
+        folder,
+        updates=lesson.updates,
+        every=every,
+        told=told,
+        command=lesson.command,
+        data=lesson.data(traces),
+    )
 
 
-def _keep(
-    lesson: Lesson, made: Any, folder: Path, traces: Sequence[str], figures: Sequence[dict[str, float]]
-) -> None:
+def _keep(made: Any, folder: Path, figures: Sequence[dict[str, float]]) -> None:
     """Write the weights, and the card beside them."""
     from trimtab.lab.learners import card, training
-    from trimtab.lab.learners.sources import TRAINED
 
     training.ship(made, folder / WEIGHTS)
-    generators = ["generators: " + ", ".join(TRAINED)] if lesson.generated else []
-    data = [*generators, *(Path(name).name for name in traces)]
-    card.write(folder / CARD, made, command=lesson.command, data=data, figures=figures)
+    card.write(folder, folder / CARD, made, figures=figures)
 
 
 def _long_enough(lesson: Lesson, traces: Mapping[str, Trace], console: Console) -> dict[str, Trace]:

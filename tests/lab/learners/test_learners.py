@@ -1,23 +1,30 @@
 """Learners get better at what they are asked for, and a run that was ended goes on as if it had not been."""
 
 import csv
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.environments import Course, Generated, Recorded
-from trimtab.lab.learners import layers, training
+from trimtab.lab.environments import AnyOf, Course, Generated, Recorded, Rules, Weights
+from trimtab.lab.learners import layers, provenance, training
 from trimtab.lab.learners.agent import Stage
 from trimtab.lab.learners.agent import network as for_workers
+from trimtab.lab.learners.card import Card
 from trimtab.lab.learners.examples import SAMPLES, examples
 from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan, quantiles
 from trimtab.lab.learners.learner import Learner
@@ -89,7 +96,7 @@ KILLED = """
 def test_a_run_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "killed")],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])},
         check=False,
     )
     assert ended.returncode == -signal.SIGKILL
@@ -103,7 +110,9 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit(tmp_path:
 
 def test_a_checkpoint_of_another_learner_is_refused(tmp_path: Path) -> None:
     training.train(forecaster(), tmp_path, updates=1)
-    with pytest.raises(TrimtabError, match=r"checkpoint\.npz: cannot be gone on from"):
+    with pytest.raises(
+        TrimtabError, match=r"begun with something else \(learner: forecaster then, ppo now;.* more\)"
+    ):
         training.train(ppo(), tmp_path, updates=1)
     (tmp_path / training.FIGURES).unlink()
     with pytest.raises(TrimtabError, match=r"figures\.csv.*name another folder"):
@@ -112,6 +121,56 @@ def test_a_checkpoint_of_another_learner_is_refused(tmp_path: Path) -> None:
         (tmp_path / training.CHECKPOINT).write_bytes(nonsense)
         with pytest.raises(TrimtabError, match="name another folder"):
             training.train(forecaster(), tmp_path, updates=1)
+
+
+def test_a_run_is_refused_by_other_reward_weights_rules_or_episodes_than_it_was_begun_with(
+    tmp_path: Path,
+) -> None:
+    training.train(sac(), tmp_path, updates=1)
+    course = STAGE.course
+    others = {
+        "course.weights.oom: 20.0 then, 5.0 now": replace(course, weights=Weights(oom=5.0)),
+        "course.rules.cpu_limit: inf then, 2.0 now": replace(course, rules=Rules(cpu_limit=2.0)),
+        "course.demand.types.0: sinusoidal then, step now": replace(
+            course, demand=Generated(types=("step",))
+        ),
+    }
+    before = (tmp_path / provenance.RUN).read_text()
+    for told, other in others.items():
+        stage = replace(STAGE, course=other)
+        learner = SacLearner(seed=1, plan=SacPlan(stage=stage, hidden=8, steps=20, batch=128, rate=5e-3))
+        with pytest.raises(TrimtabError, match=re.escape(told)):
+            training.train(learner, tmp_path, updates=2)
+    assert (tmp_path / provenance.RUN).read_text() == before
+    (tmp_path / provenance.RUN).unlink()
+    with pytest.raises(TrimtabError, match=r"run\.json: is not there, so it is not known how"):
+        training.train(sac(), tmp_path, updates=2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Recorded(sample(2)), Recorded(sample(3))),
+        (Course(), Course(hours=5)),
+        (AnyOf([Generated()], weights=[1.0]), AnyOf([Generated()], weights=[2.0])),
+        (np.zeros(3), np.ones(3)),
+        (Rules(), Rules(burst=0.1)),
+    ],
+)
+def test_settings_that_differ_are_described_differently_and_the_same_alike(one: Any, other: Any) -> None:
+    assert provenance.describe(one) == provenance.describe(deepcopy(one)) != provenance.describe(other)
+    assert json.loads(json.dumps(provenance.describe(one), allow_nan=False)) == provenance.describe(one)
+
+
+def test_the_cards_of_shipped_weights_are_what_the_code_writes() -> None:
+    folder = Path(str(files("trimtab.sizing"))) / "weights"
+    found = {path.stem: msgspec.json.decode(path.read_bytes()) for path in folder.glob("*.json")}
+    assert found.keys() == {"forecaster", "ppo", "sac"}
+    for name, told in found.items():
+        card = msgspec.convert(told, Card, strict=True)
+        assert msgspec.to_builtins(card) == told  # nothing that no code writes
+        assert card.learner == name
+        assert card.curve[-1][0] == card.updates
 
 
 def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from trimtab.errors import TrimtabError
 from trimtab.lab.learners import layers
 from trimtab.lab.learners.examples import Examples, examples
 from trimtab.lab.learners.learner import Learner
+from trimtab.lab.learners.provenance import describe
 from trimtab.lab.learners.workers import Workers, here
 from trimtab.sizing.learned_record import FEATURES
 from trimtab.sizing.snapshot import Array
@@ -80,6 +81,7 @@ class ForecasterLearner(Learner):
     ) -> None:
         super().__init__(seed)
         self.plan = plan or ForecasterPlan()
+        self._traces = [describe(trace) for trace in traces]
         self._learned, self._apart = _gathered(traces, seed, self.plan.examples, workers)
         networks = {
             resource: layers.scaled_to(
@@ -92,6 +94,10 @@ class ForecasterLearner(Learner):
         steps = self.plan.updates * self.plan.steps
         self._machine = _machine(self.plan.rate, steps, self.plan.decay)
         self.tree = {"networks": networks, "optimiser": self._machine.begin(networks)}
+
+    @property
+    def settings(self) -> Any:
+        return super().settings | {"traces": self._traces}
 
     def learn(self) -> dict[str, float]:
         chance, losses = self.chance(), []

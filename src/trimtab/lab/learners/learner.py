@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from trimtab.lab.learners.provenance import describe
 from trimtab.sizing.snapshot import Array
 
 
@@ -26,6 +27,8 @@ class Learner(ABC):
 
     tree: Any
     """All that is learned: parameters and the state of the optimiser."""
+    plan: Any
+    """How it is trained: all its settings, as a data class."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -42,6 +45,11 @@ class Learner(ABC):
         self.done += 1
         return figures
 
+    @property
+    def settings(self) -> Any:
+        """All that shapes what is learned beside the seed, as plain JSON."""
+        return {"plan": describe(self.plan)}
+
     @abstractmethod
     def learn(self) -> dict[str, float]:
         """One update."""
@@ -56,19 +64,15 @@ class Learner(ABC):
         return {
             "learner": np.array(self.name),
             "done": np.array(self.done),
-            "seed": np.array(self.seed),
             **{f"tree.{at}": np.asarray(leaf) for at, leaf in enumerate(leaves)},
         }
 
     def take_over(self, arrays: Mapping[str, Array]) -> None:
-        """Go on from what `arrays` gave; a `ValueError` where it was another learner's, or began with another seed."""
+        """Go on from what `arrays` gave; a `ValueError` where it was another learner's."""
         leaves, structure = jax.tree_util.tree_flatten(self.tree)
         kept = [arrays[f"tree.{at}"] for at in range(len(leaves)) if f"tree.{at}" in arrays]
         same = [new.shape == np.shape(old) for new, old in zip(kept, leaves, strict=False)]
         if str(arrays["learner"]) != self.name or len(kept) != len(leaves) or not all(same):
             raise ValueError("it is of another learner or of other settings")
-        began = int(arrays.get("seed", np.array(self.seed)))  # the first checkpoints did not say
-        if began != self.seed:
-            raise ValueError(f"it began with seed {began}, not {self.seed}")
         self.tree = jax.tree_util.tree_unflatten(structure, kept)
         self.done = int(arrays["done"])

@@ -1,7 +1,7 @@
 """The training loop: updates, their figures, and checkpoints from which it goes on after whatever ended it.
 
-A run has a folder: `checkpoint.npz` with all that was learned, `figures.csv` with a row an update, and TensorBoard's
-logs. A checkpoint is written beside the old one and then takes its place, so that one that is there is always whole.
+A run has a folder: `run.json` with what it was begun with, `checkpoint.npz` with all that was learned, `figures.csv` with a
+row an update, and TensorBoard's logs. A checkpoint is written beside the old one and then takes its place, so that one that is there is always whole.
 Figures are cut back to the checkpoint when a run is taken up again: nothing is told twice.
 """
 
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import csv
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from trimtab.errors import TrimtabError
 from trimtab.files import beside
+from trimtab.lab.learners import provenance
 from trimtab.lab.learners.learner import Learner
+from trimtab.lab.learners.provenance import Provenance
 from trimtab.sizing.snapshot import Array
 
 CHECKPOINT, FIGURES = "checkpoint.npz", "figures.csv"
@@ -25,12 +27,26 @@ Told = Callable[[int, dict[str, float]], None]
 
 
 def train(
-    learner: Learner, folder: Path, *, updates: int, every: int = 5, told: Told | None = None
+    learner: Learner,
+    folder: Path,
+    *,
+    updates: int,
+    every: int = 5,
+    told: Told | None = None,
+    command: str = "",
+    data: Sequence[str] = (),
 ) -> list[dict[str, float]]:
-    """Learn until so many updates are done, from the folder's checkpoint on if there is one: the figures of all updates."""
+    """Learn until so many updates are done, from the folder's checkpoint on if there is one: the figures of all updates.
+
+    `command` and `data` say in words what the run is, for its card. A run that was begun with anything else is refused.
+    """
     from tensorboardX import SummaryWriter
 
     folder.mkdir(parents=True, exist_ok=True)
+    now = Provenance(
+        learner=learner.name, seed=learner.seed, command=command, data=tuple(data), settings=learner.settings
+    )
+    provenance.begin(folder, now, goes_on=(folder / CHECKPOINT).exists())
     figures = _take_up(learner, folder)
     with SummaryWriter(str(folder), purge_step=learner.done) as board:
         while learner.done < updates:
