@@ -62,6 +62,11 @@ class Recipe:
     variability: tuple[str, ...] = ()
     """Sets for how uneven series are, where those of the shape are too few."""
 
+    @property
+    def sets(self) -> list[str]:
+        """All sets that something of the type comes from."""
+        return sorted({*self.shape, *self.memory, *self.variability})
+
 
 def azure_sizes(_: Mapping[str, Features]) -> Sample:
     """After what was published of Azure's VMs (Cortez et al., SOSP 2017): a few sizes of VM, most of them little used."""
@@ -286,7 +291,7 @@ def main() -> None:
         report.append(table(name, goal, got))
         print(report[-1])
         (FITTED / f"{name}.json").write_text(
-            json.dumps({"how": recipe.how, "numbers": numbers}, indent=2) + "\n"
+            json.dumps({"how": recipe.how, "sets": recipe.sets, "numbers": numbers}, indent=2) + "\n"
         )
     if given.report:
         given.report.write_text("\n".join(report))

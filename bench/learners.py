@@ -1,10 +1,13 @@
 """The recommenders that learn beside vpa, autopilot-ml and trimtab, by the same back-test, on what none was trained on.
 
+And the agents beside doing nothing, by the reward that they were trained for.
+
     make bench BENCH=learners TRACES=FOLDER
     .venv/bin/python bench/learners.py TRACES --containers 60 --picture curves.png
 
-Held out are whole families of generators and whole sets of recordings (TRACES, a folder a set; without it the
-generators alone). Each strategy runs with its defaults; trimtab and the forecaster are swept over the risk too, for
+None was trained on these families of generators and sets of recordings (TRACES, a folder a set; without it the generators
+alone). Those whose statistics are in a family that was trained on are marked: they are not wholly new to the networks, and a
+second summary leaves them out. Each strategy runs with its defaults; trimtab and the forecaster are swept over the risk too, for
 their curves. Behind each row stands what trimtab would have at the same harm, read off between two of its risks: its
 CPU slack at the same time under, at the same CPU unserved, and its memory slack at the same rate of OOMs, the row's
 divided by that. Under 1 is better than trimtab; where trimtab's curve does not reach so far its nearest end is taken.
@@ -24,9 +27,13 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.lab.backtest import Schedule, backtest
-from trimtab.lab.learners.sources import HELD_OUT
+from trimtab.lab.environments import Course, Generated
+from trimtab.lab.learners.sources import HELD_OUT, KNOWN_SETS, RELATED, TRAINED
 from trimtab.lab.workloads import generate
 from trimtab.sizing import strategy
+from trimtab.sizing.learned_choice import CHOICES, SEEN
+from trimtab.sizing.learned_network import Network, network, outputs
+from trimtab.sizing.learned_network import read as weights
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
@@ -53,6 +60,7 @@ RUNS: list[tuple[str, Settings]] = [
     ("learned", {"weights": "sac"}),
     *(("forecaster", choice) for choice in SWEEP),
 ]
+EPISODES = 12
 COLUMNS = {
     "cpu_slack": "SLACK",
     "cpu_under": "UNDER",
@@ -74,27 +82,60 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=60, help="take at most so many of each set")
     parser.add_argument("--picture", type=Path, help="draw how the shipped networks got better into this PNG")
     given = parser.parse_args()
-    whole: dict[tuple[str, str], list[Summary]] = {}
-    curve: list[list[Summary]] = [[] for _ in SWEEP]
+    rewarded(HELD_OUT)
+    rewarded(TRAINED)
+    runs: list[tuple[bool, dict[tuple[str, str], Summary], list[Summary]]] = []
     for name, trace in sets(given.traces, given.containers):
+        is_new = name not in KNOWN_SETS and name.removeprefix("generator ") not in RELATED
         ours = [summary(trace, "trimtab", choice) for choice in SWEEP]
         results = {(who, told(choice)): summary(trace, who, choice) for who, choice in RUNS}
-        show(f"{name}: {trace.containers} containers", results, ours)
-        for key, found in results.items():
-            whole.setdefault(key, []).append(found)
-        for place, found in enumerate(ours):
-            curve[place].append(found)
-    show(
-        "all sets, each counting the same",
-        {key: mean(parts) for key, parts in whole.items()},
-        list(map(mean, curve)),
-    )
+        mark = "" if is_new else " (its statistics are in what was trained on)"
+        show(f"{name}: {trace.containers} containers{mark}", results, ours)
+        runs.append((is_new, results, ours))
+    show_all("all sets, each counting the same", runs)
+    show_all("those that are new to the networks", [run for run in runs if run[0]])
     if given.picture:
         draw(given.picture)
 
 
+def show_all(
+    title: str, runs: Sequence[tuple[bool, Mapping[tuple[str, str], Summary], Sequence[Summary]]]
+) -> None:
+    results = {key: mean([found[key] for _, found, _ in runs]) for key in runs[0][1]}
+    show(title, results, [mean([ours[place] for *_, ours in runs]) for place in range(len(SWEEP))])
+
+
+def rewarded(families: Sequence[str]) -> None:
+    """Show what the agents earn in the environment beside a request that is left as it is after the first day."""
+    table = Table(
+        "AGENT", "REWARD", "±", box=None, title=f"reward on {', '.join(families)}", title_justify="left"
+    )
+    course = Course(demand=Generated(types=families), hours=72, warm_up=24)
+    for name in ("unchanged", "ppo", "sac"):
+        agent = None if name == "unchanged" else network(weights(name), "agent.", inputs=SEEN, source=name)
+        found = [reward(agent, course, seed) for seed in range(EPISODES)]
+        error = np.std(found, ddof=1) / np.sqrt(len(found))
+        table.add_row(name, f"{np.mean(found):.3f}", f"{error:.3f}")
+    console.print(table)
+
+
+def reward(agent: Network | None, course: Course, seed: int) -> float:
+    """Return the mean reward of an hour in one episode of 64 containers, by what an agent thinks best."""
+    episode = course.begin(np.random.default_rng(seed), containers=64)
+    unchanged, earned = np.full(64, np.nan), []
+    for _ in range(course.hours):
+        cpu = memory = unchanged
+        if agent is not None:
+            seen, spans = episode.fleet.look()
+            answers = outputs(agent, np.clip(seen, -100.0, 100.0))[:, :CHOICES]
+            cpu, memory = (span.size(1 / (1 + np.exp(-answers[:, at]))) for at, span in enumerate(spans))
+        rewards, told = episode.step(cpu, memory)
+        earned.append(rewards[told["measured"]])
+    return float(np.concatenate(earned).mean())
+
+
 def sets(folder: Path, most: int) -> list[tuple[str, Trace]]:
-    """What was held out: recordings where they are, and generators."""
+    """What was not trained on: recordings where they are, and generators."""
     found = []
     for name in SETS:
         file = folder / name / f"{name}.parquet"
@@ -104,7 +145,7 @@ def sets(folder: Path, most: int) -> list[tuple[str, Trace]]:
             console.print(f"skipped: there is no recording at {file}")
     generated = [
         (f"generator {name}", generate(name, count=most, seed=99, duration=14 * 86400.0).trace())
-        for name in HELD_OUT
+        for name in (*RELATED, *HELD_OUT)
     ]
     return [*found, *generated]
 

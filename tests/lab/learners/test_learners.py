@@ -31,9 +31,10 @@ from trimtab.lab.learners.learner import Learner
 from trimtab.lab.learners.ppo import PpoLearner, PpoPlan, _advantages
 from trimtab.lab.learners.rollout import Shard, choose
 from trimtab.lab.learners.sac import SacLearner, SacPlan, drawn
-from trimtab.lab.learners.sources import HELD_OUT, TRAINED, demand, recordings
+from trimtab.lab.learners.sources import HELD_OUT, KNOWN_SETS, RELATED, TRAINED, demand, recordings
 from trimtab.lab.sample import sample
 from trimtab.lab.workloads import GENERATORS
+from trimtab.lab.workloads.fleet import fitted_to
 from trimtab.sizing import strategy
 from trimtab.sizing.learned_choice import CHOICES, SEEN
 from trimtab.sizing.learned_network import outputs
@@ -168,7 +169,7 @@ def test_the_cards_of_shipped_weights_are_what_the_code_writes() -> None:
     assert found.keys() == {"forecaster", "ppo", "sac"}
     for name, told in found.items():
         card = msgspec.convert(told, Card, strict=True)
-        assert msgspec.to_builtins(card) == told  # nothing that no code writes
+        assert msgspec.json.decode(msgspec.json.encode(card)) == told  # nothing that no code writes
         assert card.learner == name
         assert card.curve[-1][0] == card.updates
 
@@ -253,8 +254,14 @@ def test_an_example_is_the_next_hour_and_of_memory_its_peak() -> None:
 
 
 def test_what_is_trained_on_is_not_what_is_tested_on() -> None:
-    assert not set(TRAINED) & set(HELD_OUT)
-    assert set(TRAINED) | set(HELD_OUT) <= set(GENERATORS.names())
+    assert not set(TRAINED) & {*HELD_OUT, *RELATED}
+    assert {*TRAINED, *HELD_OUT, *RELATED} <= set(GENERATORS.names())
+    for family in HELD_OUT:
+        assert not fitted_to(family) & KNOWN_SETS
+    for family in RELATED:
+        assert fitted_to(family) & KNOWN_SETS
+    assert {"nab_aws", "alibaba2018_machines", "bitbrains_rnd"} <= KNOWN_SETS
+    assert not KNOWN_SETS & {"nezha_k8s_pods", "alibaba_genai2026_pods"}
     short = sample(2)
     assert recordings([short], seed=0, containers=2, generated=False) == [short]
     with pytest.raises(TrimtabError, match="no recording is as long"):

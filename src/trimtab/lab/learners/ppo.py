@@ -69,7 +69,7 @@ class PpoLearner(AgentLearner):
 
     @property
     def _samples(self) -> int:
-        stage = self.plan.stage
+        stage: Stage = self.plan.stage
         return stage.containers * len(stage.warm_ups) * stage.course.hours
 
     def learn(self) -> dict[str, float]:

@@ -1,7 +1,8 @@
-"""What learners are trained on: generators of some families, and recordings. Others are left for the test, whole.
+"""What learners are trained on: generators of some families, and recordings. Others are left for the test.
 
 A test on the same kind of workload that was trained on says little. So whole families of generators are held out, and
-whoever trains on recordings holds out whole sets.
+whoever trains on recordings holds out whole sets. A family may have statistics of a recording in it, though: what is known
+of a set in that way is not held out, and neither is a family that has them in common with one that is trained on.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ import numpy as np
 
 from trimtab.errors import TrimtabError
 from trimtab.lab.environments import AnyOf, Demand, Generated, Recorded
+from trimtab.lab.workloads.fleet import fitted_to
 from trimtab.usage.trace import Trace
 
 TRAINED = ("azure", "alibaba", "diurnal_web", "batch", "memory_leak", "step", "sinusoidal", "low_high")
-HELD_OUT = ("borg", "jvm", "flash_crowd", "arabesque")
+HELD_OUT = ("jvm", "flash_crowd", "arabesque")
+"""Families of which nothing is in what is trained on."""
+RELATED = ("borg",)
+"""Families that are not trained on, but are fitted to recordings that trained families are fitted to as well."""
+KNOWN_SETS = frozenset[str]().union(*map(fitted_to, TRAINED))
+"""Recordings whose statistics are in families that are trained on: nothing that was trained is new to them."""
 HOUR = 3600.0
 SHORTEST = 3
 """Hours of a recording that a forecaster can learn from: it looks at two and at what the next one brings."""

@@ -43,10 +43,10 @@ def train(
     from tensorboardX import SummaryWriter
 
     folder.mkdir(parents=True, exist_ok=True)
-    now = Provenance(
+    asked = Provenance(
         learner=learner.name, seed=learner.seed, command=command, data=tuple(data), settings=learner.settings
     )
-    provenance.begin(folder, now, goes_on=(folder / CHECKPOINT).exists())
+    provenance.begin(folder, asked, goes_on=(folder / CHECKPOINT).exists())
     figures = _take_up(learner, folder)
     with SummaryWriter(str(folder), purge_step=learner.done) as board:
         while learner.done < updates:

@@ -30,6 +30,8 @@ MEASURED_STEP = 300.0
 MEMORY_KEEPS = 0.995
 """How much of its wandering memory keeps over such a step."""
 LEAST = 1e-6
+FITTED = Path(__file__).parent / "fitted"
+"""A file a fleet: its numbers, the recordings that they come from, and how."""
 
 
 def _numbers(given: Any) -> Any:
@@ -77,9 +79,15 @@ class FleetSettings(Span):
     """The most that a series can have at any time, in cores."""
 
 
+def fitted_to(name: str) -> frozenset[str]:
+    """Return the recordings whose statistics are in a generator's numbers; none for one that was made up."""
+    path = FITTED / f"{name}.json"
+    return frozenset(json.loads(path.read_text())["sets"]) if path.exists() else frozenset()
+
+
 def fitted(name: str) -> type[FleetSettings]:
     """The settings with the numbers of a fleet as their defaults."""
-    numbers = json.loads((Path(__file__).parent / "fitted" / f"{name}.json").read_text())["numbers"]
+    numbers = json.loads((FITTED / f"{name}.json").read_text())["numbers"]
     fields: dict[str, Any] = {}
     for field, number in numbers.items():
         told = copy(FleetSettings.model_fields[field])
