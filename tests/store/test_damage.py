@@ -315,6 +315,34 @@ async def test_a_disk_that_is_full_at_the_start_is_said(small_disk: Path) -> Non
     assert damaged(small_disk / "trimtab.db") == []
 
 
+async def test_store_opens_patiently_on_a_full_disk_and_works_when_there_is_space(small_disk: Path) -> None:
+    """An operator on a full disk still has to relieve and revert."""
+    file, filler = small_disk / "trimtab.db", small_disk / "filler"
+    async with Store.open(file) as store:
+        await store.history.append([entry(1)])
+    with pytest.raises(OSError, match="No space"), filler.open("wb", buffering=0) as raw:
+        while True:
+            raw.write(bytes(512))
+    async with Store.open(file, patient=True) as store:
+        with pytest.raises(FullError):
+            await store.history.append([entry(2)])
+        filler.unlink()
+        await store.history.append([entry(3)])
+        assert len(await store.history.find()) == 2
+    assert damaged(file) == []
+
+
+async def test_store_leaves_a_file_alone_that_a_mistyped_address_names(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("replicas: 3\nimage: shop/web:1.2\n")
+    with pytest.raises(
+        AddressError, match=r"values\.yaml is no database, and is left as it is; name another file"
+    ):
+        await works(file)
+    assert damaged(file) == []
+    assert file.read_text() == "replicas: 3\nimage: shop/web:1.2\n"
+
+
 async def test_a_table_that_somebody_dropped_is_made_anew_and_the_others_are_left_alone(file: Path) -> None:
     async with Store.open(file) as store:
         await store.states.save(KEY, b"learned", timestamp=1)

@@ -17,7 +17,15 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from trimtab.store.errors import SETTING, BusyError, DamagedError, RecordError, StoreError, UnavailableError
+from trimtab.store.errors import (
+    SETTING,
+    BusyError,
+    DamagedError,
+    FullError,
+    RecordError,
+    StoreError,
+    UnavailableError,
+)
 from trimtab.store.rows import Record, batches, record_of, row_of, select_records
 from trimtab.store.schema import check, upgrade
 
@@ -73,12 +81,15 @@ class Database:
     @classmethod
     @asynccontextmanager
     async def open(cls, backend: Backend, *, patient: bool = False) -> AsyncIterator[Self]:
-        """With `patient`, what is away or busy at present is opened at the first use that finds it there."""
+        """Open it; with `patient`, what is away, busy or full at present at the first use that finds it well.
+
+        An operator has to relieve and revert whether its store works or not.
+        """
         database = cls(backend)
         try:
             try:
                 await database._open()
-            except (UnavailableError, BusyError) as error:
+            except (UnavailableError, BusyError, FullError) as error:
                 if not patient:
                     raise
                 log.warning("store.away", error=str(error))

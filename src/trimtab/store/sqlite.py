@@ -43,6 +43,9 @@ _PAUSE = 0.05
 
 _PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA journal_size_limit = 67108864")
 
+_MAGIC = b"SQLite format 3\0"
+_SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})
+
 _DAMAGED = (DamagedError, "at the next use it is set aside and learning begins anew")
 _BUSY = (BusyError, "another process holds it; try again")
 _ACCESS = (AccessError, "make the file and its folder writable for this user, or name another")
@@ -171,8 +174,17 @@ class SQLite:
         try:
             self._check()
         except DamagedError as error:
+            if not self._was_a_database():
+                raise AddressError(
+                    f"{SETTING}: {self.path} is no database, and is left as it is; name another file"
+                ) from error
             self._set_aside(reason=str(error.__cause__ or error))
             self._check()
+
+    def _was_a_database(self) -> bool:
+        """Return whether a file is a database or named like one: a mistyped address names somebody else's file."""
+        with self.path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC or self.path.suffix in _SUFFIXES
 
     def _check(self) -> None:
         """Read every page once, so that damage shows now and not at every start in the same query."""
