@@ -457,7 +457,7 @@ async def test_a_statefulset_whose_pods_fall_gets_its_size_and_back_though_its_c
     async def until(wanted: Wish, state: str, sizes: str, *, well: str) -> None:
         key = WorkloadKey("StatefulSet", namespace, "web")
         report, asked = None, [""]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while report is None or report.state != state or asked != [sizes, sizes]:
                 report = await driver.actuator.reconcile(key, wanted, now=int(time.time()) + driver.ahead)
                 asked = await _attend(client, namespace, lambda cpu: cpu == well)

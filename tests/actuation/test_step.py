@@ -1069,6 +1069,32 @@ def test_a_change_that_a_clock_ahead_has_begun_comes_to_its_end() -> None:
     assert marks_of(deeds).applied
 
 
+def test_evictions_do_not_wait_for_a_clock_that_was_ahead() -> None:
+    """Pods that come count as made by the change from a time on; written by that clock, none did for a day."""
+    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True, renews=NOW + 86_400)
+    terms: dict[str, Any] = {
+        "wanted": wish(allow_recreate=True, resizes_in_place=False),
+        "template": AFTER,
+        "update": "OnDelete",
+    }
+    odd = [*one_by_one(5, created=NOW + 30), pod("odd", created=NOW + 40)]
+    right = marks_of(step(evicting, odd, now=NOW + 20, **terms)).change
+    assert right
+    assert right.renews == NOW + 20
+    taken = turned_back(step(right, odd, now=NOW + 60, **terms))
+    assert taken.reason.startswith("odd came of another size than its template's")
+
+
+@given(st.integers(301, 10**9), st.data())
+def test_no_time_of_a_change_lies_ahead_once_its_marks_are_set_right(ahead: int, data: st.DataObject) -> None:
+    """Whichever field of it is a time: each is waited for somewhere."""
+    times = ("started", "since", "settled", "renews", "gave_up")
+    chosen = data.draw(st.sets(st.sampled_from(times), min_size=1))
+    began = change(Phase.PROMOTING, **dict.fromkeys(chosen, NOW + ahead))
+    right = marks_of(step(began, FIVE)).change
+    assert all(getattr(right, name) <= NOW for name in times)
+
+
 def test_two_replicas_need_not_have_the_same_second() -> None:
     applied = Applied(id="x", at=NOW + 2, sizes={"web": SMALL}, template={"web": SMALL})
     assert "minInterval" in why(next_deeds(situation(on=workload(marks=Marks(applied=applied)))))

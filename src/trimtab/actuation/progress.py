@@ -193,9 +193,9 @@ def _until_caught(
 
 def _helps_others(situation: Situation, change: Change) -> bool:
     """Whether some pods have got the memory that they were killed for lack of: others without room do not cost them that."""
-    return change.relief and any(
-        pod.ready and pod.node and is_settled(pod, change.after) for pod in situation.live
-    )
+    is_written = situation.template == joined(situation.template, change.after)
+    goes_on = change.relief and (is_written or not _is_replaced(change))
+    return goes_on and any(pod.ready and pod.node and is_settled(pod, change.after) for pod in situation.live)
 
 
 def _by_others(situation: Situation, marks: Marks, change: Change) -> list[Deed]:

@@ -337,7 +337,12 @@ def _finish(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
 
 
 def _kept(situation: Situation, change: Change) -> dict[str, Resources]:
-    """The size that pods keep for good, since they need more memory than they had; none where they are as before."""
+    """The size that pods keep for good, since they need more memory than they had; none where they are as before.
+
+    Pods that are replaced have what their template says.
+    """
+    if change.way is not Way.IN_PLACE:
+        return {}
     for pod in _asked_or_changed(situation, change):
         goal = _safe_goal(situation, change, pod)
         if pod.uid not in change.odd and has_size(pod, goal) and not has_size(pod, change.before):

@@ -126,7 +126,9 @@ class LiveJournal:
         if not after.reverted or after.reverted.id != change.id:
             return []  # somebody took the marks away, or the workload is another of that name
         self._metrics.reverts.labels(mandate.name, "overtaken" if change.blameless else "worse").inc()
-        return [self._entry(workload, "reverted", change.after, change.before, mandate, now, change.reason)]
+        return [
+            self._entry(workload, "reverted", change.after, change.before, mandate, now, after.reverted.why)
+        ]
 
     def _entry(
         self,
