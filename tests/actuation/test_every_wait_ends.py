@@ -66,6 +66,11 @@ def lose_pods(world: World) -> None:
     world.pods_by_name.clear()
 
 
+def add_pod(world: World) -> None:
+    world.replicas += 1
+    world.add_pod()
+
+
 def full(reason: str) -> Callable[[World], None]:
     def begin(world: World) -> None:
         world.full = reason
@@ -92,6 +97,7 @@ TROUBLES: dict[str, Callable[[World], None]] = {
     "the template is refused": fails("patch_template", Forbidden),
     "the template fails": fails("patch_template", InternalError),
     "no pod comes back": lose_pods,
+    "a pod is added": add_pod,
 }
 
 

@@ -55,7 +55,8 @@ def advance(  # noqa: PLR0911 - one return a step
     pods = _pods_of_phase(situation, change)
     if not pods and change.phase is Phase.CANARY:
         return [_choose_again(situation, marks, change)]
-    if touches := _touches(situation, marks, change, pods):
+    done_without = _goes_on_without(situation, change, pods)
+    if not done_without and (touches := _touches(situation, marks, change, pods)):
         closed = _closed(situation, change) if change.phase is Phase.PROMOTING else None
         return [*_at_any_time(change, touches), closed] if closed else touches
     if moving := outgrown(situation, change):
@@ -160,10 +161,7 @@ def _until_settled(situation: Situation, marks: Marks, change: Change, pods: Seq
     yet = f"it has yet to take effect on {waiting}"
     if change.phase is not Phase.VERIFYING:
         return _until_caught(situation, marks, change, pods, yet=yet)
-    # Where pods come and go all the time, one has always just come.
-    at_the_latest = max(change.settled, situation.sightings.since) + DAY
-    unwell_since = min(_unwell_since(change, pods), at_the_latest)
-    if situation.now < _given_up(situation, unwell_since):
+    if not _is_overdue(situation, change, pods):
         return [Wait(situation.now + POLL, yet)]
     # A pod that came later is resized later, once it can be; and it is no reason to take from others what keeps them alive.
     if change.way is Way.IN_PLACE or change.relief:
@@ -178,7 +176,7 @@ def _until_caught(
 
     What else pods wait for comes to its end by itself, or is `stuck`.
     """
-    if stuck(situation, change) and _helps_others(situation, change):
+    if _goes_on_without(situation, change, pods):
         return []
     lacking = [pod for pod in pods if not is_settled(pod, change.after)]
     fallen = [pod for pod in lacking if falls(pod) and not has_size(pod, change.after)]
@@ -189,6 +187,20 @@ def _until_caught(
         return [Wait(situation.now + POLL, yet)]
     # The others go on without it, and it is resized once it runs.
     return [] if len(fallen) < len(pods) else _turn_back(situation, marks, change, why=yet, blameless=True)
+
+
+def _goes_on_without(situation: Situation, change: Change, pods: Sequence[Pod]) -> bool:
+    """Whether pods that do not have the new size, or cannot be given it, are left to pod sync: they were tried for long enough."""
+    if change.phase is Phase.VERIFYING:
+        return change.way is Way.IN_PLACE and _is_overdue(situation, change, pods)
+    return bool(stuck(situation, change)) and _helps_others(situation, change)
+
+
+def _is_overdue(situation: Situation, change: Change, pods: Sequence[Pod]) -> bool:
+    """Whether pods that came after the others were waited for as long as they may be."""
+    # Where pods come and go all the time, one has always just come.
+    at_the_latest = max(change.settled, situation.sightings.since) + DAY
+    return situation.now >= _given_up(situation, min(_unwell_since(change, pods), at_the_latest))
 
 
 def _helps_others(situation: Situation, change: Change) -> bool:
