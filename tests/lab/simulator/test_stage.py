@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -217,3 +218,57 @@ async def test_stage_recommends_the_same_however_often_a_workload_is_scaled() ->
                 await stage.run(demand.step)
         recommended.append(len(said(moments, "Recommended")))
     assert 0 < recommended[1] <= recommended[0] + 1
+
+
+def stepped(before: float, after: float, *, at: float, hours: float) -> Trace:
+    """Memory in MiB of one container, a sample a minute: so much up to a time in hours, and so much from then on."""
+    minutes = np.arange(int(hours * 60))
+    memory = np.where(minutes < at * 60, before, after)[:, None] * MIB
+    return Trace(names=("web",), start=0.0, step=60.0, cpu=np.full(memory.shape, 0.05), memory=memory)
+
+
+async def changes_and_kills(on: Scene, hours: float) -> tuple[list[str], int, str]:
+    """The changes, the number of OOM kills, and why the size is what it is at the end."""
+    follow = auto(strategy=UpdateStrategy(update_requests_only=False))
+    changes: list[str] = []
+    kills = 0
+
+    def note(moment: Moment) -> None:
+        nonlocal kills
+        for each in moment.happenings:
+            kills += each.reason == "OOMKilled"
+            if each.reason == "Resizing":
+                changes.append(each.message)
+
+    async with Stage(on, policies={"all": follow}, seed=1) as stage:
+        stage.observe(note)
+        await stage.run(hours * HOUR - 60)
+        (outcome,) = stage.outcomes().values()
+    return changes, kills, "".join(each.text for each in outcome.recommendations)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_a_leak_is_held_after_three_raises_however_many_replicas_are_killed(replicas: int) -> None:
+    """A container of 512Mi that takes whatever it gets was raised 23 times, up to a whole node of 64 GiB."""
+    leak = scene(
+        [workload("web", sized(100, 512 * MIB, None, 512 * MIB), replicas=replicas)],
+        stepped(100.0, 60_000.0, at=0.5, hours=8),
+        nodes=4,
+    )
+    changes, _, why = await changes_and_kills(leak, 8)
+    assert len({re.findall(r"limit (\w+)", change)[1] for change in changes}) == 3
+    assert "looks like a leak" in why
+
+
+async def test_a_killed_workload_gets_back_at_once_what_it_had_before_it_was_made_smaller() -> None:
+    """It climbed by a fifth at a time, with a kill of every pod for each; sometimes it was taken for a leak."""
+    busy = scene(
+        [workload("web", sized(100, GIB, None, GIB), replicas=2)],
+        stepped(200.0, 900.0, at=12, hours=16),
+        nodes=2,
+    )
+    changes, kills, _ = await changes_and_kills(busy, 16)
+    cuts, relief = changes[:-1], changes[-1]
+    assert len(cuts) >= 3, "it was made far smaller in the quiet hours"
+    assert "(limit 1Gi), all pods at once" in relief.split(" to ")[1]
+    assert kills == 2
