@@ -39,14 +39,13 @@ from trimtab.sizing import strategy
 from trimtab.sizing.around import recommend, recommend_pod
 from trimtab.sizing.change import round_up
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.former_witness import WitnessSettings
 from trimtab.sizing.proposal import Ask, Proposal, percentile_settings, proposal, told
 from trimtab.sizing.qos import qos_class
 from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendation, amount_text
 from trimtab.sizing.rules import ResourceRules, Rules
 from trimtab.sizing.safe_minimum import safe_limit, sized_resource
 from trimtab.sizing.surroundings import Surroundings, UtilisationTarget, as_counted, beside
-from trimtab.sizing.witness import Witness
+from trimtab.sizing.witness import Witness, WitnessSettings
 
 examples = settings(max_examples=100)
 NO_IMAGE = np.zeros(1, np.uint32)

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.sizing.former_witness import WitnessSettings
 from trimtab.sizing.kill_records import QUIET, SIZES
 from trimtab.sizing.oom import raises
-from trimtab.sizing.witness import Witness
+from trimtab.sizing.witness import Witness, WitnessSettings
 
 START = 1.7e9
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -57,7 +56,7 @@ def test_cpu_peak_is_known_for_a_day() -> None:
     one, other = seen.evidence(START + HOUR, BOTH, runs_on=[True, True])
     assert (one.cpu_peak, one.memory_peak) == (1235, 500_000_000)
     assert (other.cpu_peak, other.memory_peak, other.samples) == (100, 100_000_000, 1)
-    assert seen.evidence(START + 30 * HOUR, ONE, runs_on=[True])[0].cpu_peak is None
+    assert seen.evidence(START + 37 * HOUR, ONE, runs_on=[True])[0].cpu_peak is None
 
 
 def feed(seen: Witness, begin: float, days: float, *, scraped: bool, running: bool = True) -> float:

@@ -46,7 +46,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     runs_on: bool = True
     """It runs all the time, so that samples should be fresh; a Job's container does not."""
     cpu_peak: int | None = None
-    """The highest CPU of the last day, in millicores."""
+    """The highest CPU of the last day or so (24 to 36 hours), in millicores."""
     cpu_peak_week: int | None = None
     """The highest CPU of the last week, in millicores."""
     memory_peak: int | None = None

@@ -14,12 +14,11 @@ import msgspec
 import numpy as np
 
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.former_witness import WitnessSettings
 from trimtab.sizing.proposed import HOUR, Lately, Proposed, ProposedSettings
 from trimtab.sizing.registry import strategy
 from trimtab.sizing.rows import NEW, regrouped
 from trimtab.sizing.strategy import Floats, Indices, Sizes, Strategy
-from trimtab.sizing.witness import Booleans, Hashes, Witness
+from trimtab.sizing.witness import Booleans, Hashes, Witness, WitnessSettings
 
 K = TypeVar("K", bound=tuple[Any, ...])
 

@@ -19,19 +19,19 @@ KILLS = 8
 SLICES = 12
 
 
-class WitnessSettings(Settings):
-    """How far back is looked."""
+class FormerSettings(Settings):
+    """How far back was looked."""
 
     window: float = Field(default=86400.0, ge=1)
-    """Seconds in which `Evidence.cpu_peak` is the highest."""
+    """Seconds in which peaks were the highest."""
 
 
-class FormerWitness(Rowed[WitnessSettings]):
+class FormerWitness(Rowed[FormerSettings]):
     """The arrays of that time."""
 
     name = "witness"
 
-    def __init__(self, containers: int, settings: WitnessSettings) -> None:
+    def __init__(self, containers: int, settings: FormerSettings) -> None:
         super().__init__(containers, settings)
         self.cpu = Maxima(containers, seconds=settings.window, slices=SLICES)
         self.memory = Maxima(containers, seconds=settings.window, slices=SLICES)

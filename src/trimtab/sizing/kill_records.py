@@ -19,7 +19,7 @@ from trimtab.sizing.strategy import Floats, Indices
 
 Booleans = npt.NDArray[np.bool_]
 
-SIZES = 16
+SIZES = 8
 """Sizes that are remembered of each container. Of more, the smallest gives way: it is the largest that says what is needed."""
 WIDTH = math.log(1.05)
 """Sizes whose logarithms are nearer than this are one: a raise is clearly more than 5 %."""
@@ -36,7 +36,7 @@ class KillRecords:
 
     def __init__(self, rows: int) -> None:
         self.size = np.zeros((rows, SIZES))
-        self.count = np.zeros((rows, SIZES), np.int64)
+        self.count = np.zeros((rows, SIZES), np.int32)
         self.first = np.zeros((rows, SIZES))
         self.last = np.zeros((rows, SIZES))
         self.origin = np.zeros((rows, SIZES), np.int8)
@@ -73,8 +73,10 @@ class KillRecords:
 
     def of(self, t: float, row: int) -> tuple[OomKills, ...]:
         """Return the records of a container in the order of their first kills; none after a quiet month."""
+        if not self.size[row].any():
+            return ()  # as nearly always
         held = np.flatnonzero(self.size[row])
-        if not held.size or t - self.last[row, held].max() > QUIET:
+        if t - self.last[row, held].max() > QUIET:
             return ()
         return tuple(sorted((self._at(row, place) for place in held.tolist()), key=lambda each: each.first))
 

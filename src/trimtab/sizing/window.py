@@ -112,10 +112,10 @@ class Maxima:
         self.peaks[at] = -np.inf
         return at, True
 
-    def live(self, t: float) -> npt.NDArray[np.bool_]:
-        """Which slices are in the window that ends at `t`."""
+    def live(self, t: float, slices: int | None = None) -> npt.NDArray[np.bool_]:
+        """Which slices are in the window that ends at `t`, or in its last so many slices."""
         now = math.floor(t / self.slice_seconds)
-        alive: npt.NDArray[np.bool_] = self.epoch > now - self.epoch.size
+        alive: npt.NDArray[np.bool_] = self.epoch > now - (slices or self.epoch.size)
         return alive
 
     def has_begun(self, t: float) -> bool:
@@ -132,10 +132,12 @@ class Maxima:
         believed = (values >= 0.0) & (values <= most)
         np.maximum(self.peaks[at], values, out=self.peaks[at], where=believed)
 
-    def peak(self, t: float, rows: npt.NDArray[np.intp] | None = None) -> Floats:
-        """The highest sample of each row, or of these, in the window; NaN where it is empty."""
+    def peak(
+        self, t: float, rows: npt.NDArray[np.intp] | None = None, *, slices: int | None = None
+    ) -> Floats:
+        """The highest sample of each row, or of these, in the window or its last so many slices; NaN where it is empty."""
         peaks = self.peaks if rows is None else self.peaks[:, rows]
-        highest: Floats = peaks[self.live(t)].max(axis=0, initial=-np.inf)
+        highest: Floats = peaks[self.live(t, slices)].max(axis=0, initial=-np.inf)
         return np.where(np.isneginf(highest), np.nan, highest)
 
     def by_age(self, t: float, row: int) -> tuple[float, ...]:

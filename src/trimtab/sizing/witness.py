@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from trimtab.plugins import Settings
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.former_witness import FormerWitness, WitnessSettings
+from trimtab.sizing.former_witness import FormerSettings, FormerWitness
 from trimtab.sizing.kill_records import KillRecords
 from trimtab.sizing.rowed import Rowed
 from trimtab.sizing.sample import CPU_MOST, MEMORY_MOST
@@ -28,7 +29,8 @@ HOUR, DAY = 3600.0, 86400.0
 WEEK = 8 * DAY
 """Seconds for which peaks are remembered: a slice more than seven days, so that last week's peak of a weekly job is known
 until it runs again."""
-WEEK_SLICES = 16
+WEEK_SLICES, DAY_SLICES = 16, 3
+"""The slices of these seconds, and how many of them hold the last day: 24 to 36 hours."""
 FORGOTTEN = 7 * DAY
 """Seconds without a sample after which what was observed before no longer counts as history."""
 SIZES_KEPT, SIZE_SLICES, RECENT_SLICES = 30 * DAY, 10, 3
@@ -38,6 +40,10 @@ HELD = HOUR
 THROTTLED_RISES, THROTTLED_FADES = 3600.0, 86400.0
 """Seconds in which what was seen of throttling before loses half its weight, where there is more now and where there is
 less: whoever is held back by day must not be made smaller by night."""
+
+
+class WitnessSettings(Settings):
+    """There are none."""
 
 
 class DailyCounts:
@@ -69,14 +75,12 @@ class DailyCounts:
         Over a container's whole life, a bad month would count for another month, and a fresh hole not at all.
         """
         age = math.floor(t / DAY) - self.epoch
-        shares = [self._share(rows, (age >= 0) & (age < days)) for days in (2, self.DAYS)]
-        lowest: Floats = np.minimum(*shares)
-        return lowest
-
-    def _share(self, rows: Indices, days: Booleans) -> Floats:
-        seen, due = (counts[:, rows][days].sum(axis=0) for counts in (self.seen, self.due))
+        # A row for the last day, which is today and yesterday, and one for the week.
+        counted = (age >= 0) & (age < np.array([[2], [self.DAYS]]))
+        seen, due = counted @ self.seen[:, rows], counted @ self.due[:, rows]
         # Where nothing was due, as while scaled to zero, nothing is missing.
-        return np.where(due > 0, seen / np.maximum(due, 1), 1.0)
+        lowest: Floats = np.where(due > 0, seen / np.maximum(due, 1), 1.0).min(axis=0)
+        return lowest
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         return {prefix + "epoch": self.epoch, prefix + "seen": self.seen, prefix + "due": self.due}
@@ -93,8 +97,7 @@ class Witness(Rowed[WitnessSettings]):
 
     def __init__(self, containers: int, settings: WitnessSettings) -> None:
         super().__init__(containers, settings)
-        self._cpu = Maxima(containers, seconds=settings.window, slices=12)
-        self._cpu_week = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
+        self._cpu = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
         self._memory = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
         self._had = Maxima(containers, seconds=SIZES_KEPT, slices=SIZE_SLICES)
         self._counts = DailyCounts(containers)
@@ -129,7 +132,6 @@ class Witness(Rowed[WitnessSettings]):
         own = self._arrays
         seen = ((cpu >= 0) & (cpu <= CPU_MOST)) | ((memory >= 0) & (memory <= MEMORY_MOST))
         self._cpu.add(t, cpu, CPU_MOST)
-        self._cpu_week.add(t, cpu, CPU_MOST)
         self._memory.add(t, memory, MEMORY_MOST)
         # Before its first sample a container may not have been there, or not been scraped.
         due = seen if running is None else seen | (running & ~np.isnan(own["first"]))
@@ -193,10 +195,14 @@ class Witness(Rowed[WitnessSettings]):
         """What is known of these containers; `runs_on` where they run all the time, as a Job's do not."""
         own = {name: array[containers].tolist() for name, array in self._arrays.items()}
         cpu, cpu_week, memory = (
-            maxima.peak(t, containers).tolist() for maxima in (self._cpu, self._cpu_week, self._memory)
+            self._cpu.peak(t, containers, slices=DAY_SLICES).tolist(),
+            self._cpu.peak(t, containers).tolist(),
+            self._memory.peak(t, containers).tolist(),
         )
         coverage = self._counts.coverage(t, containers).tolist()
-        had = [self._had.by_age(t, int(row)) for row in containers]
+        recent, earlier = (
+            self._had.peak(t, containers, slices=slices).tolist() for slices in (RECENT_SLICES, None)
+        )
         return [
             Evidence(
                 samples=own["samples"][place],
@@ -210,8 +216,8 @@ class Witness(Rowed[WitnessSettings]):
                 memory_peak=_whole(memory[place]),
                 throttled=None if math.isnan(own["throttled"][place]) else own["throttled"][place],
                 kills=self._kills.of(t, int(row)),
-                recent_memory=int(max(had[place][:RECENT_SLICES])),
-                earlier_memory=int(max(*had[place], own["size_before"][place])),
+                recent_memory=_whole(recent[place]) or 0,
+                earlier_memory=max(_whole(earlier[place]) or 0, int(own["size_before"][place])),
             )
             for place, row in enumerate(containers)
         ]
@@ -228,8 +234,7 @@ class Witness(Rowed[WitnessSettings]):
     def arrays(self) -> dict[str, Array]:
         return {
             **self._arrays,
-            **self._cpu.arrays("cpu."),
-            **self._cpu_week.arrays("cpu_week."),
+            **self._cpu.arrays("cpu_week."),
             **self._memory.arrays("memory_week."),
             **self._had.arrays("had."),
             **self._counts.arrays("counts."),
@@ -238,8 +243,7 @@ class Witness(Rowed[WitnessSettings]):
 
     def take_over(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = {name: arrays[name] for name in self._arrays}
-        self._cpu.take_over("cpu.", arrays)
-        self._cpu_week.take_over("cpu_week.", arrays)
+        self._cpu.take_over("cpu_week.", arrays)
         self._memory.take_over("memory_week.", arrays)
         self._had.take_over("had.", arrays)
         self._counts.take_over("counts.", arrays)
@@ -250,15 +254,14 @@ class Witness(Rowed[WitnessSettings]):
         try:
             super().restore(state)
         except ValueError:
-            former = FormerWitness(self.containers, self.settings)
+            former = FormerWitness(self.containers, FormerSettings())
             former.restore(state)
             self._take_over_former(former)
 
     def _take_over_former(self, former: FormerWitness) -> None:
         for name in self._arrays.keys() & former.known.keys():
             self._arrays[name] = former.known[name]
-        self._cpu = former.cpu
-        for maxima, week in ((former.cpu, self._cpu_week), (former.memory, self._memory)):
+        for maxima, week in ((former.cpu, self._cpu), (former.memory, self._memory)):
             for at in np.argsort(maxima.epoch).tolist():
                 if maxima.epoch[at] != NEVER:
                     week.add(maxima.epoch[at] * maxima.slice_seconds, maxima.peaks[at], math.inf)
