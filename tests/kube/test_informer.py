@@ -18,8 +18,9 @@ from harness.faults import Asked
 from harness.objects import pod, pod_status
 from harness.records import folded
 from harness.watching import eventually, watching
+from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object, PatchType
-from trimtab.kube.errors import Garbled, Gone, TimedOut
+from trimtab.kube.errors import Forbidden, Garbled, Gone, TimedOut
 from trimtab.kube.informer import Informer, Scope
 from trimtab.kube.limits import limit_ranges
 from trimtab.kube.metadata import Metadata, metadata
@@ -56,6 +57,32 @@ async def test_who_follows_nothing_lags_behind_nothing(client: Client, namespace
     following.cancel()
     await asyncio.wait([following])
     assert told() == set()
+
+
+async def test_informer_that_is_refused_has_no_lag_until_it_is_granted(
+    client: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    """Or the alert that the operator is behind would be raised for ever where the rights grant no custom kinds."""
+
+    def lag() -> float | None:
+        return REGISTRY.get_sample_value("trimtab_informer_lag_seconds", {"resource": "refused"})
+
+    grant = fault_proxy.forbid("/configmaps")
+    async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as asking:
+        informer = Informer(asking, CONFIG_MAPS, metadata(), scope=Scope(namespace, called="refused"))
+        following = asyncio.create_task(informer.run())
+        await informer.answered()
+        assert isinstance(informer.trouble, Forbidden)
+        assert lag() is None
+        grant()
+        await informer.synced(timeout=60)
+        assert lag() is not None
+        fault_proxy.forbid("/configmaps")
+        fault_proxy.strike(faults.cut(), match=IS_WATCH)
+        await eventually(lambda: isinstance(informer.trouble, Forbidden), what="it is refused again")
+        assert lag() is not None, "what it knows is getting old"
+        following.cancel()
+        await asyncio.wait([following])
 
 
 async def test_what_a_server_need_not_have_is_waited_for_where_it_only_has_trouble(

@@ -1,18 +1,23 @@
 """What the process says on a cluster that lacks what it needs."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from harness.cluster import Cluster
 from harness.watching import eventually
+from trimtab.kube.auth import load_connection
 from trimtab.kube.following import ABSENT
 from trimtab.operator import process
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.config import OperatorConfig
-from trimtab.operator.process import lacking, tell_of_lacks, unlisted
+from trimtab.operator.live import LiveConfig
+from trimtab.operator.process import Operator, lacking, tell_of_lacks, unlisted
 
 GONE = {"optimizationpolicies.trimtab.io": ABSENT}
 
@@ -61,3 +66,27 @@ async def test_what_goes_while_it_works_is_told_of_once_with_the_fix(monkeypatch
         telling.cancel()
     (told,) = logs
     assert told["fix"].startswith("trimtab crds | kubectl apply")
+
+
+async def test_operator_without_an_election_is_reported_as_leading(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """Or the alert that nobody leads would be raised for ever."""
+    flags = [
+        f"namespace={namespace}",
+        "leaderElection.enabled=false",
+        "metricsSource.provider=metrics-server",
+        "address=127.0.0.1:0",
+        f"store.url={tmp_path / 'trimtab.db'}",
+    ]
+    config = LiveConfig(None, environment={}, flags=flags)
+    lease = {"lease": f"{namespace}/{config.current.leader_election.name}"}
+
+    def leading() -> float | None:
+        return REGISTRY.get_sample_value("trimtab_lease_leading", lease)
+
+    running = asyncio.create_task(Operator(load_connection(kubeconfig=cluster.kubeconfig), config).run())
+    await eventually(lambda: leading() == 1, what="it leads")
+    running.cancel()
+    await asyncio.wait([running])
+    assert leading() is None

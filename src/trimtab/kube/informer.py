@@ -128,12 +128,15 @@ class Informer(Generic[R]):
     async def run(self) -> Never:
         """Follow the server until cancelled."""
         self._heard = time.monotonic()
-        _LAG.labels(self._name).set_function(lambda: time.monotonic() - self._heard)
+        self._report_lag()
         try:
             await self._follow_on()
         finally:  # who follows nothing, as where the server no longer has it, lags behind nothing
             _LAG.remove(self._name)
             _RECORDS.remove(self._name)
+
+    def _report_lag(self) -> None:
+        _LAG.labels(self._name).set_function(lambda: time.monotonic() - self._heard)
 
     async def _follow_on(self) -> Never:
         failures = tries = 0
@@ -165,6 +168,10 @@ class Informer(Generic[R]):
                 tries += 1
                 if not error.transient or tries >= _TRIES or clock() - started >= _LONG:
                     self._answered.set()
+                    if not self.is_synced:
+                        # It never followed anything that it could be behind of, as a kind that the rights do not grant:
+                        # `trouble` says why. A growing lag would raise an alert for ever.
+                        _LAG.remove(self._name)
                 if is_news:
                     self._breaks.tell(self._name, error)
                 log.debug("informer.tries_again", resource=self._name, failures=failures)
@@ -234,6 +241,7 @@ class Informer(Generic[R]):
         ) as chunks:
             self.trouble = None
             self._is_open = True
+            self._report_lag()
             async for lines in whole_lines(chunks):
                 self._heard = time.monotonic()
                 batch = self._decoder.decode(lines)
@@ -278,6 +286,7 @@ class Informer(Generic[R]):
                 cache.put(record, listed=True)
                 listed.add(record.uid)
         self._finish_list(listed)
+        self._report_lag()
         self._streams_lists = self._knows_streaming
         self._version = version
         self.trouble = None

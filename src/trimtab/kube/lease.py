@@ -15,7 +15,8 @@ import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -38,6 +39,17 @@ _FAILURES = Counter("trimtab_lease_failures_total", "Tries to take or renew that
 
 # Unlike CLOCK_MONOTONIC it goes on while the machine sleeps, where the system has it.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+@contextmanager
+def leading_alone(namespace: str, name: str) -> Iterator[None]:
+    """Report that this process leads, where there is no election: or it would look as if nobody did."""
+    label = f"{namespace}/{name}"
+    _LEADING.labels(label).set(1)
+    try:
+        yield
+    finally:
+        _LEADING.remove(label)
 
 
 class LeadershipLost(KubeError):

@@ -22,7 +22,7 @@ from trimtab.kube.auth import Connection, runs_in_pod
 from trimtab.kube.client import Client
 from trimtab.kube.events import EventRecorder
 from trimtab.kube.following import ABSENT, Following
-from trimtab.kube.lease import Candidate, LeadershipLost
+from trimtab.kube.lease import Candidate, LeadershipLost, leading_alone
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.policies import Policy
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
@@ -176,7 +176,8 @@ class Operator:
         """Lead whenever we are elected."""
         election = self._config.current.leader_election
         if not election.enabled:
-            await self._serve(Term(means, may_write=lambda: True))
+            with leading_alone(self._config.current.namespace, election.name):
+                await self._serve(Term(means, may_write=lambda: True))
         # A client of its own, and one try a request: a renewal that waits is a renewal that comes too late.
         async with Client(self._connection, retry=RetryRule(attempts=1)) as client:
             while True:
