@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from trimtab.errors import TrimtabError
 from trimtab.kube.cache import Cache
 from trimtab.kube.client import Client
-from trimtab.kube.errors import BadRequest, Forbidden, NotFound
+from trimtab.kube.errors import ApiError, BadRequest, Forbidden, NotFound
 from trimtab.kube.metadata import metadata
 from trimtab.kube.pages import records
 from trimtab.kube.records import R, Shape
@@ -27,14 +27,27 @@ class Listing:
         self._troubles = troubles
 
     async def fill(self, cache: Cache[R], resource: Resource, shape: Shape[R], *, labels: str = "") -> None:
+        """List a resource; what is refused is noted, and so is a custom kind that the server cannot list."""
         for namespace in self._scopes if resource.namespaced else EVERYWHERE:
             try:
                 async for record in records(
                     self._client, resource, shape, namespace=namespace, labels=labels
                 ):
                     cache.put(record)
-            except (Forbidden, NotFound) as error:
+            except ApiError as error:
+                if not is_left_out(resource, error):
+                    raise
                 self._troubles[str(resource)] = error.message
+
+
+def is_left_out(resource: Resource, error: ApiError) -> bool:
+    """Whether a scan goes on without a resource: one that is refused, or a custom kind whatever is the matter with it.
+
+    A custom kind depends on its owner's webhooks, which may be gone while its CRD is still there; that must not cost the
+    rest of the cluster. Of Kubernetes' own kinds none is left out for an error that may pass.
+    """
+    is_custom = "." in resource.group  # the groups of Kubernetes' own kinds that a scan lists have no dot
+    return is_custom or isinstance(error, Forbidden | NotFound)
 
 
 async def selected(
@@ -49,6 +62,7 @@ async def selected(
                 found.add(record.uid)
         except BadRequest as error:
             raise TrimtabError(f"--selector {labels}: {error.message}") from None
-        except Forbidden:  # and so it was when they were listed: there is none to choose
-            continue
+        except ApiError as error:
+            if not is_left_out(resource, error):
+                raise  # and what is left out was so when they were listed: there is none to choose
     return found
