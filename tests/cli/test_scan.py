@@ -15,7 +15,8 @@ import yaml
 from harness.cluster import Cluster
 from harness.process import wait_for
 from survey.scene import Ask, Town
-from trimtab.cli import INTERRUPTED, run
+from trimtab.cli import INTERRUPTED, clusters, run
+from trimtab.kube.client import Client
 
 Found = dict[str, dict[str, Any]]
 
@@ -170,8 +171,55 @@ def test_an_interrupted_scan_leaves_no_half_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_contexts_are_one_report(
+@pytest.fixture
+def as_many_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each context leads to a cluster of its own, as far as anybody can tell."""
+
+    async def uid(client: Client) -> str:
+        return client.connection.context
+
+    monkeypatch.setattr(clusters, "cluster_uid", uid)
+
+
+def with_contexts(town: Town, path: Path, *names: str, **changed: Any) -> str:
+    """A kubeconfig with several contexts that lead to one cluster; the last has what is changed."""
+    config = yaml.safe_load(town.cluster.kubeconfig.read_text())
+    (context,) = config["contexts"]
+    config["contexts"] = [{**context, "name": name} for name in names]
+    if changed:
+        (user,) = config["users"]
+        config["users"].append({"name": "changed", "user": {**user["user"], **changed}})
+        config["contexts"][-1] = {"name": names[-1], "context": {**context["context"], "user": "changed"}}
+    config["current-context"] = names[0]
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+def test_contexts_of_one_cluster_are_counted_once(
     town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = with_contexts(town, tmp_path / "config", "admin", "viewer")
+    given = ["--kubeconfig", kubeconfig, "--prometheus", town.prometheus, "-n", town.namespace]
+    assert run(["scan", "--all-contexts", "-o", "json", *given]) == 0
+    out, err = capsys.readouterr()
+    assert [found["context"] for found in json.loads(out)["clusters"]] == ["admin"]
+    assert err == "trimtab: viewer: the same cluster as admin, which is counted once\n"
+
+
+def test_contexts_of_one_cluster_give_way_to_the_one_that_sees_all(
+    town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who sees nothing, and may not even ask whose cluster it is, keeps nobody from what another sees."""
+    kubeconfig = with_contexts(town, tmp_path / "config", "admin", "nobody", **{"as": "nobody"})
+    given = ["--kubeconfig", kubeconfig, "--prometheus", town.prometheus, "-n", town.namespace]
+    assert run(["scan", "--context", "nobody", "--context", "admin", "-o", "json", *given]) == 0
+    out, err = capsys.readouterr()
+    assert [found["context"] for found in json.loads(out)["clusters"]] == ["admin"]
+    assert err == "trimtab: nobody: the same cluster as admin, which is counted once\n"
+
+
+def test_several_contexts_are_one_report(
+    town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str], as_many_clusters: None
 ) -> None:
     config = yaml.safe_load(town.cluster.kubeconfig.read_text())
     (context,) = config["contexts"]

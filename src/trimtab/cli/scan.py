@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from rich.console import RenderableType
 
 from trimtab.cli import USAGE
+from trimtab.cli.clusters import Reached, by_cluster, reach, without
 from trimtab.cli.looking import Looking, drawn, write
 from trimtab.errors import TrimtabError
 from trimtab.files import see_writable
@@ -107,7 +108,8 @@ def scan(
         prices=prices,
     )
     names = _contexts(looking.kubeconfig, context, every=all_contexts)
-    surveys, failed = _surveys(names, look, partial(looking.unseen, prices=prices))
+    reached = partial(reach, kubeconfig=looking.kubeconfig, namespaces=namespace or None)
+    surveys, failed = _surveys(names, reached, look, partial(looking.unseen, prices=prices))
     if not failed and not any(found.workloads or found.skipped for found in surveys):
         raise TrimtabError("no workloads found; see --namespace, --selector and --kind")
     write(_rendered(surveys, output, top=top, to_file=output_file is not None), output_file)
@@ -119,26 +121,54 @@ def scan(
 
 def _surveys(
     names: Sequence[str | None],
+    reached: Callable[[str], Awaitable[Reached]],
     look: Callable[..., Awaitable[Survey]],
     unseen: Callable[[str, str], Survey],
 ) -> tuple[list[Survey], bool]:
-    """Each cluster, and whether one of them failed: of several that is told, and keeps nobody from the others."""
+    """Each cluster once, and whether one of them failed: of several that is told, and keeps nobody from the others."""
     surveys: list[Survey] = []  # no task's result: to end its loop, asyncio writes that out, however long
-    failed: list[TrimtabError] = []
 
-    async def look_at_all() -> None:
-        for name in names:
-            try:
-                surveys.append(await look(context=name))
-            except TrimtabError as error:
-                failed.append(error)
-                if len(failed) == len(names):
-                    raise
-                print(f"trimtab: {error}", file=sys.stderr)
-                surveys.append(unseen(name or "", str(error)))
+    async def look_at_all() -> bool:
+        if len(names) == 1:
+            surveys.append(await look(context=names[0]))
+            return False
+        errors: dict[str, TrimtabError] = {}
+        missed: set[str] = set()
+        for group in by_cluster([await reached(name) for name in names if name is not None]):
+            found, wrong = await _by_any_of(group, look)
+            errors |= wrong
+            if not found:
+                missed |= wrong.keys()
+                found = [unseen(context, str(error)) for context, error in wrong.items()]
+            surveys.extend(found)
+        last = errors.popitem()[1] if errors.keys() == set(names) else None
+        for error in errors.values():
+            print(f"trimtab: {error}", file=sys.stderr)
+        if last is not None:  # nothing was seen at all: whoever called us tells of this one
+            raise last
+        return bool(missed)
 
-    asyncio.run(look_at_all())
-    return surveys, bool(failed)
+    return surveys, asyncio.run(look_at_all())
+
+
+async def _by_any_of(
+    contexts: Sequence[Reached], look: Callable[..., Awaitable[Survey]]
+) -> tuple[list[Survey], dict[str, TrimtabError]]:
+    """Look at one cluster by the contexts that lead there: one that sees all is enough, and nothing counts twice."""
+    found: list[Survey] = []
+    errors: dict[str, TrimtabError] = {}
+    for place, each in enumerate(contexts, 1):
+        try:
+            found.append(without(await look(context=each.context), found))
+        except TrimtabError as error:
+            errors[each.context] = error
+            continue
+        if each.sees_all:
+            for other in contexts[place:]:
+                same = f"the same cluster as {each.context}, which is counted once"
+                print(f"trimtab: {other.context}: {same}", file=sys.stderr)
+            break
+    return found, errors
 
 
 def _contexts(kubeconfig: str | None, given: Sequence[str], *, every: bool) -> Sequence[str | None]:
