@@ -23,7 +23,7 @@ from trimtab.api import Duration, DurationError
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.client import Client
-from trimtab.kube.errors import Garbled, Unauthorized, Unreachable
+from trimtab.kube.errors import Garbled, TimedOut, Unauthorized, Unreachable
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.survey import past
 from trimtab.survey.findings import Survey, unseen
@@ -146,10 +146,20 @@ async def plainly_refused(connection: Connection) -> AsyncIterator[None]:
         raise TrimtabError(
             f"{connection.context}: {connection.server} is no API server; see what answers there, or choose a --context"
         ) from None
-    except Unreachable:
+    except TimedOut as error:
+        if not error.sent:
+            raise _not_there(connection) from None
         raise TrimtabError(
-            f"{connection.context}: cannot connect to {connection.server}; see that it is up, or choose a --context"
+            f"{connection.context}: {connection.server} fell silent; it is busy, or the way to it is bad: try again"
         ) from None
+    except Unreachable:
+        raise _not_there(connection) from None
+
+
+def _not_there(connection: Connection) -> TrimtabError:
+    return TrimtabError(
+        f"{connection.context}: cannot connect to {connection.server}; see that it is up, or choose a --context"
+    )
 
 
 @contextmanager

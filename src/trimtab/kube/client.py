@@ -21,7 +21,7 @@ from trimtab.kube.errors import Conflict, NotFound, understood
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.records import JSON
 from trimtab.kube.resources import PODS, Resource
-from trimtab.kube.wire import Wire
+from trimtab.kube.wire import Wire, is_far
 
 T = TypeVar("T")
 
@@ -69,8 +69,10 @@ class Client:
         rate: RateLimit | None = None,
         retry: RetryRule | None = None,
         timeout: float = 30.0,
+        compress: bool | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        """`timeout` is how many seconds a server may be silent; answers are compressed by how far away it is, or as told."""
         retry = retry or RetryRule()
         self._backoff = retry.backoff
         self._rng = rng or random.Random()  # noqa: S311 - jitter
@@ -79,6 +81,7 @@ class Client:
             rate=rate or RateLimit(),
             retry=retry,
             timeout=timeout,
+            compress=is_far(connection) if compress is None else compress,
             rng=self._rng,
         )
 

@@ -12,6 +12,7 @@ import random
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from ipaddress import ip_address
 from typing import Self, TypeVar
 
 import aiohttp
@@ -19,7 +20,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from trimtab import __version__
-from trimtab.kube.auth import Connection
+from trimtab.kube.auth import Connection, runs_in_pod
 from trimtab.kube.errors import (
     ConfigError,
     Garbled,
@@ -39,6 +40,9 @@ T = TypeVar("T")
 _AT_ONCE = 64
 """Requests under way. Streams do not count: they last, and there may be as many as a cluster has kinds."""
 
+_SLOWEST = 20.0
+"""Times the longest silence that an answer may take as a whole: one that only trickles has an end too."""
+
 _STREAM_BUFFER = 512 << 10
 _FEW_BYTES = 64 << 10
 _TLS_RECORD = 20 << 10
@@ -55,9 +59,11 @@ class Wire:
         rate: RateLimit,
         retry: RetryRule,
         timeout: float,
+        compress: bool,
         rng: random.Random,
     ) -> None:
         self.connection = connection
+        self._compress = compress
         self._rate = rate
         self._retry = retry
         self._timeout = timeout
@@ -68,8 +74,10 @@ class Wire:
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-            # Compressing costs both sides more CPU than a cluster's own network costs time.
-            headers={"User-Agent": f"trimtab/{__version__}", "Accept-Encoding": "identity"},
+            headers={
+                "User-Agent": f"trimtab/{__version__}",
+                "Accept-Encoding": "gzip" if self._compress else "identity",
+            },
             trust_env=False,
         )
         return self
@@ -92,7 +100,10 @@ class Wire:
         read: Callable[[bytes], T],
     ) -> T:
         """Send a request, again where that may help, and return what is read in the body of the answer."""
-        timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=10)
+        # By silence and not by duration: over a slow line a page of a list takes its time, and comes.
+        timeout = aiohttp.ClientTimeout(
+            total=self._timeout * _SLOWEST, sock_connect=10, sock_read=self._timeout
+        )
         attempt = 0
         while True:
             attempt += 1
@@ -201,6 +212,19 @@ class Wire:
                     or not await self.connection.renew(identity)
                 ):
                     raise error
+
+
+def is_far(connection: Connection) -> bool:
+    """Whether the way to a server is worth compressing for: that costs both sides more CPU than a short way costs time.
+
+    Short is the network of a cluster, in a pod, and this machine.
+    """
+    host = URL(connection.server).host or ""
+    try:
+        is_here = ip_address(host).is_loopback
+    except ValueError:
+        is_here = host == "localhost"
+    return not runs_in_pod() and not is_here
 
 
 @contextmanager
