@@ -15,6 +15,7 @@ from trimtab.kube.errors import Forbidden
 from trimtab.kube.features import cluster_uid
 from trimtab.kube.pace import RetryRule
 from trimtab.kube.resources import PODS
+from trimtab.kube.workloads import WorkloadKey
 from trimtab.survey.findings import Survey
 
 
@@ -71,7 +72,9 @@ def by_cluster(found: Sequence[Reached]) -> list[list[Reached]]:
 
 def without(survey: Survey, earlier: Iterable[Survey]) -> Survey:
     """Leave out what earlier surveys of the same cluster have already."""
-    known = {found.key for each in earlier for found in (*each.workloads, *each.skipped)}
+    known: set[WorkloadKey] = set()
+    for each in earlier:
+        known |= {found.key for found in each.workloads} | {found.key for found in each.skipped}
     return replace(
         survey,
         workloads=tuple(found for found in survey.workloads if found.key not in known),
