@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from survey.surveys import survey
 from trimtab import __version__
 from trimtab.cli import COMMANDS, run, spelling
-from trimtab.cli.looking import pairs
+from trimtab.cli.looking import Looking, pairs
 from trimtab.errors import TrimtabError
+from trimtab.survey.findings import Survey
 
 TRIMTAB = [sys.executable, "-m", "trimtab"]
 
@@ -134,6 +137,25 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         running.stdout.close()
         assert running.stderr.read() == ""
         assert running.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("many", [1, 400])
+def test_scan_fails_a_build_although_its_reader_has_seen_enough(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], many: int
+) -> None:
+    """Whether all of the output is in a buffer when the reader is gone, or it is longer."""
+    one = survey()
+
+    async def look(_self: Looking, **_: object) -> Survey:
+        return replace(one, workloads=one.workloads * many)
+
+    monkeypatch.setattr(Looking, "survey", look)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert run(["scan", "--context", "prod", "--fail-on", "waste>1%", "--output", "json"]) == 1
+    assert capfd.readouterr().err.startswith("trimtab: waste is ")
 
 
 def test_an_output_that_takes_nothing_is_told_of() -> None:

@@ -172,7 +172,10 @@ class Scene:
     def __exit__(self, *_: object) -> None:
         self.cluster.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
         self.cluster.call("DELETE", f"/api/v1/nodes/{NODE}")
-        self.cluster.call("DELETE", f"{CRDS}/{FLEET['metadata']['name']}")
+        kind = f"{CRDS}/{FLEET['metadata']['name']}"
+        self.cluster.call("DELETE", kind)
+        # The next scene would apply its kind to the one that is still being deleted, and lose it.
+        wait_for(lambda: not self.cluster.has(kind), what="the kind to be gone")
 
     def _make(self) -> None:
         """All of them, with the pods that their controllers make."""

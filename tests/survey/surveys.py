@@ -56,9 +56,10 @@ def container(
         consumed=consumed,
         risks=found,
         severity=severity(
-            found=found,
-            wasted=saving,
-            changes=has != should,
+            found,
+            has,
+            should,
+            instances=pods,
             lacks_requests=has.cpu_request is None or has.memory_request is None,
         ),
         saving=saving,

@@ -66,12 +66,13 @@ def test_a_kill_is_a_danger_until_the_container_has_clearly_more() -> None:
 
 
 def test_a_danger_outranks_money_and_money_outranks_tidiness() -> None:
+    much, some, less = (Resources(cpu, None, 64 * MIB, None) for cpu in (1000, 100, 80))
     ranked = [
-        severity(found=("OOM",), wasted=-9.0, changes=False, lacks_requests=False),
-        severity(found=(), wasted=60.0, changes=True, lacks_requests=False),
-        severity(found=(), wasted=-1.0, changes=True, lacks_requests=True),
-        severity(found=(), wasted=0.5, changes=True, lacks_requests=False),
-        severity(found=(), wasted=0.0, changes=False, lacks_requests=False),
+        severity(("OOM",), some, much, instances=1, lacks_requests=False),
+        severity((), much, some, instances=3, lacks_requests=False),
+        severity((), some, much, instances=1, lacks_requests=True),
+        severity((), some, less, instances=1, lacks_requests=False),
+        severity((), some, some, instances=1, lacks_requests=False),
     ]
     assert ranked == [Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM, Severity.LOW, Severity.NONE]
 
@@ -213,3 +214,12 @@ def test_amounts_are_short() -> None:
         "$1,234",
         "-$3.00",
     ]
+
+
+def test_severity_does_not_depend_on_the_currency() -> None:
+    has, should = Resources(100, None, 128 * MIB, None), Resources(80, None, 96 * MIB, None)
+    found = {
+        container(has=has, should=should, prices=Prices(cpu=0.03 * rate, memory=0.004 * rate)).severity
+        for rate in (0.0, 1.0, 155.0, 16000.0)
+    }
+    assert found == {Severity.LOW}

@@ -118,3 +118,11 @@ def test_no_bar_is_longer_than_its_picture() -> None:
     none, much = Resources(None, None, None, None), Resources(4000, None, 64 * MIB, None)
     drawn = page([survey(surveyed("web", container(has=none, should=much, pods=5), pods=5))])
     assert max(float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', drawn)) < WIDTH
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 79])
+def test_a_small_terminal_shows_all_names_and_amounts(width: int) -> None:
+    shown = printed(width).replace("\n", "").replace(" ", "")
+    for text in ("shop/deploy/killed", "shop/deploy/web:app", "shop/sts/held-back", "256Mi→360Mi", "a month"):
+        assert re.search(".{0,60}".join(map(re.escape, text.replace(" ", ""))), shown)
+    assert "…" not in printed(width)

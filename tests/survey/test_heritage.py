@@ -4,6 +4,7 @@ from typing import Any
 
 from harness.records import folded, workload
 from trimtab.kube.vpas import Vpa, vpas
+from trimtab.kube.workloads import WorkloadKey
 from trimtab.survey.heritage import policy_of
 
 WEB = workload("web", containers=({"name": "app"}, {"name": "proxy"}), labels={"app": "web"})
@@ -64,4 +65,13 @@ def test_what_a_policy_has_no_field_for_is_told() -> None:
     assert found.notes == (
         "updatePolicy.minReplicas is left out: a policy has nothing like it",
         "containerPolicies[app].oomBumpUpRatio is left out: a policy has nothing like it for one container",
+    )
+
+
+def test_policy_of_names_the_owner_of_a_target_that_another_workload_owns() -> None:
+    owner = WorkloadKey("Shop.example", "shop", "all")
+    found = policy_of(*vpa(), [], {WEB.key: owner})
+    assert found.policy is None
+    assert found.notes == (
+        "its target, Deployment web, belongs to Shop.example shop/all; name that in targetRef",
     )

@@ -13,7 +13,8 @@ import io
 import keyword
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
@@ -73,6 +74,7 @@ def spelling(name: str) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
+    code = 0
     try:
         code = build(*arguments[:1])(list(arguments)) or 0
         sys.stdout.flush()  # what cannot be written is told below, and not passed over at the exit
@@ -84,13 +86,23 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
         _silence()
-        return 0
+        return code
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
             raise
         _silence()
         return _refuse(f"the output cannot be written: {error.strerror}")
     return code
+
+
+@contextmanager
+def until_unread() -> Iterator[None]:
+    """Print a result whose reader may stop reading early, as `| head` does: the exit code is still to be found."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence()
 
 
 def _silence() -> None:

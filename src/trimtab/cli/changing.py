@@ -14,8 +14,9 @@ from rich.text import Text
 from trimtab.cli.looking import Looking
 from trimtab.errors import TrimtabError
 from trimtab.kube.workloads import WorkloadKey
+from trimtab.survey.findings import Skipped, Surveyed
 from trimtab.survey.headline import SHORT_KINDS
-from trimtab.survey.patches.change import Change, change_of
+from trimtab.survey.patches.change import Change, change_of, not_in_template
 from trimtab.survey.patches.render import diff
 
 _COLOURS = {"---": "bold", "+++": "bold", "@@ ": "cyan", "-": "red", "+": "green"}
@@ -52,16 +53,22 @@ class Choosing:
             kinds=sorted({each.kind for each in wanted}) or self.kind,
             names=sorted({each.name for each in wanted}),
         )
-        surveyed = [each for each in found.workloads if not wanted or is_among(each.key, wanted)]
-        skipped = [each for each in found.skipped if not wanted or is_among(each.key, wanted)]
-        seen = [*(each.key for each in surveyed), *(each.key for each in skipped)]
+        surveyed = [each for each in found.workloads if not wanted or _is_meant(each, wanted)]
+        skipped = [each for each in found.skipped if not wanted or _is_meant(each, wanted)]
+        seen: list[Surveyed | Skipped] = [*surveyed, *skipped]
         for each in wanted:
-            if not any(is_among(key, [each]) for key in seen):
+            meant = [one for one in seen if _is_meant(one, [each])]
+            if not meant:
                 raise TrimtabError(
                     f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: there is no such workload"
                 )
+            if not is_among(meant[0].key, [each]):
+                tell(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")
         for skip in skipped:
             tell(f"{skip.key}: left out: {skip.reason}")
+        for one in surveyed:
+            if reason := not_in_template(one):
+                tell(f"{one.key}: left out: {reason}")
         return [change for each in surveyed if (change := change_of(each))]
 
 
@@ -85,6 +92,11 @@ def parsed(text: str) -> WorkloadKey:
         raise TrimtabError(f"WORKLOAD {text}: write it as NAMESPACE/KIND/NAME, like shop/deployment/web")
     namespace, kind, name = parts
     return WorkloadKey(kind, namespace, name)
+
+
+def _is_meant(found: Surveyed | Skipped, wanted: Sequence[WorkloadKey]) -> bool:
+    """Whether users name it, or a workload that it owns."""
+    return any(is_among(key, wanted) for key in (found.key, *found.makes))
 
 
 def is_among(key: WorkloadKey, wanted: Sequence[WorkloadKey]) -> bool:

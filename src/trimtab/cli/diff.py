@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from trimtab.actuation.sizes import written
+from trimtab.cli import until_unread
 from trimtab.cli.changing import Choosing, show_diff
 from trimtab.cli.looking import Looking
 from trimtab.survey.patches.change import Change
@@ -35,10 +36,11 @@ def diff(
         A unified diff for people, json for programs.
     """
     changes = asyncio.run(choosing.changes(looking, workload))
-    if output == "json":
-        print(json.dumps([_record(change) for change in changes], indent=2))
-    else:
-        show_diff(changes)
+    with until_unread():
+        if output == "json":
+            print(json.dumps([_record(change) for change in changes], indent=2))
+        else:
+            show_diff(changes)
     return int(bool(changes))
 
 

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from trimtab.api import API_VERSION, GROUP, KINDS
 from trimtab.api.kind import INSTALL
+from trimtab.cli import until_unread
 from trimtab.cli.finding import SHOWN_AT_MOST, Finding
 from trimtab.cli.looking import pairs, plainly_refused, window_of
 from trimtab.cli.readiness import readiness
@@ -79,10 +80,11 @@ def doctor(
     findings = asyncio.run(
         _examine(kubeconfig, context, process, namespace, home=home, source=source, days=days)
     )
-    if output == "json":
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
-    else:
-        _show(findings)
+    with until_unread():
+        if output == "json":
+            print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        else:
+            _show(findings)
     return int(any(finding.state == "problem" for finding in findings))
 
 

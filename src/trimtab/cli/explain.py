@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from trimtab.cli.changing import tell
 from trimtab.cli.looking import Looking, drawn, write
 from trimtab.errors import TrimtabError
 from trimtab.files import see_writable
@@ -50,13 +51,22 @@ def explain(
         raise TrimtabError("--output png: say where to with --output-file FILE")
     if output_file:
         see_writable(output_file)
-    past = Past(name, namespace)
+    past = Past()
     survey = asyncio.run(
-        looking.survey(context=context, namespaces=[namespace], kinds=[kind], names=[name], heard=past.hear)
+        looking.survey(
+            context=context,
+            namespaces=[namespace],
+            kinds=[kind],
+            names=[name],
+            heard=past.hear,
+            on_chosen=past.expect,
+        )
     )
     if not survey.workloads:
         raise TrimtabError(f"{workload}: {_why_not(survey)}")
     found = explained(survey, past)
+    if found.key.name != name:
+        tell(f"{workload}: belongs to {found.key}, which is what is sized")
     if output == "png" and output_file is not None:
         from trimtab.survey.drawing import png
 

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 from cyclopts import Parameter
 
+from trimtab.cli import until_unread
 from trimtab.cli.looking import plainly_refused
 from trimtab.counting import counted
 from trimtab.errors import TrimtabError
@@ -75,16 +76,17 @@ def import_(
     """
     assert what == "vpa"
     found = asyncio.run(_import(kubeconfig, context, namespace or None, store))
-    if directory is not None:
-        files = {directory / _file_name(each.vpa): _document(each) for each in found if each.policy}
-        write(files)
-        print("\n".join(map(str, files)))
-    elif output == "json":
-        print(json.dumps([each.policy for each in found if each.policy], indent=2))
-    elif output == "yaml":
-        print("---\n".join(_document(each) for each in found if each.policy), end="")
-    else:
-        _show(found)
+    with until_unread():
+        if directory is not None:
+            files = {directory / _file_name(each.vpa): _document(each) for each in found if each.policy}
+            write(files)
+            print("\n".join(map(str, files)))
+        elif output == "json":
+            print(json.dumps([each.policy for each in found if each.policy], indent=2))
+        elif output == "yaml":
+            print("---\n".join(_document(each) for each in found if each.policy), end="")
+        else:
+            _show(found)
     if output != "table":
         for each in found:
             for note in each.notes:
@@ -101,10 +103,12 @@ async def _import(
         if not raw:
             raise TrimtabError(f"{connection.context}: there is no VerticalPodAutoscaler to import")
         specs = {_folded(each): each["spec"] for each in raw}
-        workloads = (await look(client, namespaces=sorted({vpa.namespace for vpa in specs}))).workloads()
+        picture = await look(client, namespaces=sorted({vpa.namespace for vpa in specs}))
+        workloads = picture.workloads()
+        owned = {each.key: picture.top_of(each).key for each in picture.owned()}
         if store is not None:
             print(await _keep(client, list(specs), workloads, store), file=sys.stderr)
-    return [policy_of(vpa, spec, workloads) for vpa, spec in specs.items()]
+    return [policy_of(vpa, spec, workloads, owned) for vpa, spec in specs.items()]
 
 
 async def _read(client: Client, namespaces: tuple[str, ...] | None) -> list[Object]:

@@ -20,11 +20,13 @@ from rich.progress import Progress
 
 from trimtab import files
 from trimtab.api import Duration, DurationError
+from trimtab.cli import until_unread
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.client import Client
 from trimtab.kube.errors import Garbled, TimedOut, Unauthorized, Unreachable
 from trimtab.kube.pace import RateLimit, RetryRule
+from trimtab.kube.workloads import Workload
 from trimtab.survey import past
 from trimtab.survey.findings import Survey, unseen
 from trimtab.survey.prices import Prices
@@ -76,6 +78,7 @@ class Looking:
         compare: Sequence[str] = (),
         prices: Prices | None = None,
         heard: Heard = lambda _usage, _owners: None,
+        on_chosen: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
     ) -> Survey:
         """One look, with its progress on stderr."""
         window = window_of(self.days)
@@ -109,6 +112,7 @@ class Looking:
                     progress=told,
                     planned=_before_the_read,
                     heard=heard,
+                    on_chosen=on_chosen,
                 )
 
     def unseen(self, context: str, why: str, *, prices: Prices) -> Survey:
@@ -195,7 +199,8 @@ def drawn(lines: Callable[[int], Iterable[RenderableType]], *, to_file: bool) ->
 def write(text: str, path: Path | None) -> None:
     """Print, or put into a file: whole or not at all, whatever ends us."""
     if path is None:
-        print(text, end="")
+        with until_unread():
+            print(text, end="")
     else:
         files.write({path: text})
 

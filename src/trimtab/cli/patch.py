@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from trimtab.cli import until_unread
 from trimtab.cli.changing import Choosing, show_diff, tell
 from trimtab.cli.looking import Looking
 from trimtab.errors import TrimtabError
@@ -157,7 +158,8 @@ def _patches(changes: Sequence[Change], form: Format, directory: Path | None) ->
         print("---\n".join(f"# {name}\n{text}" for name, text in edits.files.items()), end="")
         return 0
     write_files({directory / name: text for name, text in edits.files.items()})
-    print("".join(f"{directory / name}\n" for name in edits.files), end="")
+    with until_unread():
+        print("".join(f"{directory / name}\n" for name in edits.files), end="")
     return _report(edits)
 
 
@@ -201,7 +203,8 @@ class _Sources:
     def finish(self, edits: Edits, *, write: bool) -> int:
         """Show or write what changed, and report the rest; 1 if something was not certain."""
         edits.unclear = [*self.unreadable, *edits.unclear]
-        _edited(self.files, {Path(path): text for path, text in edits.files.items()}, write=write)
+        with until_unread():
+            _edited(self.files, {Path(path): text for path, text in edits.files.items()}, write=write)
         return _report(edits)
 
 
@@ -322,7 +325,8 @@ def _apply(
         tell("there is nothing to change")
         return 0
     connection = load_connection(kubeconfig=looking.kubeconfig, context=choosing.context)
-    show_diff(possible)
+    with until_unread():
+        show_diff(possible)
     if not (dry_run or yes) and not _confirmed(len(possible), connection.context):
         tell("nothing was changed")
         return 0

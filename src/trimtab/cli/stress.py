@@ -18,6 +18,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from trimtab.cli import until_unread
 from trimtab.cli.looking import pairs, plainly_refused, seconds, shown_progress
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
@@ -134,7 +135,8 @@ def stress(
 
     with _logs_on_stderr():
         journal = asyncio.run(_interruptible(whole()))
-    _print(journal, output)
+    with until_unread():
+        _print(journal, output)
     return int(journal.summary()["ooms"] > 0)
 
 

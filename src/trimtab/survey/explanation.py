@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.counting import lasting
-from trimtab.kube.workloads import WorkloadKey
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.lab.backtest import Schedule
 from trimtab.lab.run import ORACLE, Run
 from trimtab.lab.scores import REQUEST, SAMPLES, Scores
@@ -28,13 +28,18 @@ PEERS = ("trimtab", "vpa", "krr")
 
 @dataclass(slots=True)
 class Past:
-    """What containers of a workload of this name used, gathered while a survey reads; of replicas the one that used most."""
+    """What containers of one workload used, gathered while a survey reads; of replicas the one that used most."""
 
-    name: str
-    namespace: str
+    name: str = ""
+    namespace: str = ""
     step: float = 0.0
     start: float = 0.0
     _parts: list[tuple[int, dict[tuple[str, str], tuple[Floats, Floats]]]] = field(default_factory=list)
+
+    def expect(self, workloads: Sequence[Workload]) -> None:
+        """Gather the usage of the workload that was chosen; it may be the owner of the one that was named."""
+        for each in workloads[:1]:
+            self.name, self.namespace = each.name, each.namespace
 
     def hear(self, usage: Usage, owners: Owners) -> None:
         found = merged(usage, owners)

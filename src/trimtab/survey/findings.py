@@ -63,6 +63,8 @@ class Surveyed:
     """low, medium or high: by how long its usage is known."""
     cost: float
     """Money a month for what it requests now."""
+    makes: tuple[WorkloadKey, ...] = ()
+    """The workloads that it owns, as an operator's own kind owns StatefulSets."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -96,6 +98,8 @@ class Skipped:
 
     key: WorkloadKey
     reason: str
+    makes: tuple[WorkloadKey, ...] = ()
+    """The workloads that it owns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from trimtab.api import API_VERSION, OptimizationPolicy
@@ -16,7 +17,7 @@ from trimtab.api.errors import InvalidObjectError
 from trimtab.api.quantity import Quantity
 from trimtab.kube.client import Object
 from trimtab.kube.vpas import EVERY_CONTAINER, ContainerPolicy, Vpa
-from trimtab.kube.workloads import Workload, kind_name
+from trimtab.kube.workloads import Workload, WorkloadKey, kind_name
 from trimtab.operator.checkpoints import CheckpointKey, warm_up
 from trimtab.operator.cohort import Cohort, Sizing
 from trimtab.sizing.vpa import Vpa as VpaStrategy
@@ -63,9 +64,24 @@ class Inherited:
     notes: tuple[str, ...]
 
 
-def policy_of(vpa: Vpa, spec: Object, workloads: Sequence[Workload]) -> Inherited:
-    """The policy that asks for what a VPA asks for; `spec` is the VPA's own, `workloads` are all that there are."""
+def policy_of(
+    vpa: Vpa,
+    spec: Object,
+    workloads: Sequence[Workload],
+    owned: Mapping[WorkloadKey, WorkloadKey] = MappingProxyType({}),
+) -> Inherited:
+    """Build the policy that asks for what a VPA asks for; `spec` is the VPA's own.
+
+    `workloads` are all that no other owns, and `owned` has the owner of each other one.
+    """
     target = _target(vpa, workloads)
+    if owner := owned.get(_target_key(vpa)):
+        # VPA's own recommender refuses such a target as well.
+        return Inherited(
+            vpa,
+            None,
+            (f"its target, {vpa.target.kind} {vpa.target.name}, belongs to {owner}; name that in targetRef",),
+        )
     if target is None:
         return Inherited(vpa, None, (f"its target, {vpa.target.kind} {vpa.target.name}, is not there",))
     mode = str((spec.get("updatePolicy") or {}).get("updateMode") or "Auto")
@@ -126,8 +142,12 @@ def learned_of(
 
 
 def _target(vpa: Vpa, workloads: Sequence[Workload]) -> Workload | None:
-    wanted = kind_name(vpa.target.kind, vpa.target.group), vpa.namespace, vpa.target.name
+    wanted = _target_key(vpa)
     return next((each for each in workloads if each.key == wanted), None)
+
+
+def _target_key(vpa: Vpa) -> WorkloadKey:
+    return WorkloadKey(kind_name(vpa.target.kind, vpa.target.group), vpa.namespace, vpa.target.name)
 
 
 def _telling_labels(target: Workload, workloads: Sequence[Workload]) -> dict[str, str] | None:

@@ -75,7 +75,7 @@ class Judge:
         }
         assessment = self._assess(workload, pods, seen)
         if reason := _nothing_to_say(assessment, seen):
-            return Skipped(workload.key, reason)
+            return Skipped(workload.key, reason, self._picture.makes(workload))
         mean = max((each.consumed.pods for each in seen.values()), default=0.0)
         instances = float(len(pods) or workload.replicas) if workload.runs_on else mean
         containers = tuple(
@@ -84,6 +84,7 @@ class Judge:
         )
         return Surveyed(
             workload=workload,
+            makes=self._picture.makes(workload),
             pods=pods,
             containers=containers,
             instances=instances,
@@ -138,10 +139,7 @@ class Judge:
             consumed=seen.consumed,
             risks=seen.risks,
             severity=severity(
-                found=seen.risks,
-                wasted=saving,
-                changes=should != has,
-                lacks_requests=lacks_requests(has),
+                seen.risks, has, should, instances=instances, lacks_requests=lacks_requests(has)
             ),
             saving=saving,
             compared={

@@ -32,7 +32,7 @@ from trimtab.kube.resources import (
     RESOURCE_QUOTAS,
     Resource,
 )
-from trimtab.kube.workloads import BUILT_IN, Workload, kind_name, workloads
+from trimtab.kube.workloads import BUILT_IN, Workload, WorkloadKey, kind_name, workloads
 from trimtab.operator.catalog import target_of
 from trimtab.operator.neighbourhood import Neighbourhood
 from trimtab.sizing.surroundings import Surroundings
@@ -69,6 +69,22 @@ class Picture:
     def workloads(self) -> list[Workload]:
         """Those that no other workload owns."""
         return list(self._ownership.tops())
+
+    def owned(self) -> list[Workload]:
+        """List the workloads that another workload owns."""
+        return [each for each in self._ownership if self._ownership.above(each) is not None]
+
+    def top_of(self, workload: Workload) -> Workload:
+        """Find the workload that owns another, or itself."""
+        return self._ownership.above(workload) or workload
+
+    def makes(self, workload: Workload) -> tuple[WorkloadKey, ...]:
+        """List the workloads that a workload owns."""
+        return tuple(
+            each.key
+            for each in self._ownership.below(workload)
+            if isinstance(each, Workload) and each.uid != workload.uid
+        )
 
     def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
         members = self._ownership.below(workload)
@@ -109,12 +125,24 @@ class Picture:
                 (machines, NODES, nodes(shared)),
             ):
                 group.create_task(listing.fill(other, resource, shape))
+        await self._take_orphans(client, kinds[REPLICA_SETS], workloads(REPLICA_SETS, shared))
         for resource, cache in kinds.items():
             self._ownership.add(resource, cache)
         daemons = [found for found in self.workloads() if found.kind == "DaemonSet"]
         self._neighbourhood = Neighbourhood(
             nodes=machines, daemon_sets=daemons, limit_ranges=ranges, quotas=quota
         )
+
+    async def _take_orphans(self, client: Client, known: Cache[Workload], shape: Shape[Workload]) -> None:
+        """Read the ReplicaSets that a Deployment left behind (`--cascade=orphan`): their label is that of owned ones."""
+        for each in list(self._between):
+            is_known = known.get(each.name, each.namespace) is not None
+            if each.owner is None and not is_known and self.pods.find(OWNER, each.uid):
+                fields = f"metadata.name={each.name}"
+                async for found in records(
+                    client, REPLICA_SETS, shape, namespace=each.namespace, fields=fields
+                ):
+                    known.put(found)
 
 
 async def look(client: Client, *, namespaces: Sequence[str] | None = None) -> Picture:

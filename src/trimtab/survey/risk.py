@@ -13,6 +13,7 @@ from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource
 from trimtab.survey.consumption import Consumed
+from trimtab.survey.prices import Prices
 
 Risk = Literal["OOM", "throttling"]
 
@@ -22,7 +23,9 @@ HELD_BACK = 0.05
 """Share of scheduling periods in which a container is stopped that users begin to notice."""
 
 MUCH, SOME = 50.0, 5.0
-"""Dollars a month that a workload wastes to be of high and of medium severity."""
+"""Dollars a month at `LIST_PRICES` from which on waste is of high and of medium severity."""
+LIST_PRICES = Prices()
+"""The prices by which severity is judged, so that it does not depend on the currency that people pay in."""
 
 
 class Severity(IntEnum):
@@ -52,12 +55,15 @@ def risks(
     return tuple(found)
 
 
-def severity(*, found: tuple[Risk, ...], wasted: float, changes: bool, lacks_requests: bool) -> Severity:
-    """Of one container, all its replicas counted; `wasted` is money a month."""
+def severity(
+    found: tuple[Risk, ...], has: Resources, should: Resources, *, instances: float, lacks_requests: bool
+) -> Severity:
+    """Judge one container, all its replicas counted."""
     if "OOM" in found:
         return Severity.CRITICAL
+    wasted = instances * (LIST_PRICES.of(has) - LIST_PRICES.of(should))
     if found or wasted >= MUCH:
         return Severity.HIGH
     if wasted >= SOME or lacks_requests:
         return Severity.MEDIUM
-    return Severity.LOW if changes else Severity.NONE
+    return Severity.LOW if should != has else Severity.NONE

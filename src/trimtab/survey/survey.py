@@ -54,8 +54,12 @@ async def survey(
     progress: Progress = lambda _text, _share: None,
     planned: Callable[[Reading], None] = lambda _reading: None,
     heard: Heard = lambda _usage, _owners: None,
+    on_chosen: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
 ) -> Survey:
     """Look at a cluster; `described` is what people are told of the source, `planned` hears what its read will cost.
+
+    With `names`, a workload that another owns stands for its owner. `on_chosen` is called with the chosen workloads
+    before their usage is read.
 
     Whatever the source or the cluster refuses as a whole is a `TrimtabError`; what only some of it refuses is in the
     answer.
@@ -67,6 +71,7 @@ async def survey(
     progress("looking at workloads", 0.0)
     picture = await look(client, namespaces=namespaces)
     chosen = await _chosen(client, picture, labels=labels, kinds=kinds, names=names)
+    on_chosen(chosen)
     sized, skipped = _sized(picture, chosen)
     if not (labels or kinds or names):
         skipped += _without_workload(picture)
@@ -129,11 +134,16 @@ async def _chosen(
     client: Client, picture: Picture, *, labels: str, kinds: Sequence[str], names: Sequence[str]
 ) -> list[Workload]:
     wanted = {_known_kind(kind, picture.kinds()) for kind in kinds}
-    found = [
-        workload
-        for workload in picture.workloads()
-        if (not wanted or workload.key.kind in wanted) and (not names or workload.name in names)
-    ]
+
+    def is_meant(workload: Workload) -> bool:
+        return (not wanted or workload.key.kind in wanted) and (not names or workload.name in names)
+
+    found = list(filter(is_meant, picture.workloads()))
+    if (
+        names
+    ):  # a StatefulSet of an operator's own kind is sized as that, and users may know it by its own name
+        above = {each.uid: each for each in map(picture.top_of, filter(is_meant, picture.owned()))}
+        found += [each for uid, each in above.items() if uid not in {known.uid for known in found}]
     if labels:
         kinds_found = {workload.resource for workload in found}
         uids = await selected(client, kinds_found, picture.scopes, labels=labels)
@@ -156,7 +166,7 @@ def _sized(picture: Picture, chosen: Iterable[Workload]) -> tuple[list[Workload]
     for workload in chosen:
         reason = _not_worth_a_look(workload, picture)
         if reason:
-            skipped.append(Skipped(workload.key, reason))
+            skipped.append(Skipped(workload.key, reason, picture.makes(workload)))
         else:
             sized.append(workload)
     return sized, skipped

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +32,10 @@ from trimtab.survey.risk import Severity
 WIDE = 120
 """Columns from which on a workload's names stand apart, and limits are shown."""
 MOST_SKIPPED = 12
+_GAP = 2
+"""Columns between those of a table."""
+_LEAST_NAME = 16
+"""Columns that the name of a workload has at the least, or its row is more than one line."""
 
 COLOURS = {
     Severity.CRITICAL: "bold red",
@@ -45,7 +51,8 @@ def renderables(survey: Survey, *, width: int, top: int) -> Iterator[RenderableT
     yield Text(title(survey), style="bold")
     yield Text(f"Usage: {survey.source}", style="dim")
     yield ""
-    yield _totals(survey)
+    # The last column says again, as money, what the last row does; a terminal needs it once.
+    yield from _laid_out(TOTALS_HEAD[:-1], [row[:-1] for row in totals(survey)], width)
     yield Text(dangers(survey), style="red" if survey.at_risk("OOM") else "")
     for line in gaps(survey):
         yield Text(line, style="yellow")
@@ -53,30 +60,25 @@ def renderables(survey: Survey, *, width: int, top: int) -> Iterator[RenderableT
     shown = found[:top] if top else found
     if shown:
         yield ""
-        yield (_wide if width >= WIDE else _narrow)(survey, shown)
+        if width >= WIDE:
+            yield _wide(survey, shown)
+        else:
+            yield from _narrow(survey, shown, width)
     if len(shown) < len(found):
         yield Text(f"… and {len(found) - len(shown)} more: --top 0 shows all.", style="dim")
     if survey.compared and shown:
         yield ""
-        yield _compared(survey, shown)
+        yield from _compared(survey, shown, width)
     if survey.skipped:
         yield ""
         yield from _skipped(survey)
 
 
-def _totals(survey: Survey) -> Table:
-    # The last column says again, as money, what the last row does; a terminal needs it once.
-    table = _table(TOTALS_HEAD[:-1])
-    for row in totals(survey):
-        table.add_row(*row[:-1])
-    return table
-
-
-def _narrow(survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]]) -> Table:
-    table = _table(("WORKLOAD", "PODS", "CPU", "MEMORY", "SAVES", "RISK"))
-    table.columns[-1].justify = "left"
-    for found, each in shown:
-        table.add_row(
+def _narrow(
+    survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]], width: int
+) -> Iterator[RenderableType]:
+    rows = [
+        (
             Text(short_name(found, each), style=COLOURS[each.severity], overflow="fold"),
             str(found.replicas),
             change(cpu_text(each.has.cpu_request), cpu_text(each.should.cpu_request)),
@@ -84,7 +86,9 @@ def _narrow(survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]])
             money_text(each.saving, survey.prices.currency),
             _risks(each),
         )
-    return table
+        for found, each in shown
+    ]
+    yield from _laid_out(("WORKLOAD", "PODS", "CPU", "MEMORY", "SAVES", "RISK"), rows, width, left=(-1,))
 
 
 def _wide(survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]]) -> Table:
@@ -109,16 +113,19 @@ def _wide(survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]]) -
     return table
 
 
-def _compared(survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]]) -> Table:
-    """Requests side by side; the others' are their bare targets."""
-    table = _table(("WORKLOAD", survey.strategy.upper(), *(name.upper() for name in survey.compared)))
-    for found, each in shown:
-        sizes = [each.should, *(each.compared[name] for name in survey.compared)]
-        table.add_row(
+def _compared(
+    survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]], width: int
+) -> Iterator[RenderableType]:
+    """Show requests side by side; the others' are their bare targets."""
+    rows: list[Sequence[str | Text]] = [
+        [
             Text(short_name(found, each), overflow="fold"),
-            *map(_size, sizes),
-        )
-    return table
+            *(_size(size) for size in (each.should, *(each.compared[name] for name in survey.compared))),
+        ]
+        for found, each in shown
+    ]
+    head = ("WORKLOAD", survey.strategy.upper(), *(name.upper() for name in survey.compared))
+    yield from _laid_out(head, rows, width)
 
 
 def _size(size: Resources) -> str:
@@ -140,8 +147,27 @@ def _risks(each: SurveyedContainer) -> Text:
     return Text("+".join(short[risk] for risk in each.risks), style="red")
 
 
+def _laid_out(
+    head: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int, *, left: Sequence[int] = ()
+) -> Iterator[RenderableType]:
+    """Lay rows out as a table, or each on lines of its own where the other columns leave no room for the names."""
+    widths = [max(cell_len(str(cell)) for cell in column) for column in zip(head, *rows, strict=True)]
+    if width - sum(widths[1:]) - _GAP * (len(head) - 1) >= min(widths[0], _LEAST_NAME):
+        table = _table(head)
+        for column in left:
+            table.columns[column].justify = "left"
+        for row in rows:
+            table.add_row(*row)
+        yield table
+        return
+    for name, *cells in rows:
+        yield name
+        said = [f"{word.lower()} {cell}" for word, cell in zip(head[1:], cells, strict=True) if str(cell)]
+        yield Padding(Text(", ".join(said)), (0, 0, 0, _GAP))
+
+
 def _table(head: Sequence[str]) -> Table:
-    table = Table(*map(escape, head), box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(*map(escape, head), box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in table.columns[1:]:
         column.justify = "right"
         column.no_wrap = True

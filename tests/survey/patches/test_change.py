@@ -1,8 +1,11 @@
 """What of a recommendation is a change of the template."""
 
+from dataclasses import replace
+
+from harness.records import workload
 from survey.surveys import container, surveyed
 from trimtab.kube.pods import Resources
-from trimtab.survey.patches.change import change_of
+from trimtab.survey.patches.change import change_of, not_in_template
 
 MIB = 2**20
 
@@ -20,3 +23,16 @@ def test_what_a_template_leaves_to_a_limit_range_stays_left_to_it_unless_it_is_t
 def test_who_has_what_it_should_changes_nothing() -> None:
     same = Resources(100, None, 64 * MIB, None)
     assert change_of(surveyed("web", container(has=same, should=same))) is None
+
+
+def test_not_in_template_names_a_container_that_something_adds_to_the_pods() -> None:
+    small, large = Resources(100, None, 64 * MIB, None), Resources(200, None, 64 * MIB, None)
+    both = surveyed("web", container(has=large, should=small), container("mesh", has=large, should=small))
+    own = workload("web", containers=({"name": "app"},))
+    assert not not_in_template(both)
+    injected = replace(both, workload=own)
+    assert not_in_template(injected) == (
+        "container mesh: not in its template, but added to its pods; change what adds it"
+    )
+    content = surveyed("web", container(has=large, should=small), container("mesh", has=small, should=small))
+    assert not not_in_template(replace(content, workload=own))

@@ -66,6 +66,22 @@ def change_of(found: Surveyed) -> Change | None:
     return Change(found.workload, {name: now[name] for name in after}, after) if after else None
 
 
+def not_in_template(found: Surveyed) -> str:
+    """Say which containers should change and are not in the workload's own template; empty when all are in it."""
+    now = sizes_of(found.workload.containers)
+    names = [each.name for each in found.containers if each.name not in now and each.changes]
+    if not names:
+        return ""
+    which = f"{'containers' if len(names) > 1 else 'container'} {', '.join(names)}"
+    if now:
+        return f"{which}: not in its template, but added to its pods; change what adds it"
+    made = " and ".join(map(str, found.makes)) or "its pods"
+    return (
+        f"{which}: its controller makes {made}, and would undo a change there; set the resources in the "
+        f"{found.workload.kind}'s own spec, or let the operator resize its pods in place"
+    )
+
+
 def _in_template(now: Resources, found: SurveyedContainer) -> Resources:
     """What it should have, but for what the template leaves to a LimitRange and may go on leaving to it."""
     left = {
