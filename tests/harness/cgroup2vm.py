@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from harness import UnavailableError, packages
@@ -33,7 +34,7 @@ MODULES = (
     "net/9p/9pnet_virtio",
     "fs/9p/9p",
 )
-"""What the kernel needs to reach this machine's files, in the order in which they load."""
+"""What the kernel needs to reach this machine's files. Which of them needs which differs from kernel to kernel."""
 
 XZ = b"\xfd7zXZ\x00"
 
@@ -117,6 +118,20 @@ def run(
     )
 
 
+def _load_order(folder: Path) -> list[Path]:
+    """The modules, each after those that it says it depends on."""
+    paths = {Path(name).name: folder / f"{name}.ko" for name in MODULES}
+    needs = {
+        name: [each for each in _depends(path.read_bytes()) if each in paths] for name, path in paths.items()
+    }
+    return [paths[name] for name in TopologicalSorter(needs).static_order()]
+
+
+def _depends(module: bytes) -> list[str]:
+    found = re.search(rb"\0depends=([^\0]*)\0", module)
+    return found[1].decode().split(",") if found and found[1] else []
+
+
 def _make(folder: Path) -> None:
     say("preparing a virtual machine with cgroup v2: Debian's kernel, about a minute")
     shutil.rmtree(folder, ignore_errors=True)
@@ -130,8 +145,8 @@ def _make(folder: Path) -> None:
     for name in ("bin", "modules", "proc", "sys", "dev", "host"):
         (tree / name).mkdir(parents=True)
     shutil.copy("/bin/busybox", tree / "bin")
-    for number, name in enumerate(MODULES, start=10):
-        shutil.copy(modules / "kernel" / f"{name}.ko", tree / "modules" / f"{number}-{Path(name).name}.ko")
+    for number, path in enumerate(_load_order(modules / "kernel"), start=10):
+        shutil.copy(path, tree / "modules" / f"{number}-{path.name}")
     (tree / "init").write_text(INIT)
     (tree / "init").chmod(0o755)
     names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))

@@ -8,9 +8,12 @@ from prometheus_client import CollectorRegistry
 
 from harness.kubepods import Kubepods
 from harness.pictured import node_view, pod_view
+from trimtab.node.arbiter import Spot
 from trimtab.node.cgroups import Cgroup, Version
-from trimtab.node.cgroups.knobs import CPU_QUOTA, CPU_STAT, CPU_USAGE, MEMORY_STAT
+from trimtab.node.cgroups.knobs import CPU_QUOTA, CPU_STAT, CPU_USAGE, MEMORY_STAT, THREADS
 from trimtab.node.collectors import Advisor, standard
+from trimtab.node.collectors.rundelay import RunDelayCollector
+from trimtab.node.executor import Surface
 from trimtab.node.picture import (
     NODE,
     SYSTEM,
@@ -32,6 +35,25 @@ HOLDER = (
 
 def advisor_of(kubepods: Kubepods, series: Series) -> Advisor:
     return Advisor(standard(kubepods.hierarchy, PROC), series, registry=CollectorRegistry())
+
+
+def threads_below_a_container_are_seen(kubepods: Kubepods) -> None:
+    """crun keeps a container's processes in a cgroup within the container's, called `container`."""
+    cgroup, [container] = kubepods.pod()
+    inner = f"{container}/container"
+    kubepods.create(inner)
+    process = kubepods.run(inner)
+    pod, series = pod_view(cgroup, [container]), Series()
+    collector = RunDelayCollector(kubepods.hierarchy, PROC)
+    for now in (100.0, 110.0):
+        series.now = now
+        collector.collect(node_view(kubepods, pod), series)
+    collector.close()
+    assert series.latest(container_subject(pod.uid, "c0"), Metric.RUN_DELAY) is not None
+    surface = Surface(kubepods.hierarchy)
+    assert list(kubepods.hierarchy.threads(container)) == [process.pid]
+    assert str(surface.read(Spot(container, THREADS))) == f"({process.pid},)"
+    assert surface.read(Spot(f"{container}/gone", THREADS)) is None
 
 
 def cpu_is_what_the_kernel_counted(kubepods: Kubepods) -> None:

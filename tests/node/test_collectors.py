@@ -10,12 +10,8 @@ from prometheus_client import CollectorRegistry
 from harness import measured
 from harness.kubepods import Kubepods
 from harness.pictured import node_view, pod_view
-from trimtab.node.arbiter import Spot
-from trimtab.node.cgroups.knobs import THREADS
 from trimtab.node.collectors import Advisor, Unsupported
 from trimtab.node.collectors.node import NodeCollector
-from trimtab.node.collectors.rundelay import RunDelayCollector
-from trimtab.node.executor import Surface
 from trimtab.node.picture import NODE, Metric, NodeView, container_subject
 from trimtab.node.series import Series
 
@@ -85,22 +81,7 @@ def test_a_pod_that_gets_its_name_later_is_measured_under_it_from_then_on(kubepo
 
 
 def test_threads_in_cgroups_below_the_containers_own_are_seen(kubepods: Kubepods) -> None:
-    """crun keeps a container's processes in one of its own, called `container`."""
-    cgroup, [container] = kubepods.pod()
-    inner = f"{container}/container"
-    kubepods.create(inner)
-    process = kubepods.run(inner)
-    pod, series = pod_view(cgroup, [container]), Series()
-    collector = RunDelayCollector(kubepods.hierarchy, Path("/proc"))
-    for now in (100.0, 110.0):
-        series.now = now
-        collector.collect(node_view(kubepods, pod), series)
-    collector.close()
-    assert series.latest(container_subject(pod.uid, "c0"), Metric.RUN_DELAY) is not None
-    surface = Surface(kubepods.hierarchy)
-    assert list(kubepods.hierarchy.threads(container)) == [process.pid]
-    assert str(surface.read(Spot(container, THREADS))) == f"({process.pid},)"
-    assert surface.read(Spot(f"{container}/gone", THREADS)) is None
+    measured.threads_below_a_container_are_seen(kubepods)
 
 
 def test_a_kernel_without_counters_costs_only_what_they_would_tell(kubepods: Kubepods) -> None:

@@ -28,6 +28,10 @@ def test_a_pod_may_vanish_under_the_reader(kubepods: Kubepods) -> None:
     measured.a_pod_may_vanish_under_the_reader(kubepods)
 
 
+def test_threads_in_cgroups_below_the_containers_own_are_seen(kubepods: Kubepods) -> None:
+    measured.threads_below_a_container_are_seen(kubepods)
+
+
 def test_a_container_that_waits_is_seen_to_wait_and_its_counters_count(kubepods: Kubepods) -> None:
     cgroup, [path] = kubepods.pod()
     burners = [kubepods.run(path) for _ in range(4)]  # on two CPUs
