@@ -129,6 +129,16 @@ def test_patch_edits_the_helm_release_of_the_namespace_in_a_folder(
     assert capsys.readouterr().out == ""
 
 
+def test_patch_reads_a_file_once_however_it_is_spelled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "web.yaml").write_text(MANIFEST)
+    (tmp_path / "link.yaml").symlink_to("web.yaml")
+    given = [tmp_path / "web.yaml", tmp_path / ".." / tmp_path.name / "web.yaml", tmp_path, tmp_path / "."]
+    assert _manifests(given, [change()], write=True) == 0
+    assert capsys.readouterr() == (f"{tmp_path / 'web.yaml'}\n", "")
+
+
 def test_patch_learns_namespaces_from_the_whole_repository(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

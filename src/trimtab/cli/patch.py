@@ -211,13 +211,16 @@ class _Sources:
 def _sources(given: Sequence[Path], is_relevant: Callable[[bytes], bool]) -> _Sources:
     """Read the given files, and of the given folders the files that are relevant."""
     found = _Sources()
+    known: set[Path] = set()  # a file that is spelled in two ways, or also in a folder, is one file
     for path in given:
-        if not path.is_dir():
+        if not path.is_dir() and path.resolve() not in known:
+            known.add(path.resolve())
             found.named.add(str(path))
             found.add(path)
     for folder in (path for path in given if path.is_dir()):
         for path in _yaml_below(folder):
-            if path not in found.files and is_relevant(_bytes(path)):
+            if path.resolve() not in known and is_relevant(_bytes(path)):
+                known.add(path.resolve())
                 found.add(path)
     return found
 

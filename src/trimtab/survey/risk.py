@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Literal
 
-from trimtab.kube.pods import Container
+from trimtab.kube.pods import Container, Resources
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource

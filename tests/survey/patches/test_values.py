@@ -182,6 +182,8 @@ def test_edit_values_knows_the_release_of_a_workload(text: str, workload: Change
     found = values(text, workload)
     assert (found.unclear, found.absent) == ([], [])
     assert found.files == {"values.yaml": text.replace(SIZE, SMALL)}
+    again = values(found.files["values.yaml"], workload)
+    assert (again.files, again.unclear) == ({}, [])
 
 
 @pytest.mark.parametrize(
