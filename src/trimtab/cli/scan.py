@@ -65,7 +65,7 @@ def scan(
     context
         The kubeconfig context to use instead of the current one; may be given several times.
     all_contexts
-        Look at every context of the kubeconfig.
+        Look at every context of the kubeconfig; a cluster that several lead to counts once.
     namespace
         Only this namespace; may be given several times.
     selector
