@@ -10,8 +10,10 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trimtab.operator.webhook.certificate import Pair, made
+from trimtab.operator.webhook.certificate import Pair, add_authority, made
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -98,3 +100,28 @@ def test_the_authoritys_key_is_kept_nowhere_and_ours_is_never_shown(pair: Pair) 
     assert b"PRIVATE KEY" not in pair.authority + pair.certificate
     assert "PRIVATE KEY" not in repr(pair)
     ssl.create_default_context(cadata=pair.authority.decode())
+
+
+AUTHORITIES = [made(["web"], now=NOW + n * DAY, lasts=timedelta(days=90)).authority for n in range(12)]
+
+
+@given(st.lists(st.integers(0, 11), min_size=1, max_size=20))
+def test_added_authority_is_trusted_beside_the_latest_that_are(order: list[int]) -> None:
+    known = b""
+    for number in order:
+        before, known = known, add_authority(AUTHORITIES[number], known, now=NOW)
+        trusted = x509.load_pem_x509_certificates(known)
+        (added,) = x509.load_pem_x509_certificates(AUTHORITIES[number])
+        assert added in trusted
+        assert len(trusted) == len(set(trusted)) <= 9
+        if before:
+            latest = x509.load_pem_x509_certificates(before)[0]
+            assert latest in trusted, "the certificate that is shown is of this one"
+        assert add_authority(AUTHORITIES[number], known, now=NOW) == known
+
+
+def test_authority_that_has_expired_is_trusted_no_more() -> None:
+    later = NOW + timedelta(days=200)
+    new = made(["web"], now=later, lasts=timedelta(days=90)).authority
+    assert add_authority(new, AUTHORITIES[0], now=later) == new
+    assert add_authority(new, b"no certificate", now=later) == new

@@ -20,7 +20,7 @@ from harness.cluster import Cluster, KubectlError
 from harness.watching import eventually
 from trimtab.kube.auth import load_connection
 from trimtab.kube.client import Client, Object
-from trimtab.kube.errors import NotFound
+from trimtab.kube.errors import ConfigError, NotFound
 from trimtab.kube.informer import Informer
 from trimtab.kube.policies import Policy, policies
 from trimtab.kube.resources import OPTIMIZATION_POLICIES
@@ -411,9 +411,66 @@ async def test_a_certificate_by_files_is_read_again_when_it_changes(
         put(authority, authority.issue("second", hosts=LOOPBACK))
         await one.gate.look()
         assert await asyncio.to_thread(one.shown) != first
+        place["authority"].write_text("no certificate")
+        with pytest.raises(ConfigError, match=r"certificateFiles\.authority: .* is no certificate"):
+            await one.gate.look()
         place["key"].write_text("half a key")
         keeping = asyncio.create_task(one.gate.run(interval=0.01))
         await one.until_asked()  # what worked goes on
         keeping.cancel()
         with suppress(asyncio.CancelledError):
             await keeping
+
+
+async def test_certificate_by_files_of_another_authority_is_trusted_by_all_before_it_is_shown(
+    replica_of: Callable[..., Replica], tmp_path: Path
+) -> None:
+    """As cert-manager's selfSigned issuer renews it; each kubelet brings the new files in its own time."""
+    folders = [tmp_path / "one", tmp_path / "two"]
+
+    def files(folder: Path) -> dict[str, Path]:
+        folder.mkdir(exist_ok=True)
+        return {name: folder / name for name in ("certificate", "key", "authority")}
+
+    def put(folder: Path, name: str) -> None:
+        authority = Authority(tmp_path / name, name)
+        pair, place = authority.issue("webhook", hosts=LOOPBACK), files(folder)
+        place["certificate"].write_bytes(pair.cert.read_bytes())
+        place["key"].write_bytes(pair.key.read_bytes())
+        place["authority"].write_bytes(authority.cert.read_bytes())
+
+    def replicate() -> None:
+        for name, path in files(folders[0]).items():
+            files(folders[1])[name].write_bytes(path.read_bytes())
+
+    put(folders[0], "first")
+    replicate()
+    one = replica_of(certificateFiles={name: str(path) for name, path in files(folders[0]).items()})
+    two = replica_of(
+        port=one.port, certificateFiles={name: str(path) for name, path in files(folders[1]).items()}
+    )
+
+    async def refused_by_us() -> None:
+        """The API server reaches us and believes us."""
+        assert "is invalid" in await one.refusal(manifest("web", UNKNOWN_STRATEGY), "--dry-run=server")
+
+    async with one.gate.listening(one.admission.application()):
+        for replica in (one, two):
+            await replica.gate.look()
+        await one.until_asked()
+        old = await asyncio.to_thread(one.shown)
+        put(folders[0], "second")
+        await one.gate.look()
+        assert await asyncio.to_thread(one.shown) == old, "until every API server trusts the new one"
+        await refused_by_us()
+        for _ in range(2):
+            await two.gate.look()  # whose files are yet to come
+            await refused_by_us()
+            await one.gate.look()
+            await refused_by_us()
+        assert await asyncio.to_thread(one.shown) != old
+        replicate()
+        for _ in range(2):
+            await two.gate.look()
+        await refused_by_us()
+        assert two.gate.trouble() == ""

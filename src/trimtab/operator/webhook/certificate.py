@@ -21,6 +21,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _SKEW = timedelta(minutes=10)
 """So far may the API server's clock be behind ours."""
 
+_MOST_AUTHORITIES = 8
+"""Authorities that are trusted beside the one in use."""
+
 _RENEWED_AT = 1 / 3
 """A certificate is renewed when this share of its time is left: weeks in which a failure can be noticed."""
 
@@ -36,6 +39,13 @@ class Pair:
     @property
     def expires(self) -> datetime:
         return _leaf(self).not_valid_after_utc
+
+    def has_authority(self) -> bool:
+        """Whether its authorities are certificates."""
+        try:
+            return bool(x509.load_pem_x509_certificates(self.authority))
+        except ValueError:
+            return False
 
     def is_sound(self) -> bool:
         """Whether it could serve anybody: a certificate that says whom it is for, the key of it, an authority."""
@@ -60,6 +70,24 @@ class Pair:
             return self
         latest = x509.load_pem_x509_certificates(before.authority)[0]
         return replace(self, authority=self.authority + latest.public_bytes(serialization.Encoding.PEM))
+
+
+def add_authority(authority: bytes, known: bytes, *, now: datetime) -> bytes:
+    """The authorities that are to be trusted when one is added to those that are; `known` itself where it is among them.
+
+    None is taken away while it is good, for another replica may still show a certificate of it. Of very many the latest
+    are kept.
+    """
+    ours = x509.load_pem_x509_certificates(authority)
+    try:
+        theirs = x509.load_pem_x509_certificates(known)
+    except ValueError:  # nothing is trusted yet, or what is trusted is no certificate
+        theirs = []
+    if set(ours) <= set(theirs):
+        return known
+    others = [each for each in theirs if each not in ours and each.not_valid_after_utc > now]
+    pem = serialization.Encoding.PEM
+    return b"".join(each.public_bytes(pem) for each in (*ours, *others[:_MOST_AUTHORITIES]))
 
 
 def made(names: Sequence[str], *, now: datetime, lasts: timedelta) -> Pair:

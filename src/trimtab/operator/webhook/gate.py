@@ -52,6 +52,7 @@ class Gate:
         now: Callable[[], datetime],
         metrics: Metrics | None = None,
     ) -> None:
+        self._now = now
         self._enabled = config.webhook.enabled
         self._address = config.webhook.address
         self._metrics = metrics or Metrics()
@@ -116,7 +117,7 @@ class Gate:
             return
         pair = await self._certificate.current()
         usable = KeyPair.read(pair.certificate, pair.key, where=("webhook certificate", "webhook key"))
-        was_trusted = await self._registration.publish(pair.authority)
+        was_trusted = await self._registration.publish(pair.authority, now=self._now())
         if pair != self._shown and (was_trusted or self._shown is None):
             usable.show_in(self._tls)
             self._shown = pair

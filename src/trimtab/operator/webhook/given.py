@@ -22,7 +22,7 @@ class GivenCertificate:
     def _read(self) -> Pair:
         files = self._files
         try:
-            return Pair(
+            pair = Pair(
                 certificate=files.certificate.read_bytes(),
                 key=files.key.read_bytes(),
                 authority=files.authority.read_bytes(),
@@ -31,3 +31,8 @@ class GivenCertificate:
             raise ConfigError(
                 f"webhook.certificateFiles: {error.filename} cannot be read: {error.strerror}"
             ) from None
+        if not pair.has_authority():
+            raise ConfigError(
+                f"webhook.certificateFiles.authority: {files.authority} is no certificate; it has to be PEM"
+            )
+        return pair

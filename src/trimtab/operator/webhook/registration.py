@@ -8,7 +8,9 @@ is in no manifest: it is there while `webhook.pods` says so.
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from yarl import URL
@@ -18,6 +20,7 @@ from trimtab.kube.client import Client, Object
 from trimtab.kube.errors import NotFound
 from trimtab.kube.resources import Resource
 from trimtab.operator.config import FailurePolicy, Webhook
+from trimtab.operator.webhook.certificate import add_authority
 from trimtab.operator.webhook.server import MUTATE, PODS, VALIDATE
 
 VALIDATING = Resource(
@@ -129,13 +132,17 @@ class Registration:
             return (URL(self.settings.url).host or "",)
         return (f"{self.settings.service}.{self.namespace}.svc",)
 
-    async def publish(self, authority: bytes) -> bool:
-        """Have the API server trust this authority; whether it did so already."""
-        trust = {"caBundle": base64.b64encode(authority).decode()}
-        was_so = [
-            await self._keep(resource, await self._found(resource), self.settings.failure_policy, trust)
-            for resource in PATHS
-        ]
+    async def publish(self, authority: bytes, *, now: datetime) -> bool:
+        """Have the API server trust this authority beside those that it trusts; whether it did so already.
+
+        At a renewal by files each replica sees the new ones in its own time: until then it shows the former certificate.
+        """
+        was_so = []
+        for resource in PATHS:
+            found = await self._found(resource)
+            bundle = add_authority(authority, _bundle(found), now=now)
+            trust = {"caBundle": base64.b64encode(bundle).decode()}
+            was_so.append(await self._keep(resource, found, self.settings.failure_policy, trust))
         return all(was_so)
 
     async def withdraw(self) -> None:
@@ -178,6 +185,14 @@ class Registration:
             return await self.client.get(resource, NAME)
         except NotFound:
             return {}
+
+
+def _bundle(found: Object) -> bytes:
+    """The authorities that the API server trusts to be us, PEM; empty where it trusts none."""
+    for webhook in found.get("webhooks") or ():
+        with suppress(ValueError):
+            return base64.b64decode(webhook.get("clientConfig", {}).get("caBundle") or "", validate=True)
+    return b""
 
 
 def _holds(found: Any, wanted: Any) -> bool:
