@@ -16,6 +16,7 @@ from actuation.builders import (
     evidence,
     pod,
     situation,
+    some_resources,
     warnings,
     why,
     wish,
@@ -835,6 +836,23 @@ def test_exactly_what_was_is_put_back_on_what_was_touched() -> None:
         "web-2": {"web": SMALL},
     }
     assert all(isinstance(deed, ResizePod) and deed.urgency is Urgency.BACK for deed in deeds)
+
+
+@given(some_resources(), some_resources(), st.none() | st.integers(0, 8192 * MIB))
+def test_reverting_lowers_memory_no_further_than_is_safe(
+    before: Resources, after: Resources, need: int | None
+) -> None:
+    """It was put back to 256Mi while 400Mi were in use."""
+    taken = change(Phase.REVERTING, before={"web": before}, after={"web": after}, template={"web": before})
+    wanted = wish({"web": after}, need={} if need is None else {"web": need})
+    deeds = step(taken, [pod(sizes={"web": after})], wanted=wanted, template={"web": before})
+    for deed in deeds:
+        if isinstance(deed, ResizePod):
+            now, limit = after.memory_limit, deed.sizes["web"].memory_limit
+            floor = now if need is None else min(now or 0, need)
+            assert limit is None or limit >= min(floor or 0, now or 0)
+    if not any(isinstance(deed, ResizePod) for deed in deeds):
+        assert marks_of(deeds).reverted
 
 
 def test_pods_are_resized_without_a_template_that_another_owns_where_they_need_no_new_ones() -> None:
