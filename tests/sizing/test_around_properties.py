@@ -230,7 +230,8 @@ def test_recommended_amounts_are_readable(made: Made) -> None:
         for amount in (request(made.found.resources, resource), limit(made.found.resources, resource)):
             if amount is None or amount in chosen:
                 continue
-            apart = {amount + 1, amount - 1} if resource == "cpu" else set()  # to keep the QoS class
+            unit = 1 if resource == "cpu" else MIB
+            apart = {amount + unit, amount - unit}  # to keep the QoS class
             assert any(round_up(resource, each) == each for each in {amount, *apart}) or apart & chosen
 
 

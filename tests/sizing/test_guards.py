@@ -553,6 +553,17 @@ def test_a_kill_with_a_limit_of_nothing_has_an_answer(mode: LimitMode) -> None:
     assert found.held or found.resources != nothing
 
 
+def test_a_kill_raises_a_limit_that_has_no_request_to_keep_a_ratio_to() -> None:
+    bare = with_(HAS, memory_request=0, memory_limit=GIB)
+    found = sized(
+        memory=100 * MIB,
+        has=bare,
+        evidence=with_(WELL_KNOWN, kills=kills(GIB)),
+        asked=limit_rules(LimitMode.KEEP_RATIO),
+    )
+    assert GIB * 1.2 <= (found.resources.memory_limit or 0) <= GIB * 1.22
+
+
 def test_a_kill_needs_no_other_data() -> None:
     for mode in (LimitMode.KEEP_RATIO, LimitMode.REMOVE):
         found = sized(evidence=Evidence(kills=kills(2 * GIB)), asked=limit_rules(mode), memory=math.nan)

@@ -53,6 +53,9 @@ def follow(pair: Pair, case: Case) -> Move | None:
             wanted, why = -(-limit * request // case.request), "its ratio to the request is kept"
             # To the nearest: rounded up with every change, the ratio would creep up.
             wanted = max(round_nearest(case.resource, wanted), request) if wanted != request else wanted
+        elif not case.request and is_oom_prone(case):
+            # Without a request there is no ratio by which the limit would rise above what killed the container.
+            wanted, why = least_limit(case), "killed by it, and there is no request to keep a ratio to"
     elif rule.limit is LimitMode.MULTIPLIER:
         wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
     elif rule.limit is LimitMode.HEADROOM:
