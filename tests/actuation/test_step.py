@@ -1,5 +1,6 @@
 """The life of a change, step by step: begun, tried, watched, promoted, taken back."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -108,6 +109,43 @@ def turned_back(deeds: list[Deed]) -> Change:
 
 
 # Begun and tried
+
+
+@pytest.mark.parametrize("ago", [3 * 3600, 23 * 3600, 25 * 3600])
+def test_begin_restarts_pods_for_less_only_once_in_the_stabilization(ago: int) -> None:
+    """They were restarted for every move of a noisy load: 13 rollouts of one Deployment in 4 days."""
+    applied = Applied(id="x", at=NOW - ago + 600, sizes=AFTER, template=AFTER, restarted=NOW - ago)
+    on = workload(template=AFTER, marks=Marks(applied=applied))
+    terms: dict[str, Any] = {"allow_in_place_resize": False, "allow_recreate": True, "need": {"web": 0}}
+
+    def deeds(sizes: Resources, **more: Any) -> list[Deed]:
+        wanted = replace(wish({"web": sizes}, **terms | more), stabilization=86_400)
+        return next_deeds(situation(wanted, pods=[pod(sizes=AFTER)], on=on))
+
+    less, mixed = deeds(SMALL), deeds(Resources(100, None, 200 * MIB, 256 * MIB))
+    if ago < 86_400:
+        assert "restart for a smaller size only once" in why(less)
+        only_more = marks_of(mixed).change
+        assert only_more
+        assert only_more.after == {"web": Resources(400, None, 200 * MIB, 256 * MIB)}
+    else:
+        assert marks_of(less).change
+    in_place = marks_of(deeds(SMALL, allow_in_place_resize=True)).change
+    assert in_place
+    assert in_place.way is Way.IN_PLACE
+
+
+def test_a_change_that_restarts_pods_is_remembered_through_changes_in_place() -> None:
+    settled = {"settled": NOW - OBSERVATION, "since": NOW - 3 * OBSERVATION}
+    done = sized(AFTER, 0, 1, 2, 3, 4)
+    restarts = change(Phase.VERIFYING, restarts=True, **settled)
+    applied = marks_of(step(restarts, done)).applied
+    assert applied
+    assert applied.restarted == restarts.started
+    on = workload(marks=Marks(change=change(Phase.VERIFYING, **settled), applied=applied), replicas=5)
+    later = marks_of(next_deeds(situation(wish(), pods=done, on=on))).applied
+    assert later
+    assert later.restarted == restarts.started
 
 
 def test_a_change_is_written_down_before_a_pod_is_touched() -> None:

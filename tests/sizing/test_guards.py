@@ -172,6 +172,10 @@ def test_what_is_asked_for_all_of_that_time_is_not_held_to_the_highest_of_late()
     lasting = Proposal(cpu=Ask(300, lately=(300, 800), keeps=True), strategy="test")
     case = cases(proposal=lasting, asked=with_(FREE, stabilization=DAY))[0]
     assert floors.stabilization(case) is None
+    restarting = with_(case, restarts=True)
+    assert floors.stabilization(restarting) is not None, (
+        "a forecast moves with its window, and pods restart for it"
+    )
     assert lasting.cpu.of_the_day().target == 800, "who follows every number is told of the day"
 
 
@@ -369,6 +373,9 @@ def test_small_changes_are_left_undone_by_share_and_by_amount() -> None:
     case, _ = cases(asked=with_(FREE, minimum_change=0.1))
     assert change.smallest_change(901, case) is not None
     assert change.smallest_change(900, case) is None
+    restarting = with_(case, restarts=True)
+    assert change.smallest_change(801, restarting) is not None, "a restart must be worth more"
+    assert change.smallest_change(800, restarting) is None
     tiny, _ = cases(asked=with_(FREE, cpu=with_(FREE.cpu, smallest=5)), has=Resources(10))
     assert change.smallest_change(6, tiny) is not None
     assert change.smallest_change(5, tiny) is None

@@ -64,12 +64,11 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
         after = possible_in_place(situation, before, after)
         if after == before:
             return [] if marks.applied else [Skip(LIMITS_STAY if wish.memory_limits_stay else _ONLY_FIELDS)]
-    chosen, before, after = _planned(situation, before, after)
+    chosen, before, after = _damped(situation, marks, before, after)
     if obstacle := next(_obstacles(situation, marks, chosen), None):
         return [obstacle]
-    if isinstance(chosen, Skip):
-        is_done = marks.applied and after == before
-        return [] if is_done else [chosen, Emit("Warning", "Skipped", chosen.reason)]
+    if not isinstance(chosen, Plan):
+        return [] if marks.applied and after == before else _declined(chosen)
     change = _change(situation, before=before, after=after, chosen=chosen)
     noted = Marks(change=change, applied=marks.applied, reverted=marks.reverted)
     if sum(map(len, write_marks(noted, uid=workload.uid).values())) > MOST_BYTES:
@@ -122,7 +121,7 @@ def _safe(situation: Situation, before: Sizes) -> dict[str, Resources]:
     }
 
 
-def _obstacles(situation: Situation, marks: Marks, chosen: Plan | Skip) -> Iterator[Wait | Skip]:
+def _obstacles(situation: Situation, marks: Marks, chosen: Plan | Skip | Wait) -> Iterator[Wait | Skip]:
     """What speaks against beginning now, the most lasting first.
 
     More memory after an OOM kill waits only for what itself would be in its way: guardrails may be broken, and rollouts
@@ -166,6 +165,39 @@ def _rested(situation: Situation, applied: Applied) -> Wait:
     if interval and fights:  # without one, a person has decided on now
         return Wait(applied.at + max(interval, DAY), SET_BACK)
     return Wait(applied.at + interval, "it was changed a short while ago, see updateStrategy.minInterval")
+
+
+def _declined(chosen: Skip | Wait) -> list[Deed]:
+    return [chosen, Emit("Warning", "Skipped", chosen.reason)] if isinstance(chosen, Skip) else [chosen]
+
+
+def _damped(
+    situation: Situation, marks: Marks, before: dict[str, Resources], after: dict[str, Resources]
+) -> tuple[Plan | Skip | Wait, dict[str, Resources], dict[str, Resources]]:
+    """Plan a change; for a while after a restart pods restart only for more.
+
+    A size that follows a noisy load would restart them again and again.
+    """
+    planned = _planned(situation, before, after)
+    chosen, before, after = planned
+    rest = _rests_from_restart(situation, marks, chosen, after)
+    if rest is None:
+        return planned
+    more = {name: at_least(before[name], wanted) for name, wanted in after.items()}
+    return (rest, before, after) if more == before else _planned(situation, before, more)
+
+
+def _rests_from_restart(situation: Situation, marks: Marks, chosen: Plan | Skip, after: Sizes) -> Wait | None:
+    """Return the wait for the next change that may restart pods to make them smaller; None where it is over or not needed."""
+    if isinstance(chosen, Skip) or not (chosen.way in REPLACES or chosen.restarts):
+        return None
+    if situation.wish.urgent or marks.applied is None or not marks.applied.restarted:
+        return None
+    if all(situation.effective.get(name) == size for name, size in after.items()):
+        return None  # pods that lag behind are brought to the size in effect
+    until = marks.applied.restarted + situation.wish.stabilization
+    why = "its pods were restarted for a change, and restart for a smaller size only once in changes.stabilization"
+    return Wait(until, why) if situation.now < until else None
 
 
 def _planned(

@@ -28,7 +28,7 @@ def set_right(marks: Marks, *, now: int) -> Marks:
         reverted = replace(reverted, at=now, until=reverted.until + shift, relief_until=relief_until)
     return Marks(
         change=_passed(marks.change, "started", "since", "settled", "renews", "gave_up", now=now),
-        applied=_passed(marks.applied, "at", "until", now=now),
+        applied=_passed(marks.applied, "at", "until", "restarted", now=now),
         reverted=reverted,
     )
 

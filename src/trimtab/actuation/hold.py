@@ -57,6 +57,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             urgent=False,
             unread="",
             on_hold="",
+            stabilization=0,
             effective=None,
             alone=frozenset(),
         )

@@ -109,6 +109,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The size that pods had"""
     until: int = 0
     """up to this time, at the latest."""
+    restarted: int = 0
+    """When the last change that restarted pods was started; 0 where there was none."""
     started: dict[str, int] = {}
     """The largest memory limit, in bytes, that a process of a pod from before `at` may have started with; only of containers
     whose template says anything of their heap."""

@@ -283,9 +283,17 @@ def _observe(situation: Situation, marks: Marks, change: Change) -> list[Deed]:
         template=template,
         before=change.before,
         until=change.settled,
+        restarted=restarted_at(marks, change),
         started=limits_at_start(situation, marks),
     )
     return [WriteMarks(Marks(applied=applied)), Emit("Normal", "Resized", f"to {said(change.after)}")]
+
+
+def restarted_at(marks: Marks, change: Change) -> int:
+    """Return when a change last restarted pods, this one included."""
+    if change.way in REPLACES or change.restarts:
+        return change.started
+    return marks.applied.restarted if marks.applied else 0
 
 
 def limits_at_start(situation: Situation, marks: Marks) -> dict[str, int]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Urgency, Wait, WriteMarks
 from trimtab.actuation.marks import Applied, Change, Marks, Reverted, Way
 from trimtab.actuation.obstacles import REPLACES, falls, passed_over
-from trimtab.actuation.progress import POLL, limits_at_start, note
+from trimtab.actuation.progress import POLL, limits_at_start, note, restarted_at
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import (
     Sizes,
@@ -393,6 +393,7 @@ def _applied(situation: Situation, marks: Marks, change: Change, kept: Sizes) ->
         template=situation.template,
         before=change.after,
         until=situation.now,
+        restarted=restarted_at(marks, change),
         started=limits_at_start(situation, marks),
     )
 

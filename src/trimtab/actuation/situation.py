@@ -49,6 +49,9 @@ class Wish:
     on_hold: str = ""
     """Why no new change starts, as a person wants it. Pod sync and a change that all pods are to have go on."""
 
+    stabilization: int = 0
+    """Seconds after a change that restarted pods in which they restart for no smaller size (changes.stabilization)."""
+
     effective: Sizes | None = None
     """The sizes in effect that the recommendation was computed from. None where it holds whatever they are."""
 

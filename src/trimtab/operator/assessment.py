@@ -52,6 +52,8 @@ class Assessment:
     """The sizes in effect that the recommendations were computed from."""
     alone: frozenset[str] = frozenset()
     """The containers of which the policy has nothing sized."""
+    stabilization: float = 0.0
+    """Seconds that the policy keeps sizes before they are made smaller."""
     need: Mapping[str, int] = field(default_factory=dict)
     """The bytes of memory that each container is known to need (`safe_minimum`); those never measured are left out."""
 
@@ -95,6 +97,7 @@ class Assessment:
             withheld=withheld,
             held=self.held,
             on_hold=on_hold,
+            stabilization=int(self.stabilization),
             effective=self.effective,
             alone=self.alone,
         )
@@ -147,6 +150,7 @@ def assess(
             for each, container in zip(recommendations, containers, strict=True)
         ),
         effective=effective,
+        stabilization=rules.stabilization,
         alone=rules.alone(containers),
     )
 

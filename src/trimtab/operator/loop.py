@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+
 from trimtab.actuation.actuator import Actuator, Report
 from trimtab.actuation.deeds import EvictPod, PatchTemplate, ResizePod
 from trimtab.actuation.hold import read_hold
@@ -209,10 +211,13 @@ class SizingLoop:
             name = WorkloadContainer.of(workload.key, container)
             return self._learning.learned(name, mandate.sizing, now=now, runs_on=workload.runs_on)
 
+        rules = mandate.rules
+        if not self._resizes_in_place():
+            rules = msgspec.structs.replace(rules, restarts_pods=True)
         return assess(
             workload,
             pods,
-            rules=mandate.rules,
+            rules=rules,
             learned=learned,
             around=self._neighbourhood().around(workload, replicas=workload.replicas, hpas=hpas),
             source=self._learning.of(mandate.sizing).name,

@@ -161,6 +161,7 @@ def both(
             others_limit=others.cpu_limit or 0,
             beside=(others.memory_request or 0) + (asks.memory_request or 0),
             staying=staying.cpu_request or 0,
+            restarts=rules.restarts_pods or container.restart_on_cpu_resize,
             now=now,
         ),
         Case(
@@ -180,6 +181,7 @@ def both(
             others_limit=others.memory_limit or 0,
             beside=(others.cpu_request or 0) + (asks.cpu_request or 0),
             staying=staying.memory_request or 0,
+            restarts=rules.restarts_pods or container.restart_on_memory_resize,
             now=now,
         ),
     )

@@ -32,6 +32,8 @@ class Case(SizedResource, frozen=True, gc=False, kw_only=True):
     """What it and those request of the other resource."""
     staying: int
     """What all that stay request together."""
+    restarts: bool = False
+    """Whether a change of this resource restarts the container."""
 
     @property
     def stays_guaranteed(self) -> bool:

@@ -51,7 +51,9 @@ def smallest_change(amount: int, case: Case) -> Step | None:
 
 
 def is_small(before: int, after: int, case: Case) -> bool:
-    return abs(after - before) < max(case.rule.smallest, before * case.rules.minimum_change)
+    """Whether a change is not worth making; one that restarts pods has to be worth more."""
+    factor = case.rules.caution.restart_factor if case.restarts else 1.0
+    return abs(after - before) < factor * max(case.rule.smallest, before * case.rules.minimum_change)
 
 
 def rounding(amount: int, case: Case) -> Step | None:

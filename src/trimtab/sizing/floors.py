@@ -30,7 +30,8 @@ def stabilization(case: Case) -> SafeMinimum | None:
     window = case.rules.stabilization
     hours = int(case.now // HOUR - (case.now - window) // HOUR) + 1 if window else 0
     highest = max(case.ask.lately[:hours], default=0.0)
-    if case.ask.keeps or not highest:
+    # A forecast for the whole window moves with the window: good enough in place, but not where each move is a restart.
+    if not highest or (case.ask.keeps and not case.restarts):
         return None
     why = f"the highest that was proposed in the last {window / HOUR:g} h"
     return _around("stabilization", ceil(highest - ALMOST), why, "policy changes.stabilization")

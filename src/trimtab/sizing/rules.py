@@ -54,6 +54,8 @@ class Caution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Millicores under which a change of CPU is not worth making."""
     smallest_memory: int = 8 * MIB
     """Bytes under which a change of memory is not worth making."""
+    restart_factor: float = 2.0
+    """How many times larger a change must be to be worth a restart of pods."""
     pod_cpu: int = 0
     """Millicores that a pod has at least, shared out over its containers; 25 in VPA."""
     pod_memory: int = 0
@@ -102,6 +104,8 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     memory: ResourceRules = ResourceRules()
     minimum_change: float = 0.1
     stabilization: float = 0.0
+    restarts_pods: bool = False
+    """Whether pods are replaced to be given another size, by the policy or since the cluster cannot resize them."""
     minimum_history: float = 86400.0
     keep_qos: bool = True
     beside_hpa: BesideHpa = BesideHpa.RESCALE
@@ -159,6 +163,7 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             ),
             minimum_change=changes.minimum,
             stabilization=changes.stabilization.seconds,
+            restarts_pods=spec.update_strategy.restarts_pods,
             minimum_history=spec.metrics_config.minimum_history.seconds,
             keep_qos=spec.update_strategy.keep_qos_class,
             beside_hpa=spec.update_strategy.beside_hpa,

@@ -272,3 +272,32 @@ async def test_a_killed_workload_gets_back_at_once_what_it_had_before_it_was_mad
     assert len(cuts) >= 3, "it was made far smaller in the quiet hours"
     assert "(limit 1Gi), all pods at once" in relief.split(" to ")[1]
     assert kills == 2
+
+
+async def test_pods_that_restarted_for_less_get_more_as_soon_as_they_need_it() -> None:
+    """They restart for less only once a day; that wait must not keep the operator from seeing that the load has grown."""
+    cpu = np.where(np.arange(12 * 12) < 6 * 12, 0.1, 0.6)[:, None]
+    demand = Trace(("s0",), 4 * 86400.0, 300.0, cpu, np.full_like(cpu, 200.0 * MIB))
+    spec = auto(strategy=UpdateStrategy(allow_in_place_resize=False, allow_recreate=True))
+    changes: list[tuple[float, str]] = []
+    async with Stage(
+        scene([workload("web", sized(1000, GIB), replicas=3)], demand), policies={"all": spec}
+    ) as stage:
+
+        def note(moment: Moment) -> None:
+            hours = (moment.at - stage.world.start) / HOUR
+            changes.extend((hours, each.message) for each in moment.happenings if each.reason == "Resizing")
+
+        stage.observe(note)
+        await stage.run(11 * HOUR)
+        again = await stage._loop.look(WEB, stage.now)
+        outcome = stage.outcomes()[WEB]
+        asked = [pod.containers[0].resources.cpu_request or 0 for pod in stage.catalog.pods]
+    quiet, busy = ([each for each in changes if (each[0] > 6) is later] for later in (False, True))
+    assert len(quiet) == 1, "once for less"
+    assert 1 <= len(busy) <= 2
+    assert busy[0][0] < 9
+    assert min(asked) >= 600
+    assert "restart for a smaller size only once" in outcome.reason
+    assert again is not None
+    assert again <= 1800, "its reconciliationInterval, however long it waits"

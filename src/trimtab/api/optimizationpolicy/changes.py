@@ -30,12 +30,14 @@ class Changes(Model):
     """Which changes are worth making, and how far one may go."""
 
     minimum: Annotated[Number, Field(ge=0, le=1)] = 0.1
-    """A change of less than this share of the request is left undone; 0.1 ignores changes below a tenth."""
+    """A change of less than this share of the request is left undone; 0.1 ignores changes below a tenth. A change that
+    restarts pods has to be twice as large."""
 
     stabilization: Annotated[Duration, Within("0s", "24h")] = Duration.parse("24h")
     """A request is made smaller only to the highest that was proposed in so long a time, up to 24h, so that what is
     given back at night is not missing in the morning; 0s makes it smaller at once. More is given at once. The strategy
-    trimtab sizes CPU for all of that time instead."""
+    trimtab sizes CPU for all of that time instead, where pods are resized in place. Pods restart to be made smaller
+    only once in that time."""
 
     cpu: Steps = Steps()
     """How far one change of CPU may go."""

@@ -132,3 +132,8 @@ class UpdateStrategy(Model):
 
     startup_boost: StartupBoost | None = None
     """More CPU for each pod until it is ready; none when left out."""
+
+    @property
+    def restarts_pods(self) -> bool:
+        """Whether every change replaces pods, whatever the cluster can do."""
+        return not self.allow_in_place_resize or self.template is TemplateUpdate.ALWAYS
