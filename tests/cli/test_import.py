@@ -14,7 +14,7 @@ from harness.records import folded
 from trimtab.cli import run
 from trimtab.cli.import_ import _show
 from trimtab.kube.vpas import vpas
-from trimtab.operator.cohort import Cohort
+from trimtab.operator.cohort import StrategyCohort
 from trimtab.operator.cohorts import state_key
 from trimtab.sizing.checkpoint import export_checkpoint
 from trimtab.sizing.vpa import Vpa, VpaSettings
@@ -128,10 +128,10 @@ async def test_what_vpa_learned_is_where_the_operator_looks_for_it(
     async with Store.open(store) as opened:
         kept = await opened.states.load(state_key(uid, SIZING, 0))
     assert kept
-    cohort = Cohort(SIZING, until=0.0)
+    cohort = StrategyCohort(SIZING, until=0.0)
     cohort.restore(kept.data)
-    learned = cohort.learned(WorkloadContainer(scene, "Deployment", "web", "app"), now=NOW, runs_on=True)
-    assert learned.proposal.cpu.target == pytest.approx(1.15 * 250, rel=0.2)
+    proposed = cohort.proposed(WorkloadContainer(scene, "Deployment", "web", "app"), now=NOW)
+    assert proposed.cpu.target == pytest.approx(1.15 * 250, rel=0.2)
     assert await asyncio.to_thread(imported, cluster, *options) == 2
     assert "already knows what strategy vpa learned" in capsys.readouterr().err
 

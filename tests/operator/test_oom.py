@@ -10,7 +10,7 @@ from trimtab.actuation.verdict import Health
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.pods import Container, Exit, Pod, Resources
 from trimtab.operator.assessment import sizing_of
-from trimtab.operator.cohort import Cohort, Sizing
+from trimtab.operator.cohort import EvidenceCohort, Learned, Sizing, StrategyCohort
 from trimtab.operator.oom import Kill, kills_of, memory_sizes
 from trimtab.sizing.around import recommend
 from trimtab.sizing.recommendation import MIB
@@ -98,17 +98,37 @@ def usage(
     )
 
 
-def cohort_of(strategy: str) -> tuple[Cohort, Rules]:
+class Known:
+    """What a strategy learned of a container, and the evidence about it."""
+
+    def __init__(self, sizing: Sizing) -> None:
+        self.strategy, self.evidence = StrategyCohort(sizing, until=0.0), EvidenceCohort(until=0.0)
+        for cohort in (self.strategy, self.evidence):
+            cohort.include([NAME])
+
+    def take_in(self, usage: WorkloadUsage, *, running: list[WorkloadContainer] | None, until: float) -> None:
+        self.strategy.take_in(usage, running=running, until=until)
+        self.evidence.take_in(usage, running=running, until=until)
+
+    def take_in_kills(self, kills: list[Kill]) -> set[Kill]:
+        new = self.evidence.take_in_kills(kills)
+        self.strategy.take_in_kills(new)
+        return new
+
+    def learned(self, now: float) -> Learned:
+        evidence = self.evidence.evidence(NAME, now=now, runs_on=True)
+        return Learned(self.strategy.proposed(NAME, now=now), evidence)
+
+
+def cohort_of(strategy: str) -> tuple[Known, Rules]:
     spec = OptimizationPolicySpec.model_validate(
         {"mode": "Auto", "strategy": {"name": strategy}, "updateStrategy": {"updateRequestsOnly": False}}
     )
-    cohort = Cohort(sizing_of(spec), until=0.0)
-    cohort.include([NAME])
-    return cohort, Rules.of(spec)
+    return Known(sizing_of(spec)), Rules.of(spec)
 
 
-def sized(cohort: Cohort, rules: Rules, has: Resources, now: float) -> Resources:
-    learned = cohort.learned(NAME, now=now, runs_on=True)
+def sized(cohort: Known, rules: Rules, has: Resources, now: float) -> Resources:
+    learned = cohort.learned(now)
     return recommend(
         Container("web", "main", has),
         proposal=learned.proposal,
@@ -147,16 +167,15 @@ def test_a_kill_of_the_past_counts_at_the_limit_once_that_is_told() -> None:
         ooms = (WorkloadOom(begin - DAY + 300, 0, 297.0 * MIB),) if day == 1 else ()
         cohort.take_in(usage(begin - day * DAY, quiet, ooms), running=None, until=begin)
     found = workload(template={"web": FULL})
-    cohort.take_in_sizes(memory_sizes(found, [pod(sizes={"web": FULL})], [NAME]), now=begin)
+    cohort.evidence.take_in_sizes(memory_sizes(found, [pod(sizes={"web": FULL})], [NAME]), now=begin)
     assert sized(cohort, rules, FULL, begin).memory_limit == 1229 * MIB
 
 
 def test_a_kill_without_a_limit_counts_with_what_was_used_or_requested() -> None:
-    cohort = Cohort(Sizing.of("percentile", {}), until=0.0)
-    cohort.include([NAME])
+    cohort = Known(Sizing.of("percentile", {}))
     cohort.take_in(usage(NOW - 600.0, np.full(10, 500.0 * MIB)), running=[NAME], until=NOW)
     cohort.take_in_kills([Kill(NAME, NOW - 60.0, 0.0, 200.0 * MIB)])
-    (kills,) = cohort.learned(NAME, now=NOW, runs_on=True).evidence.kills
+    (kills,) = cohort.learned(NOW).evidence.kills
     assert kills.memory == 500 * MIB
 
 

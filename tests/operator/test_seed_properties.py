@@ -35,7 +35,7 @@ from trimtab.kube.features import resizes_in_place
 from trimtab.kube.pods import Resources
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.assessment import Assessment, assess
-from trimtab.operator.cohort import Cohort, Learned, Sizing
+from trimtab.operator.cohort import EvidenceCohort, Learned, Sizing
 from trimtab.operator.cohorts import Want
 from trimtab.operator.config import OperatorConfig
 from trimtab.operator.layers import ConfigurationError, configuration
@@ -211,14 +211,14 @@ def test_property_11_metrics_collection_per_container(
         return cpu * place, memory * place
 
     source = Scripted(script, *pods_of("web", containers, replicas))
-    cohort = Cohort(EASY, until=NOW)
+    cohort = EvidenceCohort(until=NOW)
     wanted = [WorkloadContainer("shop", "Deployment", "web", each) for each in containers]
     cohort.include(wanted)
     usage = asyncio.run(source.read(Question(start=NOW, end=NOW + 180, step=60)))
     owners = Owners([deployment("web", containers)])
     cohort.take_in(cohort.form(usage, owners), running=set(wanted), until=NOW + 180)
     for place, name in enumerate(wanted, start=1):
-        evidence = cohort.learned(name, now=NOW + 120, runs_on=True).evidence
+        evidence = cohort.evidence(name, now=NOW + 120, runs_on=True)
         assert evidence.samples == 3
         assert evidence.coverage == 1
         assert evidence.cpu_peak == pytest.approx(cpu * place * 1000, abs=1.01)

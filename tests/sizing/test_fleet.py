@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.sizing.fleet import Fleet
+from trimtab.sizing.fleet import EvidenceTable, Fleet
 
 HOUR = 3600.0
 
@@ -118,7 +118,7 @@ def test_a_kill_of_long_ago_takes_nothing_from_what_was_learned_of_others() -> N
         some.observe(now - hours * HOUR, rows, cpu=np.ones(2), memory=np.full(2, peak))
     before = targets(some, [other], now)
     days_ago = np.array([now - (17 * 24 + 5) * HOUR])
-    assert some.observe_oom(days_ago, some.rows([killed]), np.array([1e9])).all()
+    some.observe_oom(days_ago, some.rows([killed]), np.array([1e9]))
     assert targets(some, [other], now) == before
 
 
@@ -130,7 +130,7 @@ def test_a_kill_of_long_ago_is_not_of_now_because_another_is() -> None:
         show(some, [before, lately], now - hours * HOUR)
     (_, (usual, _)) = targets(some, [before, lately], now)
     times = np.array([now - 70 * HOUR, now - 60.0])
-    assert some.observe_oom(times, some.rows([before, lately]), np.full(2, 8e9)).all()
+    some.observe_oom(times, some.rows([before, lately]), np.full(2, 8e9))
     (_, (of_long_ago, of_now)) = targets(some, [before, lately], now)
     assert of_long_ago == usual
     assert of_now == pytest.approx(8.8e9)
@@ -140,14 +140,27 @@ def test_a_kill_of_long_ago_is_not_of_now_because_another_is() -> None:
     assert of_long_ago < 2 * usual
 
 
-def test_a_strategy_is_told_of_a_kill_with_the_request_and_guards_with_the_limit() -> None:
-    some, name, now = fleet("seasonal"), Name("pod-1", "main"), 1.7e9
-    some.include([name])
-    for hours in range(72, 0, -1):
-        show(some, [name], now - hours * HOUR)
-    rows = some.rows([name])
-    some.observe_oom(np.array([now - 60.0]), rows, np.array([8e9]), np.array([1e9]))
-    (_, (target,)) = targets(some, [name], now)
-    assert target == pytest.approx(1.1e9)
-    (evidence,) = some.evidence(now, rows, runs_on=[True])
-    assert [kill.memory for kill in evidence.kills] == [8e9]
+def test_evidence_table_understands_what_a_fleet_kept_in_earlier_times() -> None:
+    """A fleet kept the evidence of its containers: an upgrade goes on from it."""
+    name, now = Name("pod-1", "main"), 1.7e9
+    table: EvidenceTable[Name] = EvidenceTable(key=Name)
+    table.include([name])
+    rows = table.rows([name])
+    table.observe(now, rows, cpu=np.ones(1), memory=np.full(1, 3e9), lasts=60.0)
+    table.observe_oom(np.array([now]), rows, np.array([4e9]))
+    keys, places, taken, containers, _, witness, _ = msgspec.msgpack.decode(table.state())
+    sized = fleet()
+    sized.include([name])
+    show(sized, [name], now)
+    _, _, _, _, strategy, _, proposed = msgspec.msgpack.decode(sized.state())
+    former = msgspec.msgpack.encode([keys, places, taken, containers, strategy, witness, proposed])
+    again: EvidenceTable[Name] = EvidenceTable(key=Name)
+    again.restore(former)
+    assert again.evidence(now, again.rows([name]), runs_on=[True]) == table.evidence(
+        now, rows, runs_on=[True]
+    )
+    sized_again = fleet()
+    sized_again.restore(former)
+    assert targets(sized_again, [name], now) == targets(sized, [name], now)
+    with pytest.raises(ValueError, match="state: "):
+        again.restore(sized.state())

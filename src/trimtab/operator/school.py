@@ -24,8 +24,8 @@ import numpy as np
 import structlog
 
 from trimtab.kube.nodes import Room
-from trimtab.operator.cohort import Cohort, Learned, Sizing, Used
-from trimtab.operator.cohorts import Cohorts, Past, Want
+from trimtab.operator.cohort import Learned, Sizing, StrategyCohort, Used
+from trimtab.operator.cohorts import AnyCohort, Cohorts, Past, Want
 from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.oom import Kill, MemorySize
@@ -146,41 +146,48 @@ class School:
         self.unsampled: tuple[PodContainer, ...] = ()
         """The containers of pods that run, are wanted, and have had no sample for `UNSAMPLED` seconds."""
 
-    def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> Cohort | None:
+    def cohort_of(self, name: WorkloadContainer, sizing: Sizing) -> StrategyCohort | None:
         return self._cohorts.of(name, sizing)
 
     def learned(
         self, name: WorkloadContainer, sizing: Sizing, *, now: float, runs_on: bool
     ) -> Learned | None:
         """What is known of a container; None when it is not learned of yet."""
-        cohort = self.cohort_of(name, sizing)
-        if cohort is None:
+        cohort, seen = self.cohort_of(name, sizing), self._cohorts.evidence_of(name)
+        if cohort is None or seen is None:
             return None
-        found = cohort.learned(name, now=now, runs_on=runs_on)
-        return found._replace(evidence=self._recent.added_to(found.evidence, name, after=cohort.until))
+        evidence = seen.evidence(name, now=now, runs_on=runs_on)
+        return Learned(
+            cohort.proposed(name, now=now), self._recent.added_to(evidence, name, after=seen.until)
+        )
 
     def used(self, name: WorkloadContainer, sizing: Sizing) -> Used | None:
         """What a container used when it was last sampled; None when it is not learned of yet."""
-        cohort = self.cohort_of(name, sizing)
-        if cohort is None:
+        seen = self._cohorts.evidence_of(name)
+        if seen is None or self.cohort_of(name, sizing) is None:
             return None
-        return self._recent.used(name, after=cohort.until) or cohort.used(name)
+        return self._recent.used(name, after=seen.until) or seen.used(name)
 
     def note_kills(self, kills: Iterable[Kill]) -> set[Kill]:
         """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
         found = set(kills)
-        return {new for cohort in self._cohorts for new in cohort.take_in_kills(found)} if found else found
+        if not found:
+            return found
+        new = {kill for cohort in self._cohorts.evidence for kill in cohort.take_in_kills(found)}
+        for cohort in self._cohorts.strategies if new else ():
+            cohort.take_in_kills(new)
+        return new
 
     def note_sizes(self, sizes: Collection[MemorySize], *, now: float) -> None:
         """Note the memory that containers have in effect: before their kills, which hit these sizes."""
-        for cohort in self._cohorts:
+        for cohort in self._cohorts.evidence:
             cohort.take_in_sizes(sizes, now=now)
 
     @property
     def since(self) -> float | None:
         """The time of the first sample that was learned from; None where there was none yet."""
-        firsts = [first for cohort in self._cohorts if (first := cohort.fleet.first_sample()) is not None]
-        return min(firsts, default=None)
+        firsts = [cohort.fleet.first_sample() for cohort in self._cohorts.evidence]
+        return min((first for first in firsts if first is not None), default=None)
 
     async def advance(
         self,
@@ -254,13 +261,13 @@ class School:
                 cohort.until = (now - reach) // self._pace.past_step * self._pace.past_step
         shown: set[Sizing] = set()
         failed: set[Sizing] = set()
-        done: set[Cohort] = set()
+        done: set[AnyCohort] = set()
         while behind := [
             cohort
             for cohort in self._cohorts
             if cohort.until < end and len(cohort.fleet) and cohort not in done
         ]:
-            by_time: dict[float, list[Cohort]] = defaultdict(list)
+            by_time: dict[float, list[AnyCohort]] = defaultdict(list)
             for cohort in behind:
                 by_time[cohort.until].append(cohort)
             until, cohorts = min(by_time.items())
@@ -309,7 +316,7 @@ class School:
         if new:
             let_go_of_llvm()
 
-    async def _show(self, read: _Read, now: float, cohorts: list[Cohort], around: _Around) -> set[Sizing]:
+    async def _show(self, read: _Read, now: float, cohorts: list[AnyCohort], around: _Around) -> set[Sizing]:
         """Make one read for cohorts that stand at the same time; the answer is whose strategy failed at it."""
         # After a restart it is not known who had samples before: that is looked up once.
         knows = self.source.capabilities
@@ -330,7 +337,7 @@ class School:
         return set(failed)
 
     def _take_in(
-        self, usage: Usage, read: _Read, known: int, cohorts: list[Cohort], now: float, around: _Around
+        self, usage: Usage, read: _Read, known: int, cohorts: list[AnyCohort], now: float, around: _Around
     ) -> dict[Sizing, Exception]:
         """Learn from the steps of a read that are complete, without the first, which are `known`; note what the others say."""
         owners = around.owners()
@@ -401,7 +408,7 @@ class School:
 
 
 def _teach(
-    cohorts: Iterable[Cohort],
+    cohorts: Iterable[AnyCohort],
     usage: Usage,
     owners: Owners,
     *,

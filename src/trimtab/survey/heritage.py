@@ -19,7 +19,7 @@ from trimtab.kube.client import Object
 from trimtab.kube.vpas import EVERY_CONTAINER, ContainerPolicy, Vpa
 from trimtab.kube.workloads import Workload, WorkloadKey, kind_name
 from trimtab.operator.checkpoints import CheckpointKey, warm_up
-from trimtab.operator.cohort import Cohort, Sizing
+from trimtab.operator.cohort import Sizing, StrategyCohort
 from trimtab.sizing.vpa import Vpa as VpaStrategy
 from trimtab.usage.owners import WorkloadContainer
 
@@ -121,7 +121,7 @@ def policy_of(
 
 def learned_of(
     vpas: Iterable[Vpa], checkpoints: Mapping[CheckpointKey, Object], workloads: Sequence[Workload]
-) -> Cohort | None:
+) -> StrategyCohort | None:
     """What their recommender learned of the containers of their targets; None when that is nothing."""
     names: dict[CheckpointKey, WorkloadContainer] = {}
     for vpa in vpas:
@@ -129,7 +129,7 @@ def learned_of(
             for key in checkpoints:
                 if key[:2] == (vpa.namespace, vpa.name):
                     names[key] = WorkloadContainer.of(target.key, key.container)
-    cohort = Cohort(SIZING, until=0.0)
+    cohort = StrategyCohort(SIZING, until=0.0)
     cohort.include(names.values())
     sizer = cohort.fleet.strategy
     assert isinstance(sizer, VpaStrategy)

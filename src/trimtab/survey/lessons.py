@@ -1,4 +1,4 @@
-"""What the past teaches of all containers of a survey: a cohort for each strategy, and the sums for the bill."""
+"""What the past teaches of all containers of a survey: the evidence, a cohort for each strategy, and the sums for the bill."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from trimtab.actuation.marks import own_marks
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.census import containers_per_pod
-from trimtab.operator.cohort import Cohort, Learned, Sizing
+from trimtab.operator.cohort import EvidenceCohort, Learned, Sizing, StrategyCohort
+from trimtab.operator.cohorts import AnyCohort
 from trimtab.operator.oom import kills_of, memory_sizes
 from trimtab.survey.consumption import Consumption
 from trimtab.survey.picture import Picture
 from trimtab.usage.owners import WorkloadContainer
 from trimtab.usage.usage import Usage
+from trimtab.usage.workloads import WorkloadUsage
 
 
 class Lessons:
@@ -32,9 +34,11 @@ class Lessons:
             for container in _containers(workload, pods[workload.key])
         ]
         containers = {name: containers_per_pod(pods[name.workload], by_key[name.workload]) for name in names}
+        self._evidence = EvidenceCohort(until=0.0)
+        self._evidence.include(names)
         self._cohorts = {}
         for sizing in sizings:
-            cohort = Cohort(sizing, until=0.0)
+            cohort = StrategyCohort(sizing, until=0.0)
             cohort.include(names)
             cohort.share_pods(containers)
             self._cohorts[sizing] = cohort
@@ -55,21 +59,28 @@ class Lessons:
     def take_in(self, usage: Usage, *, until: float) -> None:
         """A part of the past, which goes on up to `until`."""
         self.consumption.take_in(usage, self.owners)
-        for cohort in self._cohorts.values():
-            cohort.take_in(cohort.form(usage, self.owners), running=None, until=until)
+        forms: dict[object, WorkloadUsage] = {}
+        cohorts: list[AnyCohort] = [self._evidence, *self._cohorts.values()]
+        for cohort in cohorts:
+            if cohort.form not in forms:
+                forms[cohort.form] = cohort.form(usage, self.owners)
+            cohort.take_in(forms[cohort.form], running=None, until=until)
 
     def tell_of_kills(self) -> None:
         """Take in the kills that pods remember, once the past is in; those known from there hit the limits of now."""
-        for cohort in self._cohorts.values():
-            cohort.take_in_sizes(self._memory, now=self._now)
-            if cohort.take_in_kills(self._kills):
-                cohort.include(())  # so that it names sizes anew
+        self._evidence.take_in_sizes(self._memory, now=self._now)
+        new = self._evidence.take_in_kills(self._kills)
+        for cohort in self._cohorts.values() if new else ():
+            cohort.take_in_kills(new)
+            cohort.include(())  # so that it names sizes anew
 
     def learned(
         self, name: WorkloadContainer, sizing: Sizing, *, now: float, runs_on: bool
     ) -> Learned | None:
-        cohort = self._cohorts[sizing]
-        return cohort.learned(name, now=now, runs_on=runs_on) if name in cohort.fleet else None
+        if name not in self._evidence.fleet:
+            return None
+        evidence = self._evidence.evidence(name, now=now, runs_on=runs_on)
+        return Learned(self._cohorts[sizing].proposed(name, now=now), evidence)
 
 
 def _containers(workload: Workload, pods: Sequence[Pod]) -> list[str]:
