@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from trimtab.operator.oom import Kill, MemorySize
 from trimtab.operator.school import Pace, School
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.percentile import Percentile
+from trimtab.sizing.registry import STRATEGIES
 from trimtab.store import StateKey, Store, StoreError
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.sampled import Sample, Sampled, SampledSettings
@@ -794,3 +796,32 @@ async def test_school_goes_on_from_the_evidence_that_an_earlier_release_kept_wit
     bed.restarted()
     await bed.advance(NOW + 30 * MINUTE)
     assert bed.samples("web", NOW + 30 * MINUTE) == 31
+
+
+@pytest.mark.parametrize(
+    "strategy", [name for name in STRATEGIES.names() if STRATEGIES.type_of(name).counts_samples]
+)
+async def test_school_weighs_the_past_as_much_as_the_present_though_it_is_read_in_coarser_steps(
+    store: Store, strategy: str
+) -> None:
+    """With a sample every five minutes, the day before the start weighed as much as the five hours after it."""
+
+    def script(_: PodContainer, t: float) -> tuple[float, float]:
+        """The same for five minutes each; less and less in the past, and least from the start on."""
+        blocks = max(NOW - HOUR - t, 0.0) // (5 * MINUTE)
+        return 0.1 + blocks / 300, 1e8 * (1 + blocks / 30)
+
+    sizing, found = Sizing.of(strategy, {}), []
+    for past_step in (5 * MINUTE, MINUTE):
+        bed = Bed(store, script=script)
+        bed.add("web", sizing=sizing)
+        pace = replace(PACE, past=26 * HOUR, past_step=past_step)
+        bed.school = School(bed.source, store, cluster=str(past_step), pace=pace, metrics=bed.metrics)
+        for minute in range(0, 121, 5):
+            await bed.advance(NOW + minute * MINUTE)
+        learned = bed.school.learned(container("web"), sizing, now=NOW + 2 * HOUR, runs_on=True)
+        assert learned
+        asked = learned.proposal.cpu, learned.proposal.memory
+        found.append([(ask.lower, ask.target, ask.upper) for ask in asked])
+    assert found[0] == found[1]
+    assert math.isfinite(found[0][0][1])

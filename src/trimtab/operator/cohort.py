@@ -101,12 +101,17 @@ class Cohort(ABC, Generic[T]):
 
     @abstractmethod
     def take_in(
-        self, usage: WorkloadUsage, *, running: Collection[WorkloadContainer] | None, until: float
+        self,
+        usage: WorkloadUsage,
+        *,
+        running: Collection[WorkloadContainer] | None,
+        until: float,
+        stands_for: int = 1,
     ) -> None:
         """Learn from all samples of a read that goes on where the last one ended, in the cohort's `form`.
 
         `running` are the containers that should have samples in it; unknown for a past that nobody watched. Reads go on
-        up to `until`.
+        up to `until`. Each sample stands for so many of the present.
         """
 
     def state(self) -> bytes:
@@ -174,7 +179,12 @@ class StrategyCohort(Cohort[Fleet[WorkloadContainer]]):
             self._sizes = None
 
     def take_in(
-        self, usage: WorkloadUsage, *, running: Collection[WorkloadContainer] | None, until: float
+        self,
+        usage: WorkloadUsage,
+        *,
+        running: Collection[WorkloadContainer] | None,
+        until: float,
+        stands_for: int = 1,
     ) -> None:
         """See `Cohort.take_in`; what was proposed so long before `until` that nobody will remember it is not asked for."""
         # At once: samples on which a strategy fails are not shown to it again.
@@ -182,8 +192,10 @@ class StrategyCohort(Cohort[Fleet[WorkloadContainer]]):
         rows = self._rows(usage)
         for step in range(len(usage.cpu)):
             t = usage.start + step * usage.step
-            for replica in range(int(usage.replica.max(initial=0)) + 1):
-                self._observe(usage, rows, step=step, replica=replica, t=t)
+            for earlier in reversed(range(stands_for if self.fleet.strategy.counts_samples else 1)):
+                at = t - earlier * usage.step / stands_for
+                for replica in range(int(usage.replica.max(initial=0)) + 1):
+                    self._observe(usage, rows, step=step, replica=replica, t=at)
             if self.fleet.is_due(t, until=until):
                 self._divide_pod_minimum()
                 self.fleet.propose(t)
@@ -277,6 +289,7 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
         *,
         running: Collection[WorkloadContainer] | None,
         until: float,  # noqa: ARG002 - it proposes nothing
+        stands_for: int = 1,  # noqa: ARG002 - it counts seconds
     ) -> None:
         """See `Cohort.take_in`; the kills of a past that nobody watched are noted too."""
         self.until = usage.start + (len(usage.cpu) - 1) * usage.step

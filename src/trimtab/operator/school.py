@@ -344,7 +344,8 @@ class School:
         forget = now - max(self._pace.lateness, UNSAMPLED)
         if read.is_past:
             self._seen.note(usage, forget=forget, coarse=True)
-            return _teach(cohorts, usage, owners, running=None, until=self._end(now))
+            stands_for = max(1, round(usage.step / self._pace.step))
+            return _teach(cohorts, usage, owners, running=None, until=self._end(now), stands_for=stands_for)
         self._seen.note(usage.part(0, known), forget=forget)
         usage = usage.part(known, usage.steps)
         expected = self._expected(usage, owners, around)
@@ -414,6 +415,7 @@ def _teach(
     *,
     running: Collection[WorkloadContainer] | None,
     until: float,
+    stands_for: int = 1,
 ) -> dict[Sizing, Exception]:
     """Show a read to each of these, in each form that is wanted made once; the answer is whose strategy failed, and how."""
     forms: dict[object, WorkloadUsage] = {}
@@ -422,7 +424,7 @@ def _teach(
         if cohort.form not in forms:
             forms[cohort.form] = cohort.form(usage, owners)
         try:
-            cohort.take_in(forms[cohort.form], running=running, until=until)
+            cohort.take_in(forms[cohort.form], running=running, until=until, stands_for=stands_for)
         except Exception as error:  # noqa: BLE001 - it may be anybody's, and must not end the rest
             failed[cohort.sizing] = error
             cohort.say_nothing()

@@ -224,6 +224,7 @@ class Forecaster(Strategy[ForecasterSettings]):
 
     name: ClassVar[str] = "forecaster"
     settings_type: ClassVar[type[Settings]] = ForecasterSettings
+    counts_samples = False  # hours count, not samples
 
     def __init__(self, containers: int, settings: ForecasterSettings) -> None:
         super().__init__(containers, settings)

@@ -48,6 +48,7 @@ class Learned(Strategy[LearnedSettings]):
 
     name: ClassVar[str] = "learned"
     settings_type: ClassVar[type[Settings]] = LearnedSettings
+    counts_samples = False  # hours count, not samples
 
     def __init__(self, containers: int, settings: LearnedSettings) -> None:
         super().__init__(containers, settings)

@@ -230,6 +230,7 @@ class Seasonal(Strategy[SeasonalSettings]):
 
     name = "seasonal"
     settings_type = SeasonalSettings
+    counts_samples = False  # bins of an hour count, not samples
 
     def __init__(self, containers: int, settings: SeasonalSettings) -> None:
         super().__init__(containers, settings)

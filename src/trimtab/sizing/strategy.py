@@ -53,6 +53,10 @@ class Strategy(Rowed[S]):
     """Whether it wants a sample of each replica of a workload, one after the other at the same time; without, it is
     shown the replica that used most."""
 
+    counts_samples: ClassVar[bool] = True
+    """Whether each sample counts as much as any other, however long it stands for. Such a strategy is shown a sample of the
+    past, which stands for many of the present, as often as that."""
+
     divides_pod_minimum: ClassVar[bool] = False
     """Whether it divides a minimum for a pod among the pod's containers, and wants to be told by `share_pods`."""
 

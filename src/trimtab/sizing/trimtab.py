@@ -97,6 +97,7 @@ class Trimtab(Strategy[TrimtabSettings]):
 
     name: ClassVar[str] = "trimtab"
     settings_type: ClassVar[type[Settings]] = TrimtabSettings
+    counts_samples = False  # a sample weighs by the time since the last
 
     def __init__(self, containers: int, settings: TrimtabSettings) -> None:
         super().__init__(containers, settings)
