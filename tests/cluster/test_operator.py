@@ -80,7 +80,9 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
             policy(
                 "poisoned",
                 strategy=poison,
+                # Or its limit would stay above its peak, and nothing could harm it.
                 update={"updateRequestsOnly": False},
+                limitPolicy={"cpu": {"allowBelowPeak": True}},
                 observation="15s",
                 mode="Recommend",
             ),

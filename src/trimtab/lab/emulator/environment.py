@@ -173,6 +173,7 @@ def _sums(entries: Sequence[Entry]) -> Doubles:
                 memory[1].sum(),
                 np.maximum(memory[1] - memory[0], 0.0).sum(),
                 sum(entry.killed for entry in entries),
+                len(entries),
             ]
         ],
         float,
