@@ -14,13 +14,15 @@ from playwright.async_api import Browser, expect
 from harness.browser import watched
 from trimtab.cli import run
 from trimtab.intents.effects import curve
+from trimtab.lab.simulator.moment import Moment
+from trimtab.lab.simulator.stage import Stage
 from trimtab.sizing import forecast
 from trimtab.store import Store
 from trimtab.usage.trace import Trace
 from trimtab.web import detail
 from trimtab.web.access import OwnMachine
 from trimtab.web.application import application
-from trimtab.web.demo.cluster import cluster
+from trimtab.web.demo.cluster import cluster, policies
 from trimtab.web.demo.compiling import compile_effects, compile_sizing
 from trimtab.web.demo.show import Show, show
 from trimtab.web.demo.summary import Document, lines, summary
@@ -252,3 +254,26 @@ async def test_wrong_wishes_are_refused_in_one_line(capsys: pytest.CaptureFixtur
     assert "--days 99: give more than 0 and at most 28" in days
     assert "name a loopback address" in address
     assert "--snapshot /nowhere.json: cannot be read: No such file or directory" in snapshot
+
+
+async def test_demo_never_lowers_a_cpu_limit_below_its_recorded_peak() -> None:
+    """shop/checkout was given a limit of 500m on a Sunday, and had used 664m on the Wednesday before."""
+    whole = cluster(days=8, seed=7)
+    checkout = tuple(each for each in whole.workloads if each.name == "checkout")
+    lowered: list[tuple[float, float]] = []
+    highest, before = 0.0, 0.0
+    async with Stage(replace(whole, workloads=checkout), policies=policies(), seed=7) as stage:
+
+        def note(_: Moment) -> None:
+            nonlocal highest, before
+            rows = stage.world.rows
+            live = rows.column >= 0
+            limit = float(rows.containers.cpu_limit[live].min())
+            if limit < before:
+                lowered.append((limit, highest))
+            before, highest = limit, max(highest, float(rows.containers.cpu[live].max()))
+
+        stage.observe(note)
+        await stage.run(8 * 86400.0 - 900)
+    assert lowered
+    assert [each for each in lowered if each[0] < each[1]] == []
