@@ -188,6 +188,21 @@ def test_a_change_that_waits_for_its_window_gives_way_to_relief_and_is_not_promo
     )
 
 
+def test_a_held_workload_gets_no_relief_so_nothing_gives_way_to_it() -> None:
+    """A revert was given up for relief that the hold forbade: a pod kept a tenth of its CPU though room came soon."""
+    held = {"on_hold": "held by ann"}
+    waits = lowered(Phase.PROMOTING)
+    pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
+    assert "window" in why(next_deeds(marked(Marks(change=waits), pods, urgent(windows=NIGHTS, **held))))
+    back = msgspec.structs.replace(lowered(Phase.REVERTING), since=NOW - 100)
+    deferred = pod(
+        "web-3", sizes=SIZE, applied=LESS_CPU, resize=Resize("PodResizePending", "Deferred", "full")
+    )
+    seen = {"unsettled": {deferred.uid: NOW - 90}, "since": NOW - 100}
+    reverting = marked(Marks(change=back), [*pods[:3], deferred], urgent(**held), seen=seen)
+    assert "has yet to be as it was" in why(next_deeds(reverting))
+
+
 def test_a_change_that_goes_on_by_itself_comes_to_its_end_first() -> None:
     """It takes minutes, and to turn round in the middle of a rollout would take longer."""
     pods = [killed(n, sizes=LESS_CPU) for n in range(4)]

@@ -90,7 +90,7 @@ def is_open(situation: Situation, change: Change) -> bool:
 
 def gives_way(situation: Situation, change: Change) -> bool:
     """Whether pods are killed for lack of memory while a change that brings none is watched on a few, or waits for a window."""
-    if change.relief or not situation.wish.urgent or not adds_memory(change.after, situation.wish.sizes):
+    if change.relief or not situation.is_relief_due or not adds_memory(change.after, situation.wish.sizes):
         return False
     waits = change.phase is Phase.PROMOTING and not is_open(situation, change)
     return change.phase is Phase.CANARY or waits

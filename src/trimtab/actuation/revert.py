@@ -291,7 +291,7 @@ def _holds_up_relief(situation: Situation, change: Change) -> bool:
 
     A pod that crashes would not get it sooner by another change.
     """
-    is_urgent = situation.wish.urgent and adds_memory(change.before, situation.wish.sizes)
+    is_urgent = situation.is_relief_due and adds_memory(change.before, situation.wish.sizes)
     return is_urgent and not any(falls(pod) for pod in _touched(situation, change))
 
 

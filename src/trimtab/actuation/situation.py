@@ -128,6 +128,11 @@ class Situation:
         return effective_sizes(self.workload, self.pods, self.pod_sync)
 
     @property
+    def is_relief_due(self) -> bool:
+        """Whether more memory after an OOM kill would begin now, were nothing else under way; a hold stops it, as any change."""
+        return self.wish.urgent and not self.wish.on_hold
+
+    @property
     def strategy(self) -> UpdateStrategy:
         return self.wish.strategy
 
