@@ -9,6 +9,7 @@ import pytest
 from actuation.builders import SMALL, pod
 from harness.records import workload
 from harness.scripted import Scripted, steady
+from trimtab.kube.pods import Exit, Pod
 from trimtab.operator.census import containers_per_pod
 from trimtab.operator.cohort import Sizing
 from trimtab.operator.cohorts import Want, state_key
@@ -98,6 +99,32 @@ async def test_a_kill_is_noted_by_whoever_learns_of_the_container(tmp_path: Path
         kill = Kill(API, NOW - 5, 2e8, 2e8)
         assert both.learning.note_kills([kill]) == {kill}
         assert both.learning.note_kills([kill]) == set()
+
+
+async def test_learning_counts_kills_whatever_the_clock_of_a_node_says(tmp_path: Path) -> None:
+    """One kill with a time of next year hid all later ones of the container: it never got more memory again."""
+    web, ahead = workload("web", containers=({"name": "web"},)), NOW + 365 * 86_400
+
+    def killed(name: str, at: float) -> Pod:
+        return pod(name, sizes={"web": SMALL}, exits={"web": Exit("OOMKilled", 137, int(at))})
+
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        learning = Sources(store)
+        await learning.advance(NOW)
+        usual = learning.cpu(WEB, USUAL)
+
+        def note(now: float, *pods: Pod) -> list[float]:
+            return sorted(kill.at for kill in learning.learning.note_memory(web, pods, [WEB], now=now))
+
+        assert note(NOW, killed("web-0", ahead)) == [], "when it was is not known: it may be of long ago"
+        assert note(NOW + 10, killed("web-0", ahead + 5)) == [NOW + 10]
+        both = killed("web-0", ahead + 5), killed("web-1", NOW + 15)
+        assert note(NOW + 20, *both) == [NOW + 15], "each counts once"
+        assert note(ahead + 60, *both) == [], "also when that time has come"
+        seen = learning.learning.learned(WEB, USUAL, now=NOW + 30, runs_on=True)
+        assert seen
+        assert seen.evidence.last_kill == NOW + 15
+        assert learning.cpu(WEB, USUAL) == usual
 
 
 @pytest.mark.parametrize(("containers", "cpu", "memory"), [(1, 25, 250 << 20), (2, 12, 125 << 20)])

@@ -16,7 +16,7 @@ from trimtab.kube.workloads import Workload
 from trimtab.operator.cohort import Learned, Sizing, Used
 from trimtab.operator.cohorts import Want
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.oom import Kill, kills_of, memory_sizes
+from trimtab.operator.oom import Kill, KillTimes, kills_of, memory_sizes
 from trimtab.operator.school import Pace, School
 from trimtab.store import Store
 from trimtab.usage.owners import Owners, WorkloadContainer
@@ -46,6 +46,7 @@ class Learning:
         """Seconds between two samples of the present."""
         self.lock = asyncio.Lock()
         """Held while anybody learns, which is done in a thread: who asks what was learned holds it too."""
+        self._kill_times = KillTimes()
         self._schools = {
             name: School(
                 source,
@@ -96,7 +97,8 @@ class Learning:
         sizes = memory_sizes(workload, pods, names, marks)
         for school in self._schools.values():
             school.note_sizes(sizes, now=now)
-        return self.note_kills(kill for name in names for kill in kills_of(name, [*pods, *ended], marks))
+        kills = (kill for name in names for kill in kills_of(name, [*pods, *ended], marks))
+        return self.note_kills(self._kill_times.dated(workload.key, kills, now=now))
 
     @property
     def troubles(self) -> dict[str, str]:
@@ -130,6 +132,7 @@ class Learning:
         theirs: dict[str, dict[WorkloadContainer, Want]] = {name: {} for name in self._schools}
         for container, want in wanted.items():
             theirs[want.sizing.source][container] = want
+        self._kill_times.forget_all_but({container.workload for container in wanted})
         async with asyncio.TaskGroup() as group:
             reading = [
                 group.create_task(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
+from math import inf
 from typing import NamedTuple
 
 from trimtab.actuation.effective import effective_containers, live_pods
 from trimtab.actuation.marks import Marks
 from trimtab.actuation.sizes import Sizes, sizes_of
 from trimtab.kube.pods import ContainerState, Pod, Resources
-from trimtab.kube.workloads import Workload
+from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.sizing.surroundings import as_counted
 from trimtab.usage.owners import WorkloadContainer
 
@@ -53,6 +54,44 @@ def kills_of(name: WorkloadContainer, pods: Sequence[Pod], marks: Marks | None =
             image = next((each.image for each in pod.containers if each.name == state.name), "")
             found.append(Kill(name, float(ended.at), limit, request, fingerprint(image)))
     return found
+
+
+class KillTimes:
+    """Dates kills by our own clock where that of their node is ahead.
+
+    Kills are told apart by their times, each later than the last: one of next year would hide all others until then. A
+    kill that seems to be of the future happened between two looks, so it is dated by the look that first shows it. At the
+    first look at a workload it may be of long ago, and is left out: a container that is killed again soon shows another.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: dict[WorkloadKey, dict[tuple[str, float], float]] = {}
+        """When each kill was first seen whose time had not come yet, by container and that time."""
+
+    def dated(self, workload: WorkloadKey, kills: Iterable[Kill], *, now: float) -> list[Kill]:
+        """Return the kills of a workload with the times at which they can have happened."""
+        before = self._ahead.get(workload)
+        seen: dict[tuple[str, float], float] = {}
+        found = []
+        for kill in kills:
+            key = kill.container.container, kill.at
+            if kill.at > now or (before and key in before):
+                first_seen = -inf if before is None else before.get(key, now)
+                seen[key] = first_seen
+                if first_seen > -inf:
+                    found.append(kill._replace(at=first_seen))
+            else:
+                found.append(kill)
+        self._ahead[workload] = seen or _NONE
+        return found
+
+    def forget_all_but(self, workloads: Container[WorkloadKey]) -> None:
+        """Let go of workloads that are gone."""
+        self._ahead = {key: seen for key, seen in self._ahead.items() if key in workloads}
+
+
+_NONE: dict[tuple[str, float], float] = {}
+"""Shared, for nearly all workloads have none."""
 
 
 def _size_at(moment: int, pod: Pod, state: ContainerState, marks: Marks | None) -> Resources:

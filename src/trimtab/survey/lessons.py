@@ -44,7 +44,9 @@ class Lessons:
             self._cohorts[sizing] = cohort
         marks = {key: own_marks(workload) for key, workload in by_key.items()}
         self._kills = [
-            kill for name in names for kill in kills_of(name, pods[name.workload], marks[name.workload])
+            kill._replace(at=min(kill.at, now))  # the clock of its node may be ahead
+            for name in names
+            for kill in kills_of(name, pods[name.workload], marks[name.workload])
         ]
         of_workload: dict[WorkloadKey, list[WorkloadContainer]] = {}
         for name in names:
