@@ -28,8 +28,8 @@ HOUR, DAY = 3600, 86400
 MIB = 2**20
 DAYS = 5
 CANARY = {"observation": "30s", "patience": "30s"}
-ROLLOUTS = {"allowInPlaceResize": False, "allowRecreate": True, "canary": CANARY}
-IN_PLACE = {"canary": CANARY}
+ROLLOUTS: dict[str, object] = {"allowInPlaceResize": False, "allowRecreate": True, "canary": CANARY}
+IN_PLACE: dict[str, object] = {"canary": CANARY}
 
 
 class NoisyLoad:
