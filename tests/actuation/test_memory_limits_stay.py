@@ -134,3 +134,20 @@ def test_what_can_be_had_without_room_keeps_its_class_asks_for_no_more_and_lower
     assert (fits.memory_request or 0) <= (now.memory_request or 0)
     if qos_class([now]) == qos_class([wanted]):
         assert qos_class([fits]) == qos_class([now])
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+@pytest.mark.parametrize("larger", ["web-0", "web-2"])
+def test_a_pod_with_a_larger_limit_keeps_it_and_does_not_keep_others_from_their_size(
+    larger: str, *, urgent: bool
+) -> None:
+    """As one of an earlier template: its resize was refused, and that reverted the change of all, again and again."""
+    found = world(LESS)
+    found.pods_by_name[larger].spec = found.pods_by_name[larger].applied = dict(OLD)
+    more = {"web": Resources(600, None, 300 * MIB, 600 * MIB)}
+    drive(found, wish(more, need=NEED, memory_limits_stay=True, urgent=urgent, canary=QUICK))
+    assert "Refused" not in {reason for _, reason, _ in found.events}
+    assert found.marks.applied
+    assert {name: live.applied for name, live in found.pods_by_name.items()} == {
+        name: OLD if name == larger else more for name in found.pods_by_name
+    }

@@ -29,7 +29,7 @@ from trimtab.actuation.sizes import (
 )
 from trimtab.actuation.tend import needs_restart
 from trimtab.actuation.verdict import ends_ahead, health_before
-from trimtab.actuation.ways import Plan, plan, possible_in_place, replaces_nothing
+from trimtab.actuation.ways import Plan, plan, possible_in_place, replaces_nothing, resizable
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod, Resources
 
@@ -224,7 +224,7 @@ def _planned(
 
 def _change(situation: Situation, *, before: Sizes, after: Sizes, chosen: Plan) -> Change:
     now, live = situation.now, situation.live
-    first = canaries(situation, live) if chosen.tries_in_place else ()
+    first = canaries(situation, resizable(situation, live, after)) if chosen.tries_in_place else ()
     window = int(situation.strategy.canary.observation.seconds)
     odd = [pod for pod in live if not has_size(pod, before)] if chosen.way is not Way.TEMPLATE else []
     content = msgspec.json.encode([situation.workload.uid, now, after])

@@ -38,7 +38,7 @@ from trimtab.actuation.stuck import (
     without_room,
 )
 from trimtab.actuation.verdict import ends_ahead
-from trimtab.actuation.ways import Plan, by_replacing
+from trimtab.actuation.ways import Plan, by_replacing, resizable
 from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod
 
@@ -98,9 +98,10 @@ def _turn(  # noqa: PLR0911 - one return a turn
 
 
 def _pods_of_phase(situation: Situation, change: Change) -> list[Pod]:
-    if change.phase is not Phase.CANARY:
+    if _is_replaced(change):
         return list(situation.live)
-    return [pod for pod in situation.live if pod.name in change.canaries]
+    pods = resizable(situation, situation.live, change.after)
+    return [pod for pod in pods if change.phase is not Phase.CANARY or pod.name in change.canaries]
 
 
 def _choose_again(situation: Situation, marks: Marks, change: Change) -> Deed:
@@ -112,7 +113,7 @@ def _choose_again(situation: Situation, marks: Marks, change: Change) -> Deed:
     if change.moved and (came := [pod.name for pod in situation.live if pod.created > change.started]):
         # Before another is evicted, it is seen whether that has helped.
         return note(marks, change, canaries=tuple(came[:MOST_CANARIES]), settled=0)
-    chosen = canaries(situation, situation.live)
+    chosen = canaries(situation, resizable(situation, situation.live, change.after))
     phase = Phase.CANARY if chosen else Phase.PROMOTING
     return _next_phase(situation, marks, change, canaries=chosen, phase=phase)
 

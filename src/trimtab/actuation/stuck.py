@@ -12,6 +12,7 @@ from trimtab.actuation.marks import Change, Phase, Way
 from trimtab.actuation.obstacles import REPLACES, falls, is_open, rolled_out
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import grows, has_size, is_settled, joined, needs_room
+from trimtab.actuation.ways import resizable
 from trimtab.actuation.windows import last_opening, open_for
 from trimtab.api.optimizationpolicy import MaintenanceWindow
 from trimtab.kube.pods import Pod
@@ -105,7 +106,8 @@ def falling(situation: Situation, change: Change) -> str:
     is_promoted = change.way is Way.IN_PLACE and change.phase is Phase.PROMOTING
     if not is_promoted or situation.now - change.since < FALLING_FOR:
         return ""
-    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
+    pods = resizable(situation, situation.live, change.after)
+    behind = [pod for pod in pods if not has_size(pod, change.after)]
     return next((f"{pod.name} falls before it can be resized" for pod in behind if falls(pod)), "")
 
 
@@ -189,12 +191,12 @@ def _never_resized(situation: Situation, change: Change) -> str:
     is_long = open_for(windows, since=began, now=situation.now) > NEVER_FOR
     if not is_long and situation.now - began <= LONGEST:
         return ""
-    pods = situation.live
+    pods = resizable(situation, situation.live, change.after)
     if change.way is Way.TEMPLATE:
         is_written = situation.template == joined(situation.template, change.after)
         return "" if is_written else "its template could not be changed"
     if change.phase is Phase.CANARY:
-        pods = tuple(pod for pod in pods if pod.name in change.canaries)
+        pods = [pod for pod in pods if pod.name in change.canaries]
     behind = [pod for pod in pods if not has_size(pod, change.after) and not falls(pod)]
     return f"{behind[0].name} could not be resized" if behind else ""
 

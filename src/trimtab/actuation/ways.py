@@ -14,7 +14,7 @@ from trimtab.actuation.marks import Way
 from trimtab.actuation.situation import Situation
 from trimtab.actuation.sizes import Sizes, keep_memory_limit, same_fields
 from trimtab.api.optimizationpolicy import TemplateUpdate
-from trimtab.kube.pods import Container, Resources
+from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
 from trimtab.sizing.qos import qos_class
 
@@ -111,6 +111,19 @@ def possible_in_place(situation: Situation, before: Sizes, after: Sizes) -> dict
     while lowered := _lowered_limit(situation, before, found):
         found[lowered] = keep_memory_limit(before[lowered], found[lowered])
     return found
+
+
+def resizable(situation: Situation, pods: Iterable[Pod], after: Sizes) -> list[Pod]:
+    """List the pods that can have a size in place. Where the cluster lowers no memory limit, one that has a larger limit than
+    the others, as of an earlier template, cannot: it keeps its size, and must not keep the others from theirs.
+    """
+
+    def would_lower(container: Container) -> bool:
+        wanted = after.get(container.name)
+        is_fixed = situation.wish.memory_limits_stay and not container.restart_on_memory_resize
+        return is_fixed and wanted is not None and keep_memory_limit(container.resources, wanted) != wanted
+
+    return [pod for pod in pods if not any(map(would_lower, pod.containers))]
 
 
 def _lowered_limit(situation: Situation, before: Sizes, after: Sizes) -> str:
