@@ -1,11 +1,13 @@
 """What the process says on a cluster that lacks what it needs."""
 
 import asyncio
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+import yaml
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
@@ -90,3 +92,29 @@ async def test_operator_without_an_election_is_reported_as_leading(
     running.cancel()
     await asyncio.wait([running])
     assert leading() is None
+
+
+async def test_operator_counts_a_refused_configuration_where_it_serves_its_metrics(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """Or the alert that a configuration was refused would never be raised."""
+    file = tmp_path / "config.yaml"
+    settings = {
+        "namespace": namespace,
+        "leaderElection": {"enabled": False},
+        "metricsSource": {"provider": "metrics-server"},
+        "address": "127.0.0.1:0",
+        "store": {"url": str(tmp_path / "trimtab.db")},
+    }
+    file.write_text(yaml.safe_dump(settings))
+    config = LiveConfig(file, environment={})
+    with capture_logs() as logs:
+        running = asyncio.create_task(Operator(load_connection(kubeconfig=cluster.kubeconfig), config).run())
+        await eventually(lambda: any("port" in line for line in logs), what="it serves its metrics")
+    port = next(line["port"] for line in logs if "port" in line)
+    file.write_text("")
+    config.look()
+    with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics") as answer:
+        assert b'trimtab_config_reloads_total{result="refused"} 1.0' in answer.read()
+    running.cancel()
+    await asyncio.wait([running])

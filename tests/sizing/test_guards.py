@@ -599,7 +599,7 @@ def test_a_kill_at_a_limit_that_is_kept_changes_nothing_and_says_so() -> None:
     for evidence in (with_(WELL_KNOWN, kills=kills(2 * GIB)), Evidence(kills=kills(2 * GIB))):
         found = sized(memory=GIB, evidence=evidence)
         assert found.resources == HAS
-        assert "let limits follow" in (found.held or "")
+        assert "let limits follow by updateStrategy.updateRequestsOnly: false" in (found.held or "")
     more = sized(memory=3 * GIB, evidence=with_(WELL_KNOWN, kills=kills(2 * GIB)))
     assert more.resources.memory_request == 2 * GIB, "what its usage asks for it gets"
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trimtab.cli.looking import Looking
+from trimtab.counting import counted
 from trimtab.errors import TrimtabError
 from trimtab.kube.workloads import WorkloadKey
 from trimtab.survey.findings import Skipped, Surveyed
@@ -69,7 +70,14 @@ class Choosing:
         for one in surveyed:
             if reason := not_in_template(one):
                 tell(f"{one.key}: left out: {reason}")
-        return [change for each in surveyed if (change := change_of(each))]
+        found_changes = {each.key: change for each in surveyed if (change := change_of(each))}
+        young = [each for each in surveyed if each.confidence == "low" and each.key in found_changes]
+        if young:  # who reads a patch has not read the scan, which says so at its top
+            tell(
+                f"{counted(len(young), 'workload')} with less than a day of usage, so of low confidence: "
+                f"see `trimtab explain` before you apply; usage is from {found.source}"
+            )
+        return list(found_changes.values())
 
 
 def tell(line: str) -> None:

@@ -45,7 +45,8 @@ class LiveConfig:
         self._path = path
         self._environment = environment
         self._flags = flags
-        self._metrics = metrics or Metrics()
+        self.metrics = metrics or Metrics()
+        """Where it counts; the operator that it configures counts there, too."""
         self._listeners: list[Heard] = []
         self._seen = b"" if path is None else _read(path)
         self._last_content = self._seen
@@ -105,7 +106,7 @@ class LiveConfig:
     def _refuse(self, reason: str) -> None:
         if reason != self.problem:
             self.problem = reason
-            self._metrics.config_reloads.labels("refused").inc()
+            self.metrics.config_reloads.labels("refused").inc()
             log.error("config.refused", error=reason, fix="mend it; until then the last good one holds")
 
     def _adopt(self, stated: OperatorConfig) -> None:
@@ -116,7 +117,7 @@ class LiveConfig:
             spelt = [OperatorConfig.model_fields[name].alias or name for name in waiting]
             log.warning("config.waits_for_restart", fields=spelt)
         self.current = stated.model_copy(update={name: getattr(was, name) for name in waiting})
-        self._metrics.config_reloads.labels("adopted").inc()
+        self.metrics.config_reloads.labels("adopted").inc()
         log.info("config.adopted", path=str(self._path))
         if self.current != was:
             for heard in self._listeners:

@@ -36,7 +36,6 @@ from trimtab.operator.intents.plugged import plugins
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.listening import listening
 from trimtab.operator.live import LiveConfig
-from trimtab.operator.metrics import Metrics
 from trimtab.operator.rivals import Rivals
 from trimtab.operator.school import Pace
 from trimtab.operator.term import Means, Term
@@ -68,7 +67,6 @@ class Operator:
         connection: Connection,
         config: LiveConfig,
         *,
-        metrics: Metrics | None = None,
         companions: Sequence[Companion] = (),
         in_pod: bool | None = None,
     ) -> None:
@@ -77,7 +75,7 @@ class Operator:
         self._companions = companions
         self._connection = connection
         self._config = config
-        self._metrics = metrics or Metrics()
+        self._metrics = config.metrics
         self._health = Health()
         self._term: Term | None = None
 

@@ -7,7 +7,7 @@ nodes only stop growth: what runs already fits.
 from __future__ import annotations
 
 from trimtab.api.optimizationpolicy import LimitMode
-from trimtab.sizing.case import Case, Hold, Step
+from trimtab.sizing.case import LET_LIMITS_FOLLOW, Case, Hold, Step
 from trimtab.sizing.change import round_down, round_up
 from trimtab.sizing.recommendation import amount_text
 from trimtab.sizing.safe_minimum import AS_IT_IS, safe_minimums
@@ -71,7 +71,7 @@ def kept_limit(amount: int, case: Case) -> Step | None:
         return None
     if limit is None or amount <= limit:
         return None
-    why = f"the limit stays at {amount_text(case.resource, limit)}; to go further let limits follow"
+    why = f"the limit stays at {amount_text(case.resource, limit)}; to go further {LET_LIMITS_FOLLOW}"
     return Step(limit, why, source)
 
 

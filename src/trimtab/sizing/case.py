@@ -16,6 +16,10 @@ from trimtab.sizing.safe_minimum import SizedResource
 from trimtab.sizing.surroundings import Range, Surroundings
 
 
+LET_LIMITS_FOLLOW = "let limits follow by updateStrategy.updateRequestsOnly: false and limitPolicy"
+"""What the author of a policy does where a limit that stays is in the way."""
+
+
 class Case(SizedResource, frozen=True, gc=False, kw_only=True):
     """One resource of one container, with what was proposed for it and what it stands among."""
 

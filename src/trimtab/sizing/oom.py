@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import ceil
 
 from trimtab.api.optimizationpolicy import LimitMode
-from trimtab.sizing.case import Case, Hold, Step
+from trimtab.sizing.case import LET_LIMITS_FOLLOW, Case, Hold, Step
 from trimtab.sizing.evidence import OomKills
 from trimtab.sizing.recommendation import amount_text
 from trimtab.sizing.safe_minimum import OOM_KILLS, SizedResource, is_oom_prone, killed_size, oom_minimum
@@ -27,7 +27,7 @@ def after_kills(amount: int, case: Case) -> Step | Hold | None:
     if not is_oom_prone(case):
         return None
     if case.limit is not None and case.rule.limit is LimitMode.KEEP:
-        why = f"killed with {had}, and its limit stays: raise it by hand, or let limits follow"
+        why = f"killed with {had}, and its limit stays: raise it by hand, or {LET_LIMITS_FOLLOW}"
         hold = Hold(why, "policy updateStrategy.updateRequestsOnly, limitPolicy.memory")
         return None if amount > request else hold
     restored = restored_memory(case)

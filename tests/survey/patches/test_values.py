@@ -115,6 +115,13 @@ def test_edit_values_takes_the_most_specific_path() -> None:
     }
 
 
+def test_edit_values_reports_a_path_that_no_container_has() -> None:
+    """`--helm-path web=…` for the workload web, whose container has another name, would else be passed over in silence."""
+    found = values(f"web: {{resources: {{{SIZE}}}}}\n", app("web"), paths=["web=web.resources"])
+    assert found.absent == ["--helm-path web=web.resources: not used: no container web is to change"]
+    assert "--helm-path web/app=web.resources" in found.unclear[0]
+
+
 def test_edit_values_asks_for_the_file_of_a_path_that_several_files_may_have() -> None:
     text = f"resources: {{{SIZE}}}\n"
     found = values(text, change(), paths=["web=resources"], others={"b.yaml": text})

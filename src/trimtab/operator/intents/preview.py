@@ -158,7 +158,7 @@ async def _require_intent(client: Client, key: IntentKey) -> None:
     except NotFound as error:
         # Only of an object does the server say what was not found: otherwise it does not know the kind.
         if error.reason != "NotFound":
-            why = "the cluster does not know Intents; install our CRDs: `trimtab crds | kubectl apply -f -`"
+            why = "the cluster does not know Intents; install our CRDs: `trimtab crds | kubectl apply --server-side -f -`"
         else:
             why = f"there is no such Intent; `kubectl get intents -n {namespace}` lists those that there are"
         raise TrimtabError(f"{namespace}/{name}: {why}") from error

@@ -49,6 +49,10 @@ class GivenPath(NamedTuple):
     def __str__(self) -> str:
         return f"--helm-path {'.'.join(self.keys)}"
 
+    @property
+    def whose(self) -> str:
+        return "/".join(filter(None, (self.namespace, self.workload, self.container)))
+
     def fits(self, change: Change, container: str) -> bool:
         workload = change.workload
         return (
@@ -131,6 +135,12 @@ def edit_values(
         else:
             claims[found.place.owner, found.place.path].append(found)
     _put(claims.values(), edits)
+    sized = [(each, name) for each in changes for name in each.after]
+    edits.absent += [
+        f"--helm-path {given.whose}={'.'.join(given.keys)}: not used: no container {given.whose} is to change"
+        for given in paths
+        if not any(given.fits(*each) for each in sized)
+    ]
     return edits
 
 
