@@ -178,7 +178,8 @@ async def test_plan_of_a_missing_intent_asks_for_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("reason", "line"), [("", "does not know Intents; .* kubectl apply --server-side"), ("NotFound", "no such")]
+    ("reason", "line"),
+    [("", "does not know Intents; .* kubectl apply --server-side"), ("NotFound", "no such")],
 )
 async def test_plan_tells_a_missing_kind_from_a_missing_intent(reason: str, line: str) -> None:
     class Server:
