@@ -335,6 +335,17 @@ def test_a_limit_that_cannot_be_removed_in_place_stays_and_the_rest_goes_on() ->
 # Watched
 
 
+def test_next_deeds_names_the_container_whose_requests_cannot_be_added_in_place() -> None:
+    bare = {"web": Resources(None, None, 256 * MIB, 256 * MIB)}
+    reason = why(
+        next_deeds(
+            situation(wish({"web": Resources(400, None, 256 * MIB, 256 * MIB)}), pods=[pod(sizes=bare)])
+        )
+    )
+    assert "(containers: web)" in reason
+    assert reason.endswith("set them in the template once")
+
+
 def test_the_observation_starts_when_the_canaries_have_their_size_in_effect() -> None:
     asked = sized(AFTER, 4, applied={"web": SMALL})
     assert "yet to take effect" in why(step(change(), asked))

@@ -34,9 +34,6 @@ from trimtab.actuation.windows import next_opening
 from trimtab.kube.pods import Pod, Resources
 
 MOST_CANARIES = 32
-_ONLY_FIELDS = (
-    "requests and limits can be neither added nor removed in place, and updateStrategy.allowRecreate is false"
-)
 LIMITS_STAY = (
     "Kubernetes before 1.34 does not lower memory limits in place, and updateStrategy.allowRecreate is false"
 )
@@ -61,9 +58,11 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     if after == before:
         return []
     if not wish.strategy.allow_recreate and not is_cron_job:
-        after = possible_in_place(situation, before, after)
-        if after == before:
-            return [] if marks.applied else [Skip(LIMITS_STAY if wish.memory_limits_stay else _ONLY_FIELDS)]
+        possible = possible_in_place(situation, before, after)
+        if possible == before:
+            why = LIMITS_STAY if wish.memory_limits_stay else _fields_stay(before, after)
+            return [] if marks.applied else [Skip(why)]
+        after = possible
     chosen, before, after = _damped(situation, marks, before, after)
     if obstacle := next(_obstacles(situation, marks, chosen), None):
         return [obstacle]
@@ -78,6 +77,15 @@ def begin(situation: Situation, marks: Marks) -> list[Deed]:  # noqa: PLR0911 - 
     message = f"from {said(before)} to {said(after)}, {_first(change)}"
     begins = Urgency.UP if grows(before, after) else Urgency.DOWN
     return [WriteMarks(noted, begins=begins), Emit("Normal", "Resizing", message)]
+
+
+def _fields_stay(before: Sizes, after: Sizes) -> str:
+    """Say of which containers requests or limits would have to be added or removed."""
+    names = ", ".join(name for name, size in before.items() if after[name] != size)
+    return (
+        f"requests and limits can be neither added nor removed in place (containers: {names}), and "
+        "updateStrategy.allowRecreate is false; set them in the template once"
+    )
 
 
 def is_outdated(wish: Wish, effective: Sizes) -> bool:

@@ -84,7 +84,8 @@ class LearningSettings(Model):
     """How usage is read and learned from."""
 
     step: Annotated[Duration, Within("1s", "15m")] = Duration.parse("1m")
-    """The time between two samples of the present; no shorter than usage is measured."""
+    """The time between two samples of the present; no shorter than usage is measured (metrics-server: 1m), or samples seem
+    to be missing and nothing is made smaller."""
 
     history: Annotated[Duration, Within("0s", "2160h")] = Duration.parse("192h")
     """How much of the past is read for containers that are new to us, where the source knows it; and for how long after an

@@ -15,7 +15,6 @@ from trimtab.sizing.qos import GUARANTEED
 from trimtab.sizing.safe_minimum import SizedResource
 from trimtab.sizing.surroundings import Range, Surroundings
 
-
 LET_LIMITS_FOLLOW = "let limits follow by updateStrategy.updateRequestsOnly: false and limitPolicy"
 """What the author of a policy does where a limit that stays is in the way."""
 

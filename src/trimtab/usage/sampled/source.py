@@ -109,8 +109,9 @@ class Sampled(Source[S]):
                 ok=False, detail=said or advice, advice=advice if said else f"see that {self.name} is well"
             )
         seen = counted(self._seen, "container")
-        kept = "in the store" if self.store else "in memory: give a store, and it survives a restart"
-        detail = f"{seen}, looked at every {self.settings.interval:g} s; {hours} h of history, {kept}"
+        # Without a store, as in a check of the cluster, the hour is the one of this very look.
+        kept = f"{hours} h of history in the store" if self.store else "the present alone, no history"
+        detail = f"{seen}, looked at every {self.settings.interval:g} s; {kept}"
         if strange := self._history.not_believed:
             off = f"more than {AHEAD:g} s ahead of ours or {STALE:g} s behind it"
             detail += f"; {counted(strange, 'container')} not believed, by a clock {off}: see their nodes"
