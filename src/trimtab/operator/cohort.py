@@ -369,6 +369,9 @@ def _as_arrays(ooms: Sequence[WorkloadOom], rows: Indices) -> tuple[Floats, Indi
     )
 
 
-def cohort_for(sizing: Sizing, *, until: float) -> StrategyCohort | EvidenceCohort:
+AnyCohort = StrategyCohort | EvidenceCohort
+
+
+def cohort_for(sizing: Sizing, *, until: float) -> AnyCohort:
     """Return an empty cohort of the kind that a sizing stands for."""
     return EvidenceCohort(sizing, until=until) if sizing.is_evidence else StrategyCohort(sizing, until=until)

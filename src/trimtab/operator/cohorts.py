@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
-from trimtab.operator.cohort import EvidenceCohort, Sizing, StrategyCohort, cohort_for
+from trimtab.operator.cohort import AnyCohort, EvidenceCohort, Sizing, StrategyCohort, cohort_for
 from trimtab.store import DamagedStateError, StateKey, Store, StoreError
 from trimtab.tasks import in_thread
 from trimtab.usage.owners import WorkloadContainer
@@ -35,9 +35,6 @@ MOST_OF_EVIDENCE = 64
 
 AHEAD = 900.0
 """Seconds: who has learned of more of the future than this did so while the clock was wrong, and would wait for it."""
-
-
-AnyCohort = StrategyCohort | EvidenceCohort
 
 
 class Want(NamedTuple):

@@ -24,8 +24,8 @@ import numpy as np
 import structlog
 
 from trimtab.kube.nodes import Room
-from trimtab.operator.cohort import Learned, Sizing, StrategyCohort, Used
-from trimtab.operator.cohorts import AnyCohort, Cohorts, Past, Want
+from trimtab.operator.cohort import AnyCohort, Learned, Sizing, StrategyCohort, Used
+from trimtab.operator.cohorts import Cohorts, Past, Want
 from trimtab.operator.memory import let_go_of_llvm
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.oom import Kill, MemorySize

@@ -8,8 +8,7 @@ from trimtab.actuation.marks import own_marks
 from trimtab.kube.pods import Pod
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.census import containers_per_pod
-from trimtab.operator.cohort import EvidenceCohort, Learned, Sizing, StrategyCohort
-from trimtab.operator.cohorts import AnyCohort
+from trimtab.operator.cohort import AnyCohort, EvidenceCohort, Learned, Sizing, StrategyCohort
 from trimtab.operator.oom import kills_of, memory_sizes
 from trimtab.survey.consumption import Consumption
 from trimtab.survey.picture import Picture
