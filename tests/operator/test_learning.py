@@ -149,3 +149,21 @@ def test_census_counts_the_containers_of_a_pod_with_those_that_were_injected() -
     injected = pod(sizes={"web": SMALL, "log": SMALL, "mesh": SMALL, "proxy": SMALL})
     assert containers_per_pod([], made) == 2
     assert containers_per_pod([injected], made) == 4
+
+
+async def test_learning_reports_how_late_each_source_is_until_it_no_longer_leads(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        both = Sources(store)
+        await both.advance(NOW + 30)
+
+        def told() -> list[float | None]:
+            value = both.metrics.registry.get_sample_value
+            return [
+                value(f"trimtab_{gauge}", {"provider": provider})
+                for gauge in ("usage_lateness_seconds", "containers_without_samples")
+                for provider in ("scripted", "thanos")
+            ]
+
+        assert told() == [30.0, 30.0, 0.0, 0.0]
+        both.learning.clear_gauges()
+        assert told() == [None] * 4

@@ -42,6 +42,7 @@ class Learning:
     ) -> None:
         """`watched`: somebody looks at what single pods use, which is not kept else; of 50,000 it takes 17 MiB."""
         pace = pace or Pace()
+        self._metrics = metrics
         self.step = pace.step
         """Seconds between two samples of the present."""
         self.lock = asyncio.Lock()
@@ -148,6 +149,11 @@ class Learning:
                 for name, school in self._schools.items()
             ]
         return {container for task in reading for container in task.result()}
+
+    def clear_gauges(self) -> None:
+        """Report nothing more: another operator leads, and reports."""
+        self._metrics.usage_lateness.clear()
+        self._metrics.containers_without_samples.clear()
 
     async def save(self, now: float) -> None:
         """Keep what was learned."""

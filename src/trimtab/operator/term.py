@@ -233,6 +233,7 @@ class Term:
                 await self._work(group)
         finally:
             self._tally.clear()
+            self._learning.clear_gauges()
         raise AssertionError("unreachable")
 
     async def _work(self, group: asyncio.TaskGroup) -> Never:
