@@ -45,9 +45,10 @@ class Witness:
 
 @asynccontextmanager
 async def watching(
-    kubeconfig: Path, namespace: str, *, patience: Patience = HASTY
+    kubeconfig: Path, namespace: str, *, patience: Patience = HASTY, timeout: float = 30.0
 ) -> AsyncIterator[tuple[Informer[Metadata], Witness]]:
-    async with Client(load_connection(kubeconfig=kubeconfig), rate=RateLimit(1000, 1000)) as client:
+    connection = load_connection(kubeconfig=kubeconfig)
+    async with Client(connection, rate=RateLimit(1000, 1000), timeout=timeout) as client:
         informer = Informer(
             client,
             CONFIG_MAPS,

@@ -74,7 +74,8 @@ async def test_the_cache_equals_the_server_after_minutes_of_faults(
     try:
         async with (
             FaultProxy(cluster, plan=FaultPlan(PLAN, seed=SEED)) as proxy,
-            watching(proxy.kubeconfig, namespace) as (informer, witness),
+            # A list that falls silent must not take all the time there is.
+            watching(proxy.kubeconfig, namespace, timeout=3.0) as (informer, witness),
         ):
             churning = asyncio.create_task(churn(client, namespace, chance, until))
             striking = asyncio.create_task(strike_now_and_then(proxy, random.Random(SEED + 1), until))
