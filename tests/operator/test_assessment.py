@@ -85,7 +85,7 @@ def test_what_nothing_is_known_of_keeps_what_it_has_and_is_told_why() -> None:
 
 def test_pods_that_have_resources_as_a_whole_are_left_alone() -> None:
     found = assess(
-        workload(template={"web": HAS, "log": Resources()}, as_a_whole=True),
+        workload(template={"web": HAS, "log": Resources()}, whole=Resources(cpu_request=1000)),
         [],
         rules=rules(),
         learned=lambda _: learned(400),

@@ -20,11 +20,11 @@ from trimtab.sizing.rules import Rules
 GIB = 1 << 30
 
 
-def daemons(scheduled: int) -> Any:
+def daemons(scheduled: int, **spec: Any) -> Any:
     container = {"name": "agent", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
     manifest = {
         "metadata": {"name": "agent", "namespace": "kube-system", "uid": f"agent-{scheduled}"},
-        "spec": {"template": {"spec": {"containers": [container]}}},
+        "spec": {"template": {"spec": {"containers": [container], **spec}}},
         "status": {"desiredNumberScheduled": scheduled},
     }
     return folded(workloads(DAEMON_SETS), manifest)
@@ -59,6 +59,13 @@ def test_what_runs_on_every_node_takes_its_part_of_each() -> None:
     assert everywhere.nodes == (Room(7500, 15 * GIB, 1),)
     assert here_and_there.nodes == (Room(8000, 16 * GIB, 1),)
     assert Neighbourhood().around(workload(), replicas=1, hpas=()).nodes == ()
+
+
+def test_daemon_set_with_resources_as_a_whole_takes_those_of_each_node() -> None:
+    found = [folded(nodes(), node("large", cpu="8", memory="16Gi"))]
+    whole = daemons(1, resources={"requests": {"cpu": "2", "memory": "3Gi"}})
+    around = Neighbourhood(nodes=found, daemon_sets=[whole]).around(workload(), replicas=1, hpas=())
+    assert around.nodes == (Room(6000, 13 * GIB, 1),)
 
 
 def test_daemon_set_has_what_the_others_leave_of_a_node() -> None:

@@ -99,8 +99,13 @@ class Pod(msgspec.Struct, frozen=True, gc=False, eq=False):
     containers: tuple[Container, ...]
     states: tuple[ContainerState, ...]
     resize: Resize | None
+    whole: Resources = Resources()
+    """What its spec has for the pod as a whole, at `spec.resources`."""
+    overhead: Resources = Resources()
+    """What its sandbox takes besides its containers, as requests."""
 
 
+_NOTHING = Resources()
 _Amounts = dict[str, str | int | float]
 """Numbers, too, in the template of a kind that is not built in: of the others the server makes text."""
 
@@ -138,6 +143,8 @@ class ContainersWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 class _SpecWire(ContainersWire, rename="camel", frozen=True, gc=False):
     node_name: str = ""
     priority: int = 0
+    resources: RawResources = msgspec.Raw(b"{}")
+    overhead: _Amounts = {}
 
 
 class _TerminatedWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -277,7 +284,17 @@ class _PodFolding:
             self._containers.fold(spec),
             self._states(status),
             resize,
+            self._containers.resources[bytes(spec.resources)],
+            self._overhead(spec.overhead),
         )
+
+    def _overhead(self, amounts: _Amounts) -> Resources:
+        if not amounts:  # as of nearly every pod
+            return _NOTHING
+        found: Resources = self._intern[
+            Resources(cpu_request=_amount(amounts, "cpu"), memory_request=_amount(amounts, "memory"))
+        ]
+        return found
 
     def _states(self, status: _StatusWire) -> tuple[ContainerState, ...]:
         wires = status.container_statuses

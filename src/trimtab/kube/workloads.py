@@ -14,7 +14,7 @@ import msgspec
 from trimtab.kube.heaps import HeapHint, heap_hints
 from trimtab.kube.intern import Memo
 from trimtab.kube.placing import Placing, Toleration
-from trimtab.kube.pods import Container, ContainerFolding, ContainersWire
+from trimtab.kube.pods import Container, ContainerFolding, ContainersWire, Resources
 from trimtab.kube.records import (
     Folding,
     Labels,
@@ -96,8 +96,8 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Whether it has run to its end, as only a Job does."""
     heaps: tuple[HeapHint, ...] = ()
     """What its template says of heaps; of most there is nothing."""
-    as_a_whole: bool = False
-    """Whether its template has CPU or memory for the pod as a whole, at `spec.resources`."""
+    whole: Resources | None = None
+    """What its template has for the pod as a whole, at `spec.resources`; None where that has no CPU and no memory."""
     partition: int = 0
     """How many of a StatefulSet's pods, the first ones, its rollouts leave as they are."""
     placing: Placing = Placing()
@@ -106,6 +106,11 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def kind(self) -> str:
         return self.resource.kind
+
+    @property
+    def as_a_whole(self) -> bool:
+        """Whether its template has CPU or memory for the pod as a whole."""
+        return self.whole is not None
 
     @property
     def runs_on(self) -> bool:
@@ -169,7 +174,7 @@ def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workl
             paused=state.paused,
             finished=state.finished,
             heaps=heap_hints(template, shared.intern),
-            as_a_whole=_is_as_a_whole(pod.resources),
+            whole=_whole(containers, pod.resources),
             partition=state.partition,
             placing=shared.intern[placings[bytes(pod.tolerations), bytes(pod.node_selector)]],
         )
@@ -193,10 +198,15 @@ def _fitting(containers: ContainerFolding, pod: ContainersWire) -> tuple[Contain
         return ()
 
 
-def _is_as_a_whole(resources: msgspec.Raw) -> bool:
-    """Whether CPU or memory is among what the pod has; pages and devices are not ours to size anyway."""
+def _whole(containers: ContainerFolding, resources: msgspec.Raw) -> Resources | None:
+    """Fold what the pod has as a whole; None where CPU and memory are not among it: pages and devices are not ours to size."""
     whole = _read(_WHOLES, resources, otherwise=_Whole())
-    return not {"cpu", "memory"}.isdisjoint([*whole.requests, *whole.limits])
+    if {"cpu", "memory"}.isdisjoint([*whole.requests, *whole.limits]):
+        return None
+    try:
+        return containers.resources[bytes(resources)]
+    except ValueError:  # a custom kind's amounts need be no quantities
+        return Resources()
 
 
 def _placing(raw: tuple[bytes, bytes]) -> Placing:

@@ -12,6 +12,7 @@ from trimtab.kube.hpas import Hpa
 from trimtab.kube.limits import LimitRange, Quota
 from trimtab.kube.nodes import Node, Room
 from trimtab.kube.pods import Resources
+from trimtab.kube.requests import template_requests
 from trimtab.kube.workloads import Workload
 from trimtab.sizing.surroundings import (
     Ranges,
@@ -41,7 +42,7 @@ class Neighbourhood:
     ) -> None:
         self._machines = list(nodes)
         self._taken = {
-            daemons.uid: _requested(daemons)
+            daemons.uid: template_requests(daemons)
             for daemons in daemon_sets
             if daemons.replicas >= len(self._machines)
         }
@@ -73,15 +74,6 @@ def largest_machine(nodes: Iterable[Node]) -> Room | None:
     if not rooms:
         return None
     return Room(cpu=max(room.cpu for room in rooms), memory=max(room.memory for room in rooms))
-
-
-def _requested(daemons: Workload) -> Room:
-    """What one pod of a DaemonSet requests."""
-    asked = [each.resources for each in daemons.containers if each.role != "init"]
-    return Room(
-        cpu=sum(resources.cpu_request or 0 for resources in asked),
-        memory=sum(resources.memory_request or 0 for resources in asked),
-    )
 
 
 def _by_namespace(found: Iterable[T]) -> dict[str, list[T]]:

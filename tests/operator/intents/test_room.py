@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from trimtab.intents.limits import Limits
 from trimtab.intents.room import Room
 from trimtab.intents.state import PodState, Size, State
@@ -33,11 +35,17 @@ def pod(name: str, on: str, cpu: int) -> Pod:
     )
 
 
-def narrowed(*, quotas: tuple[Quota, ...] = (), nodes: tuple[Node, ...] = (), **guardrail: object) -> Limits:
+def narrowed(
+    *,
+    quotas: tuple[Quota, ...] = (),
+    nodes: tuple[Node, ...] = (),
+    other: Pod | None = None,
+    **guardrail: object,
+) -> Limits:
     settings = IntentSettings.model_validate({"guardrails": [guardrail]})
     room: Room = room_of(
         nodes=nodes or (node("a"),),
-        pods=[pod("web-0", "a", 1000), pod("other", "a", 500)],
+        pods=[pod("web-0", "a", 1000), other or pod("other", "a", 500)],
         quotas=quotas,
         targets={"shop": [STATE]},
         settings=settings,
@@ -49,6 +57,13 @@ def test_what_runs_on_a_node_leaves_the_rest() -> None:
     limits = narrowed()
     assert limits.more_cpu_in_place == 2.5
     assert limits.more_pods == 2
+
+
+def test_room_of_a_node_is_without_what_pods_have_as_a_whole_and_their_overhead() -> None:
+    other = replace(
+        pod("other", "a", 500), whole=Resources(cpu_request=1500), overhead=Resources(cpu_request=250)
+    )
+    assert narrowed(other=other).more_cpu_in_place == 1.25
 
 
 def test_on_a_node_that_takes_nothing_new_pods_may_still_grow() -> None:

@@ -11,6 +11,7 @@ from trimtab.intents.state import State
 from trimtab.kube.limits import Quota
 from trimtab.kube.nodes import Node
 from trimtab.kube.pods import Pod
+from trimtab.kube.requests import pod_requests
 from trimtab.operator.intents.settings import IntentGuardrail, IntentSettings
 from trimtab.sizing.surroundings import quota_left
 
@@ -51,10 +52,9 @@ def _of_nodes(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, Free]:
     for pod in pods:
         left = free.get(pod.node)
         if left is not None and pod.phase in {"Pending", "Running", ""}:
-            for each in pod.containers:
-                if each.role != "init":
-                    left[0] -= (each.resources.cpu_request or 0) / 1000
-                    left[1] -= each.resources.memory_request or 0
+            taken = pod_requests(pod)
+            left[0] -= taken.cpu / 1000
+            left[1] -= taken.memory
             left[2] -= 1
     return {name: Free(cpu, memory, slots) for name, (cpu, memory, slots) in free.items()}
 
