@@ -690,15 +690,6 @@ async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_
     assert min(steps(bed.source.asked[asked:])) > NOW - PACE.lateness
 
 
-async def test_what_single_pods_use_is_kept_only_while_somebody_watches(store: Store) -> None:
-    bed = Bed(store, "web")
-    for watched in (True, False):
-        bed.school = School(bed.source, store, cluster="c", pace=PACE, metrics=bed.metrics, watched=watched)
-        await bed.advance(NOW)
-        await bed.advance(NOW + MINUTE)
-        assert (bed.school.present is not None) == watched
-
-
 OTHER = Sizing.of("percentile", {"min_samples": 1, "quantile": 0.5})
 VPA = Sizing.of("vpa", {})
 

@@ -145,8 +145,6 @@ async def test_school_has_a_peak_at_once_though_another_container_is_waited_for(
     used = bed.school.used(container("web"), EASY)
     assert used
     assert used.memory == 2e9
-    assert bed.school.present
-    assert dict(zip(bed.source.names, bed.school.present.memory[0].tolist(), strict=True))["web"] == 2e9
 
 
 async def test_school_waits_for_no_sample_longer_than_the_bound(store: Store) -> None:

@@ -19,12 +19,14 @@ from trimtab.store import Store
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.usage import PodContainer
+from trimtab.web.present import by_pod
 from usage.recording import CPU, MEMORY, MIB, SCRAPE, T0, Recording, named
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 EASY = Sizing.of("percentile", {"min_samples": 1})
 WEB = WorkloadContainer("shop", "Deployment", "web", "app")
 OWNERS = Owners([workload("web", containers=({"name": "app"},))])
+UNMANAGED = named("etl-0", namespace="batch")
 
 
 def recorded_now(folder: Path, recording: Recording) -> Recorded:
@@ -48,6 +50,7 @@ def young(tmp_path_factory: pytest.TempPathFactory, now: float) -> Iterator[Reco
     for begin, end in ((0, 240), (480, 721)):
         scrapes = range(int(first) + begin, int(first) + end)
         recording.container(pod, cores=0.5, memory=100 * MIB, scrapes=scrapes)
+        recording.container(UNMANAGED, cores=2.0, memory=300 * MIB, scrapes=scrapes)
     with recorded_now(tmp_path_factory.mktemp("prometheus"), recording) as running:
         yield running
 
@@ -73,6 +76,18 @@ async def test_school_learns_what_there_is_from_a_prometheus_younger_than_the_hi
     assert evidence.last == pytest.approx(now, abs=300)
     assert evidence.ran == pytest.approx(4 * HOUR, rel=0.1)
     assert evidence.memory_peak == 100 * MIB
+
+
+async def test_school_reads_the_present_of_all_namespaces_from_prometheus(
+    young: Recorded, store: Store, now: float
+) -> None:
+    async with Prometheus(PrometheusSettings(url=young.url)) as source:
+        school = School(source, store, cluster="c", pace=Pace(), metrics=Metrics())
+        found = by_pod(await school.read_present(now))
+    assert found["batch", "etl-0"].cpu == pytest.approx(2.0, rel=0.01)
+    assert found["batch", "etl-0"].memory == 300 * MIB
+    assert found["shop", "web-7c9f8d6b5-x2x2x"].cpu == pytest.approx(0.5, rel=0.01)
+    assert {used.at for used in found.values()} == {now}
 
 
 LATE: dict[str, Callable[[float], float]] = {

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.records import workload
+from harness.objects import node
+from harness.records import folded, workload
 from trimtab.api.optimizationpolicy import Mode
+from trimtab.kube.nodes import nodes
+from trimtab.kube.pods import pods
 from trimtab.kube.resources import DEPLOYMENTS, JOBS, Resource
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.rules import Rules
 from trimtab.survey.prices import Prices
 from trimtab.web.model import WorkloadRow
-from trimtab.web.rows import seen
+from trimtab.web.rows import node_view, seen
 
 NOW = 277_777 * 3600.0
 CORE = {"name": "app", "resources": {"requests": {"cpu": "1"}}}
@@ -56,6 +59,25 @@ def test_what_runs_now_and_then_costs_its_share_of_the_time_and_not_its_pods_of_
 ) -> None:
     """Of a Deployment without pods nothing is paid for, whatever ran before."""
     assert row(resource, ran=ran, at_once=at_once).cost == pytest.approx(cores * Prices().of_cpu(1000))
+
+
+def test_node_view_counts_what_pods_have_as_a_whole_and_their_overhead_as_requested() -> None:
+    """A pod of 2 cores as a whole, of which its container names half a core, was shown as half a core."""
+    spec = {
+        "nodeName": "n1",
+        "containers": [{"name": "app", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}],
+        "initContainers": [{"name": "load", "resources": {"requests": {"memory": "4Gi"}}}],
+        "resources": {"requests": {"cpu": "2"}},
+        "overhead": {"cpu": "250m", "memory": "128Mi"},
+    }
+    status = {"phase": "Running", "qosClass": "Burstable"}
+    manifest = {"metadata": {"name": "web-0", "namespace": "shop"}, "spec": spec, "status": status}
+    card = node_view(
+        folded(nodes(), node("n1")), [folded(pods(), manifest)], {}, None, last_sample=None, now=NOW
+    )
+    assert (card.cpu_requested, card.memory_requested) == (2.25, 4 * 2**30 + 128 * 2**20)
+    (tier,) = card.tiers
+    assert (tier.cpu_requested, tier.memory_requested) == (card.cpu_requested, card.memory_requested)
 
 
 def test_what_rests_is_no_news_at_every_look() -> None:

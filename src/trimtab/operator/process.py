@@ -135,7 +135,6 @@ class Operator:
                 pace=_pace(config.learning),
                 roll=roll,
                 registry=registry,
-                watched=bool(self._companions),
             )
             await self._terms(means)
         raise AssertionError("unreachable")

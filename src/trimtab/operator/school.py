@@ -32,7 +32,7 @@ from trimtab.operator.oom import Kill, MemorySize
 from trimtab.operator.recent import Recent
 from trimtab.store import Store
 from trimtab.tasks import in_thread
-from trimtab.usage.errors import UsageError
+from trimtab.usage.errors import SourceRefused, TooMuchAsked, UsageError
 from trimtab.usage.lateness import Sightings, complete_steps
 from trimtab.usage.owners import Owners, WorkloadContainer
 from trimtab.usage.source import Ask, Source
@@ -43,6 +43,8 @@ log = structlog.get_logger(__name__)
 
 GLITCH = 1.25
 """Times the CPU of the largest machine: a rate is drawn out to the ends of its window, and so may be a little more."""
+CURRENT = 5
+"""Steps for which a sample tells of the present."""
 UNSAMPLED = 900.0
 """Seconds without a sample after which a container that runs is reported: it is no longer sized then."""
 
@@ -110,7 +112,6 @@ class School:
         metrics: Metrics,
         name: str = "",
         lock: asyncio.Lock | None = None,
-        watched: bool = True,
     ) -> None:
         self.name = name or source.name
         """What users call the source."""
@@ -138,9 +139,6 @@ class School:
         """Why nothing could be read at the last turn; empty when it could."""
         self.heard: float | None = None
         """When usage was last read."""
-        self._watched = watched
-        self.present: Usage | None = None
-        """What each pod used when it was last sampled; None where nobody watches."""
         self._seen = Sightings()
         self._recent = Recent()
         self.unsampled: tuple[PodContainer, ...] = ()
@@ -280,6 +278,27 @@ class School:
             self._confused.remove(sizing)
             log.info("learning.strategy_back", strategy=sizing.strategy)
 
+    @property
+    def current(self) -> float:
+        """Seconds for which a sample tells of the present."""
+        return CURRENT * self._pace.step + self.source.capabilities.late
+
+    async def read_present(self, now: float) -> Usage:
+        """Read what every container of the cluster used in the last steps, learned of or not, and learn nothing from it.
+
+        Where the source refuses that, those namespaces are read that are learned of.
+        """
+        ask = replace(Ask.last(self.current, now=now, step=self._pace.step), kills=False)
+        try:
+            usage = await self.source.read(ask)
+        except (SourceRefused, TooMuchAsked):
+            async with self.lock:
+                own = {name.namespace for cohort in self._cohorts.evidence for name in cohort.fleet}
+            if not own:
+                raise
+            usage = await self.source.read(replace(ask, namespaces=tuple(sorted(own))))
+        return _possible(usage, self._largest)
+
     def _end(self, now: float) -> float:
         """Return the last step that may have all its samples by now."""
         step, knows = self._pace.step, self.source.capabilities
@@ -365,8 +384,6 @@ class School:
         self._seen.note_open(rest)
         self._recent = Recent.of(rest, owners)
         self.unsampled = self._unsampled(usage, owners, around, now)
-        if self._watched:
-            self.present = usage.part(max(complete - 1, 0), usage.steps).newest()
         return failed
 
     def _expected(self, usage: Usage, owners: Owners, around: _Around) -> Mapping[PodContainer, float]:

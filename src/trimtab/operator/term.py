@@ -79,8 +79,6 @@ class Means:
     roll: Roll | None = None
     """None where nobody looks after intents."""
     registry: Registry = field(default_factory=Registry)
-    watched: bool = True
-    """Whether somebody looks at what single pods use."""
 
     @property
     def prometheus(self) -> Prometheus | None:
@@ -109,7 +107,6 @@ class Term:
             cluster=self._name,
             pace=means.pace,
             metrics=means.metrics,
-            watched=means.watched,
         )
         self._orders = Orders(catalog, lambda: config.current)
         self._tally = Tally(means.metrics)

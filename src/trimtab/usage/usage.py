@@ -93,6 +93,13 @@ class Usage:
             ooms=None if self.ooms is None else (),
         )
 
+    def last_times(self) -> Floats:
+        """Return when each container was last sampled; NaN where it has no sample."""
+        sampled = ~(np.isnan(self.cpu) & np.isnan(self.memory))
+        last = self.steps - 1 - sampled[::-1].argmax(axis=0)
+        times: Floats = np.where(sampled.any(axis=0), self.start + self.step * last, np.nan)
+        return times
+
     @property
     def samples(self) -> int:
         """How often any container was sampled, whether for one resource or for both."""

@@ -238,7 +238,15 @@ class NodeView(Record, frozen=True, kw_only=True):
     cpu_requested: float = 0.0
     memory_requested: float = 0.0
     cpu_used: float | None = None
+    """What its pods use now; None where no pod has a current sample."""
     memory_used: float | None = None
+    """What its pods use now; None where no pod has a current sample."""
+    cpu_covered: float | None = None
+    """The requests of the pods whose usage is known; None: of all."""
+    memory_covered: float | None = None
+    """The requests of the pods whose usage is known; None: of all."""
+    last_sample: float | None = None
+    """When one of its pods was last sampled, where that is too long ago to be shown as current."""
     pods: int = 0
     pressure: dict[str, float] = {}
     """The share of time in which something waited for cpu, memory or io: none known where it is empty."""
@@ -257,7 +265,10 @@ class Money(Record, frozen=True, kw_only=True):
     requested: float = 0.0
     at_first: float = 0.0
     """What was requested when we began to look."""
-    used: float = 0.0
+    used: float | None = None
+    """What the usage would cost if just that was requested; None where it is not known."""
+    covered: float | None = None
+    """What of `requested` is for pods whose usage is known; None: all."""
     to_save: float = 0.0
     """What following all recommendations would save still."""
 
@@ -276,6 +287,8 @@ class Overview(Record, frozen=True, kw_only=True):
     nodes_needed: int | None = None
     """How many of the largest node would hold all that is requested."""
     nodes_at_first: int | None = None
+    last_sample: float | None = None
+    """When usage was last sampled, where that is too long ago to be shown as current."""
     today: dict[str, int] = {}
     """What was done in the last day: applied, reverted, …"""
     latest: tuple[HistoryEntry, ...] = ()

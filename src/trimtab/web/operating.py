@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -36,7 +36,8 @@ from trimtab.web.model import (
     WorkloadDetail,
     WorkloadRow,
 )
-from trimtab.web.rows import Seen, Used, by_pod, node_view, seen, states
+from trimtab.web.present import PodName, PodUsage, Present
+from trimtab.web.rows import Seen, node_view, seen, states
 from trimtab.web.sizes import by_container
 from trimtab.web.told import entry_of, numbered
 from trimtab.web.trend import Totals, Trend
@@ -67,6 +68,8 @@ class _View:
     rows: tuple[WorkloadRow, ...] = ()
     kills: tuple[HistoryEntry, ...] = ()
     nodes: tuple[NodeView, ...] = ()
+    totals: Totals | None = None
+    last_sample: float | None = None
     trouble: str = STANDBY
 
 
@@ -97,6 +100,7 @@ class OperatorBoard:
         self._prices = prices or Prices()
         self.currency = self._prices.currency
         self._reports = reports
+        self._present = Present()
         self._trend = Trend(every=every)
         self._known_to: str | None = None
         self._missed = False
@@ -115,21 +119,40 @@ class OperatorBoard:
             return self.version
 
     async def run(self) -> None:
-        """Look again and again, as often as it is cheap."""
+        """Look again and again, as often as it is cheap; a source that does not answer delays no page."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_reading())
+            group.create_task(self._keep_looking())
+
+    async def _keep_reading(self) -> None:
+        while True:
+            began = time.monotonic()
+            await _guarded(self._read_usage)
+            desk = self._desk()
+            step = desk.learning.step if desk else LEAST_REST
+            await asyncio.sleep(max(step, time.monotonic() - began))
+
+    async def _keep_looking(self) -> None:
         saved = time.monotonic()
         while True:
             began = time.monotonic()
-            try:
-                await self.look()
-            except Exception:  # a page that is not up to date must not end the operator beside it
-                log.exception("dashboard.not_looked")
+            await _guarded(self._look_again)
             if time.monotonic() - saved > SAVE_EVERY:
                 saved = time.monotonic()
                 await self._save()
             await asyncio.sleep(max(LEAST_REST, REST * (time.monotonic() - began)))
 
     async def look(self) -> None:
-        """Look at everything anew, and tell where something has changed."""
+        """Read what is used, look at everything anew, and tell where something has changed."""
+        await self._read_usage()
+        await self._look_again()
+
+    async def _read_usage(self) -> None:
+        if desk := self._desk():
+            pods = {(pod.namespace, pod.name) for pod in desk.catalog.pods}
+            await self._present.read(desk.learning, pods, now=self._clock())
+
+    async def _look_again(self) -> None:
         desk = self._desk()
         self._intents.forget_stale(self._clock())
         if desk is None:
@@ -151,7 +174,7 @@ class OperatorBoard:
 
     async def _look(self, desk: Desk) -> _View:
         now = self._clock()
-        used = by_pod(desk.learning.present)
+        used = self._present.current(now)
         found: list[Seen] = []
         workloads = sorted(desk.catalog.workloads(), key=lambda workload: workload.key)
         for begin in range(0, len(workloads), SLICE):
@@ -163,24 +186,35 @@ class OperatorBoard:
             await asyncio.sleep(0)
         kills = numbered(kill for each in found for kill in each.kills)
         nodes = self._nodes(desk, used, now)
-        self._trend.add(_totals(nodes, used, now=now))
+        totals = _totals(nodes, now=now)
+        self._trend.add(totals)
+        troubles = dict.fromkeys([*desk.learning.troubles.values(), *self._present.troubles])
         return _View(
             at=now,
             rows=tuple(each.row for each in found),
             kills=kills,
             nodes=nodes,
-            trouble="; ".join(desk.learning.troubles.values()),
+            totals=totals,
+            last_sample=self._present.last if totals.cpu_used is None else None,
+            trouble="; ".join(troubles),
         )
 
-    def _nodes(self, desk: Desk, used: dict[tuple[str, str], Used], now: float) -> tuple[NodeView, ...]:
+    def _nodes(self, desk: Desk, used: Mapping[PodName, PodUsage], now: float) -> tuple[NodeView, ...]:
         told = {report.name: report for report in self._reports()}
         on: dict[str, list[Pod]] = {}
         for pod in desk.catalog.pods:
-            if not pod.deleting:
-                on.setdefault(pod.node, []).append(pod)
+            on.setdefault(pod.node, []).append(pod)
         ordered = sorted(desk.catalog.nodes, key=lambda node: node.name)
         return tuple(
-            node_view(node, on.get(node.name, ()), used, told.get(node.name), now=now) for node in ordered
+            node_view(
+                node,
+                own := on.get(node.name, []),
+                used,
+                told.get(node.name),
+                last_sample=self._present.last_sample((pod.namespace, pod.name) for pod in own),
+                now=now,
+            )
+            for node in ordered
         )
 
     # Reading
@@ -200,11 +234,15 @@ class OperatorBoard:
 
     async def _summed_up(self) -> Overview:
         view, prices, trend = self._view, self._prices, self._trend
+        first = trend.samples[0] if trend.samples else None
         money = Money(
             currency=prices.currency,
-            requested=_cost(prices, trend.samples[-1:], "requested"),
-            at_first=_cost(prices, trend.samples[:1], "requested"),
-            used=_cost(prices, trend.samples[-1:], "used"),
+            requested=_requested(prices, view.totals),
+            at_first=_requested(prices, first),
+            used=_used(prices, view.totals),
+            covered=sum(
+                _cost(prices, node.cpu_covered or 0.0, node.memory_covered or 0.0) for node in view.nodes
+            ),
             to_save=sum(row.saving for row in view.rows if row.saving > 0),
         )
         trouble, today = view.trouble, dict[str, int]()
@@ -230,8 +268,9 @@ class OperatorBoard:
             states=states(view.rows),
             risks=dict(Counter(risk for row in view.rows for risk in row.risks)),
             nodes=len(view.nodes),
-            nodes_needed=_needed(view.nodes, trend.samples[-1:]),
-            nodes_at_first=_needed(view.nodes, trend.samples[:1]),
+            nodes_needed=_needed(view.nodes, view.totals),
+            nodes_at_first=_needed(view.nodes, first),
+            last_sample=view.last_sample,
             today=today,
             latest=latest,
             trouble=trouble,
@@ -299,7 +338,7 @@ class OperatorBoard:
             return None
         now = self._clock()
         containers = await self._details.of(desk, workload, now=now)
-        used = by_pod(desk.learning.present)
+        used = self._present.current(now)
         async with desk.learning.lock:
             row = seen(desk, workload, used, prices=self._prices, now=now).row
         events: Sequence[HistoryEntry] = ()
@@ -377,35 +416,51 @@ class OperatorBoard:
             log.warning("dashboard.trend_not_kept", error=str(error))
 
 
+async def _guarded(work: Callable[[], Awaitable[None]]) -> None:
+    """Do it, and log a failure: a page that is not up to date must not end the operator beside it, nor the next look."""
+    try:
+        await work()
+    except Exception:
+        log.exception("dashboard.not_looked")
+
+
 def _key(desk: Desk) -> StateKey:
     return StateKey(desk.name, "dashboard", "trend")
 
 
-def _totals(nodes: Sequence[NodeView], used: dict[tuple[str, str], Used], *, now: float) -> Totals:
-    everything = sum(used.values(), Used())
+def _totals(nodes: Sequence[NodeView], *, now: float) -> Totals:
+    cpu = [node.cpu_used for node in nodes if node.cpu_used is not None]
+    memory = [node.memory_used for node in nodes if node.memory_used is not None]
     return Totals(
         at=now,
         cpu_requested=sum(node.cpu_requested for node in nodes),
-        cpu_used=everything.cpu if used else None,
+        cpu_used=sum(cpu) if cpu else None,
         cpu_allocatable=sum(node.cpu for node in nodes),
         memory_requested=sum(node.memory_requested for node in nodes),
-        memory_used=everything.memory if used else None,
+        memory_used=sum(memory) if memory else None,
         memory_allocatable=sum(node.memory for node in nodes),
     )
 
 
-def _cost(prices: Prices, samples: Sequence[Totals], what: str) -> float:
-    if not samples:
-        return 0.0
-    cpu, memory = (getattr(samples[0], f"{resource}_{what}") or 0.0 for resource in ("cpu", "memory"))
-    return prices.of_cpu(cpu * 1000) + prices.of_memory(memory)
+def _cost(prices: Prices, cores: float, memory: float) -> float:
+    return prices.of_cpu(cores * 1000) + prices.of_memory(memory)
 
 
-def _needed(nodes: Sequence[NodeView], samples: Sequence[Totals]) -> int | None:
+def _requested(prices: Prices, totals: Totals | None) -> float:
+    return _cost(prices, totals.cpu_requested, totals.memory_requested) if totals else 0.0
+
+
+def _used(prices: Prices, totals: Totals | None) -> float | None:
+    if totals is None or totals.cpu_used is None or totals.memory_used is None:
+        return None
+    return _cost(prices, totals.cpu_used, totals.memory_used)
+
+
+def _needed(nodes: Sequence[NodeView], totals: Totals | None) -> int | None:
     """How many of the largest node would hold what was requested, if it could be packed without gaps."""
-    if not nodes or not samples:
+    if not nodes or totals is None:
         return None
     cpu, memory = max(node.cpu for node in nodes), max(node.memory for node in nodes)
     if not (cpu and memory):
         return None
-    return math.ceil(max(samples[0].cpu_requested / cpu, samples[0].memory_requested / memory))
+    return math.ceil(max(totals.cpu_requested / cpu, totals.memory_requested / memory))

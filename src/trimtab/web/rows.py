@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from trimtab.actuation.hold import read_hold
 from trimtab.kube.nodemetrics import NodeReport
-from trimtab.kube.nodes import Node
+from trimtab.kube.nodes import Node, Room
 from trimtab.kube.pods import Pod
+from trimtab.kube.requests import pod_requests
 from trimtab.kube.workloads import Workload
 from trimtab.operator.cohort import Learned
 from trimtab.operator.desk import Desk
@@ -20,8 +20,8 @@ from trimtab.survey.consumption import Consumed
 from trimtab.survey.prices import Prices
 from trimtab.survey.risk import risks
 from trimtab.usage.owners import WorkloadContainer
-from trimtab.usage.usage import PodContainer, Usage
 from trimtab.web.model import HistoryEntry, Knob, NodeView, Tier, WorkloadRow
+from trimtab.web.present import PodName, PodUsage
 from trimtab.web.sizes import together
 from trimtab.web.told import kills_of
 
@@ -32,16 +32,6 @@ SILENT = 300.0
 _TIERS = ("Guaranteed", "Burstable", "BestEffort")
 
 
-class Used(NamedTuple):
-    """Cores and bytes."""
-
-    cpu: float = 0.0
-    memory: float = 0.0
-
-    def __add__(self, other: Used) -> Used:  # type: ignore[override]
-        return Used(self.cpu + other.cpu, self.memory + other.memory)
-
-
 class Seen(NamedTuple):
     """A row, and the kills behind it."""
 
@@ -49,35 +39,8 @@ class Seen(NamedTuple):
     kills: tuple[HistoryEntry, ...]
 
 
-def by_pod(reads: Iterable[Usage]) -> dict[tuple[str, str], Used]:
-    """What each pod used at the last step, by its namespace and name; those that were not seen are left out.
-
-    Of two sources that know a pod, the first is believed.
-    """
-    found: dict[tuple[str, str], Used] = {}
-    for usage in reads:
-        found = _read(usage) | found
-    return found
-
-
-def _read(usage: Usage) -> dict[tuple[str, str], Used]:
-    found: dict[tuple[str, str], Used] = defaultdict(Used)
-    if not usage.steps:
-        return found
-    for name, cpu, memory in zip(
-        usage.containers, usage.cpu[-1].tolist(), usage.memory[-1].tolist(), strict=True
-    ):
-        if not (math.isnan(cpu) and math.isnan(memory)):
-            found[_pod(name)] += Used(0.0 if math.isnan(cpu) else cpu, 0.0 if math.isnan(memory) else memory)
-    return found
-
-
-def _pod(name: PodContainer) -> tuple[str, str]:
-    return name.namespace, name.pod
-
-
 def seen(
-    desk: Desk, workload: Workload, used: Mapping[tuple[str, str], Used], *, prices: Prices, now: float
+    desk: Desk, workload: Workload, used: Mapping[PodName, PodUsage], *, prices: Prices, now: float
 ) -> Seen:
     """One workload; whoever asks holds the lock of `desk.learning`."""
     key = workload.key
@@ -146,32 +109,40 @@ def _share_of_time(evidence: Evidence, *, now: float) -> float:
 def node_view(
     node: Node,
     pods: Iterable[Pod],
-    used: Mapping[tuple[str, str], Used],
+    used: Mapping[PodName, PodUsage],
     report: NodeReport | None,
     *,
+    last_sample: float | None,
     now: float,
 ) -> NodeView:
-    """A node with the pods that are on it, and what its agent tells of it; of one that fell silent, only since when."""
+    """A node with the pods that are on it, and what its agent tells of it; of one that fell silent, only since when.
+
+    `used` is what pods of the cluster use now, `last_sample` when one of this node's was last sampled.
+    """
     told = report if report and report.at is not None and now - report.at < SILENT else None
     own = list(pods)
-    asked = {
-        pod.uid: together(each.resources for each in pod.containers if each.role != "init") for pod in own
-    }
+    asked = {pod.uid: pod_requests(pod) for pod in own}
+    requested = _total(asked.values())
     tiers: dict[str, list[Pod]] = defaultdict(list)
     for pod in own:
         tiers[pod.qos or "BestEffort"].append(pod)
-    known = [used[pod.namespace, pod.name] for pod in own if (pod.namespace, pod.name) in used]
-    all_used = sum(known, Used())
+    known = {pod.uid: used[pod.namespace, pod.name] for pod in own if (pod.namespace, pod.name) in used}
+    covered = _total(asked[uid] for uid in known)
+    # On a node without pods nothing is used, wherever usage is known at all.
+    is_known = bool(known) or (bool(used) and not own)
     return NodeView(
         name=node.name,
         ready=node.ready,
         schedulable=not node.unschedulable,
         cpu=node.allocatable.cpu / 1000,
         memory=float(node.allocatable.memory),
-        cpu_requested=sum(size.cpu or 0.0 for size in asked.values()),
-        memory_requested=sum(size.memory or 0.0 for size in asked.values()),
-        cpu_used=all_used.cpu if used else None,
-        memory_used=all_used.memory if used else None,
+        cpu_requested=requested.cpu / 1000,
+        memory_requested=float(requested.memory),
+        cpu_used=sum(each.cpu for each in known.values()) if is_known else None,
+        memory_used=sum(each.memory for each in known.values()) if is_known else None,
+        cpu_covered=covered.cpu / 1000,
+        memory_covered=float(covered.memory),
+        last_sample=None if is_known else last_sample,
         pods=len(own),
         reported=report.at if report else None,
         pressure=dict(told.pressure) if told else {},
@@ -185,13 +156,18 @@ def node_view(
             Tier(
                 name=tier,
                 pods=len(tiers[tier]),
-                cpu_requested=sum(asked[pod.uid].cpu or 0.0 for pod in tiers[tier]),
-                memory_requested=sum(asked[pod.uid].memory or 0.0 for pod in tiers[tier]),
+                cpu_requested=_total(asked[pod.uid] for pod in tiers[tier]).cpu / 1000,
+                memory_requested=float(_total(asked[pod.uid] for pod in tiers[tier]).memory),
             )
             for tier in _TIERS
             if tiers[tier]
         ),
     )
+
+
+def _total(rooms: Iterable[Room]) -> Room:
+    found = list(rooms)
+    return Room(cpu=sum(each.cpu for each in found), memory=sum(each.memory for each in found))
 
 
 def states(rows: Iterable[WorkloadRow]) -> dict[str, int]:
