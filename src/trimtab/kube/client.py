@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, overload
 import msgspec
 
 from trimtab.kube.auth import Connection
-from trimtab.kube.errors import Conflict, NotFound, understood
+from trimtab.kube.errors import Conflict, Gone, NotFound, understood
 from trimtab.kube.pace import RateLimit, RetryRule
 from trimtab.kube.records import JSON
 from trimtab.kube.resources import PODS, Resource
@@ -134,13 +134,25 @@ class Client:
         fields: str = "",
         accept: str = JSON,
         limit: int = 500,
+        consistent: bool = False,
     ) -> AsyncIterator[bytes]:
-        """The raw pages of a list, one after the other, as one consistent snapshot."""
+        """The raw pages of a list, one after the other; with a `limit` of 0 all on one.
+
+        A server forgets a snapshot after some minutes. Of a list that takes longer, the remaining pages show what is there
+        by then: whatever was there all the time is on one of them. Where the list has to be `consistent`, as for a watch
+        that goes on from it, that is `Gone` instead.
+        """
         params = {"limit": str(limit)} | selectors(labels, fields)
         while True:
-            page, following = await self._wire.request(
-                "GET", resource.path(namespace=namespace), params=params, accept=accept, read=_page
-            )
+            try:
+                page, following = await self._wire.request(
+                    "GET", resource.path(namespace=namespace), params=params, accept=accept, read=_page
+                )
+            except Gone as error:
+                if consistent or error.rest in {"", params.get("continue")}:
+                    raise
+                params["continue"] = error.rest
+                continue
             yield page
             if not following:
                 return

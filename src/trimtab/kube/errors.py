@@ -97,9 +97,14 @@ class _Details(msgspec.Struct, frozen=True):
     retryAfterSeconds: float | None = None  # noqa: N815 - the server's spelling
 
 
+class _ListMetadata(msgspec.Struct, rename={"continue_": "continue"}, frozen=True):
+    continue_: str = ""
+
+
 class Status(msgspec.Struct, frozen=True):
     """The part of a `metav1.Status` that we use."""
 
+    metadata: _ListMetadata = _ListMetadata()
     message: str = ""
     reason: str = ""
     code: int = 0
@@ -166,6 +171,11 @@ def is_lost_race(error: Exception) -> bool:
 
 class Gone(ApiError):
     code = 410
+
+    @property
+    def rest(self) -> str:
+        """The token that gets the rest of a list of which a version is no longer known; empty where there is none."""
+        return self.status.metadata.continue_
 
 
 class TooLarge(ApiError):
@@ -243,9 +253,7 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
     except NOT_UNDERSTOOD:
         status = Status(message=excerpt(body), code=code)
     if not status.message:
-        status = Status(
-            message=f"the server answered {code}", reason=status.reason, code=code, details=status.details
-        )
+        status = msgspec.structs.replace(status, message=f"the server answered {code}", code=code)
     return error_from_status(status, request=request, retry_after=_seconds(retry_after), code=code)
 
 

@@ -40,6 +40,7 @@ _LAG = Gauge("trimtab_informer_lag_seconds", "Since the server was last heard", 
 _TRIES, _LONG = 6, 30.0
 """So often, or for so many seconds, may fail what passes by itself, until that counts as an answer."""
 
+_PAGE_SIZE = 500
 _LIST_IS_OVER = b'"k8s.io/initial-events-end":"true"'
 
 
@@ -97,6 +98,7 @@ class Informer(Generic[R]):
         self._fell_silent = False
         self._streams_lists = True
         self._knows_streaming = True
+        self._page_size = _PAGE_SIZE
         self._synced = asyncio.Event()
         self._answered = asyncio.Event()
         self._name = self._scope.called or str(resource)
@@ -151,6 +153,10 @@ class Informer(Generic[R]):
                 failures = failures + 1 if clock() - began < 1.0 else 0
             except Gone:
                 log.info("informer.list_again", resource=self._name, last_version=self._version)
+                if (
+                    self._version is None
+                ):  # a list took too long to be read page by page: the next has to come at once
+                    self._page_size = 0
                 self._version = None
                 failures += 1
             except KubeError as error:
@@ -279,12 +285,15 @@ class Informer(Generic[R]):
             labels=scope.labels,
             fields=scope.fields,
             accept=self._shape.accept_list,
+            limit=self._page_size,
+            consistent=True,
         ):
             self._heard = time.monotonic()
             records, version = self._pages.decode(raw)
             for record in records:
                 cache.put(record, listed=True)
                 listed.add(record.uid)
+        self._page_size = _PAGE_SIZE
         self._finish_list(listed)
         self._report_lag()
         self._streams_lists = self._knows_streaming

@@ -13,13 +13,16 @@ import msgspec
 import structlog
 
 from trimtab.kube.client import Client
-from trimtab.kube.errors import describe, excerpt, understood
+from trimtab.kube.errors import Gone, describe, excerpt, understood
 from trimtab.kube.records import MetadataWire, R, Shape
 from trimtab.kube.resources import Resource
 
 W = TypeVar("W")
 
 log = structlog.get_logger(__name__)
+
+_ATTEMPTS = 3
+"""How often a list that expires is begun."""
 
 
 class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
@@ -80,10 +83,24 @@ async def records(
     labels: str = "",
     fields: str = "",
 ) -> AsyncIterator[R]:
-    """All objects of a resource as compact records."""
+    """All objects of a resource as compact records, each once.
+
+    A list that expires, and of which the server cannot give the rest, begins anew.
+    """
     decoder = PageDecoder(resource, shape)
-    async for raw in client.pages(
-        resource, namespace=namespace, labels=labels, fields=fields, accept=shape.accept_list
-    ):
-        for record in decoder.decode(raw)[0]:
-            yield record
+    known: set[str] = set()
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            async for raw in client.pages(
+                resource, namespace=namespace, labels=labels, fields=fields, accept=shape.accept_list
+            ):
+                for record in decoder.decode(raw)[0]:
+                    if attempt == 1 or record.uid not in known:
+                        known.add(record.uid)
+                        yield record
+        except Gone as error:
+            if not known or attempt == _ATTEMPTS:
+                raise
+            log.info("list.begins_anew", resource=str(resource), reason=describe(error))
+        else:
+            return
