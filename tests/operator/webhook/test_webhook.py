@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from trimtab.operator.config import OperatorConfig
 from trimtab.operator.live import LiveConfig
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.process import Operator
+from trimtab.operator.webhook.certificate import Pair as ServingPair
+from trimtab.operator.webhook.certificate import made
 from trimtab.operator.webhook.gate import Gate
 from trimtab.operator.webhook.registration import MUTATING, NAME, VALIDATING
 from trimtab.operator.webhook.rules import GUARDRAIL
@@ -391,6 +394,18 @@ async def test_a_secret_that_holds_no_certificate_is_filled_anew(
     assert one.gate.trouble() == ""
 
 
+@asynccontextmanager
+async def kept(gate: Gate) -> AsyncIterator[None]:
+    """Looked after, as by the operator."""
+    keeping = asyncio.create_task(gate.run(interval=0.01))
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
+
+
 async def test_a_certificate_by_files_is_read_again_when_it_changes(
     replica_of: Callable[..., Replica], tmp_path: Path
 ) -> None:
@@ -415,11 +430,62 @@ async def test_a_certificate_by_files_is_read_again_when_it_changes(
         with pytest.raises(ConfigError, match=r"certificateFiles\.authority: .* is no certificate"):
             await one.gate.look()
         place["key"].write_text("half a key")
-        keeping = asyncio.create_task(one.gate.run(interval=0.01))
-        await one.until_asked()  # what worked goes on
-        keeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await keeping
+        async with kept(one.gate):
+            await one.until_asked()  # what worked goes on
+
+
+async def test_expired_certificate_by_files_is_not_ready_until_it_is_renewed(
+    replica_of: Callable[..., Replica], tmp_path: Path
+) -> None:
+    place = {name: tmp_path / name for name in ("certificate", "key", "authority")}
+    one = replica_of(certificateFiles={name: str(path) for name, path in place.items()})
+    expired, good = (
+        made(["127.0.0.1"], now=one.now - timedelta(days=days), lasts=timedelta(days=90)) for days in (100, 1)
+    )
+
+    def put(pair: ServingPair) -> None:
+        for name, path in place.items():
+            path.write_bytes(getattr(pair, name))
+
+    put(replace(good, authority=expired.authority))
+    await one.gate.look()
+    assert "expired on" in one.gate.trouble(), "its authority did"
+    put(expired)
+    async with one.gate.listening(one.admission.application()):
+        with capture_logs() as logs:
+            async with kept(one.gate):
+                await one.until(
+                    lambda answer: "certificate has expired" in answer, manifest("web", UNKNOWN_STRATEGY)
+                )
+        ended = f"{one.now - timedelta(days=10):%Y-%m-%d %H:%M}"
+        assert one.gate.trouble() == (
+            f"the certificate expired on {ended} UTC, and the API server does not believe it;"
+            " renew what webhook.certificateFiles names"
+        )
+        told = [log for log in logs if log["event"] == "webhook.certificate_expired"]
+        assert [log["log_level"] for log in told] == ["error"], "once"
+        put(good)
+        await one.gate.look()
+        assert one.gate.trouble() == "", "what nobody believes is replaced at once"
+        await one.until_asked()
+
+
+async def test_own_certificate_that_expired_and_cannot_be_renewed_is_not_ready(
+    replica_of: Callable[..., Replica],
+) -> None:
+    one = replica_of()
+    real, one.now = one.now, one.now - timedelta(days=100)
+    await one.gate.look()
+    assert one.gate.trouble() == ""
+    await one.kubectl("patch", "secret", "trimtab-webhook", "-p", '{"immutable": true}')
+    one.now = real
+    async with kept(one.gate):
+        await eventually(lambda: "immutable" in one.gate.trouble(), what="why it was not renewed is told")
+    assert one.gate.trouble().startswith("the certificate expired on ")
+    assert one.gate.trouble().endswith("let the operator write the Secret trimtab-webhook, or delete that")
+    await one.kubectl("delete", "secret", "trimtab-webhook")
+    await one.gate.look()
+    assert one.gate.trouble() == ""
 
 
 async def test_certificate_by_files_of_another_authority_is_trusted_by_all_before_it_is_shown(

@@ -40,6 +40,10 @@ class Pair:
     def expires(self) -> datetime:
         return _leaf(self).not_valid_after_utc
 
+    def trusted_until(self) -> datetime:
+        """When the last of its authorities expires, and with it whatever they have signed."""
+        return max(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(self.authority))
+
     def has_authority(self) -> bool:
         """Whether its authorities are certificates."""
         try:

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Never, Protocol
 
 import structlog
@@ -60,7 +60,9 @@ class Gate:
         self._certificate: Certificate
         if config.webhook.certificate_files:
             self._certificate = GivenCertificate(config.webhook.certificate_files)
+            self._renewal = "renew what webhook.certificateFiles names"
         else:
+            self._renewal = f"let the operator write the Secret {config.webhook.secret}, or delete that"
             self._certificate = SharedCertificate(
                 client,
                 namespace=config.namespace,
@@ -72,11 +74,27 @@ class Gate:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         self._shown: Pair | None = None
+        self._expires = datetime.max.replace(tzinfo=UTC)
+        """When the certificate that is shown, or its authority, does."""
+        self._told_expired = False
         self._trouble = "has no certificate yet"
 
     def trouble(self) -> str:
         """Why it cannot answer; empty when it can. A check of `health`."""
-        return "" if self._shown or not self._enabled else self._trouble
+        if not self._enabled:
+            return ""
+        if self._shown is None:
+            return self._trouble
+        if not self._is_expired():
+            return ""
+        why = f" ({self._trouble})" if self._trouble else ""
+        return (
+            f"the certificate expired on {self._expires:%Y-%m-%d %H:%M} UTC{why}, and the API server does not believe it;"
+            f" {self._renewal}"
+        )
+
+    def _is_expired(self) -> bool:
+        return self._expires <= self._now()
 
     @asynccontextmanager
     async def listening(self, application: web.Application) -> AsyncIterator[int]:
@@ -97,7 +115,10 @@ class Gate:
                 told, self._trouble = self._trouble, describe(error)
                 if self._trouble != told:  # what is refused may stay so for ever
                     log.warning("webhook.not_kept", error=self._trouble)
-            await asyncio.sleep(min(interval, 1.0) if self.trouble() else interval)
+            if self._is_expired() and not self._told_expired:
+                log.error("webhook.certificate_expired", reason=self.trouble())
+            self._told_expired = self._is_expired()
+            await asyncio.sleep(interval if self._shown or not self._enabled else min(interval, 1.0))
 
     async def withdraw(self) -> None:
         """Take back what the API server was told, as far as it can be had in a moment."""
@@ -118,8 +139,10 @@ class Gate:
         pair = await self._certificate.current()
         usable = KeyPair.read(pair.certificate, pair.key, where=("webhook certificate", "webhook key"))
         was_trusted = await self._registration.publish(pair.authority, now=self._now())
-        if pair != self._shown and (was_trusted or self._shown is None):
+        # One that nobody believes any more is not worth waiting with.
+        if pair != self._shown and (was_trusted or self._shown is None or self._is_expired()):
             usable.show_in(self._tls)
             self._shown = pair
-            self._metrics.webhook_certificate_expiry.set(usable.expires.timestamp())
-            log.info("webhook.certificate_shown", expires=usable.expires.isoformat())
+            self._expires = min(usable.expires, pair.trusted_until())
+            self._metrics.webhook_certificate_expiry.set(self._expires.timestamp())
+            log.info("webhook.certificate_shown", expires=self._expires.isoformat())
