@@ -21,6 +21,7 @@ from harness import UnavailableError, build, node, packages
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.namespaces import fresh_namespace
+from harness.pgbouncer import pgbouncer
 from harness.plodder import running_plodder, start_plodder
 from harness.postgres import Postgres
 from harness.prometheus import Prometheus
@@ -40,6 +41,7 @@ PREPARATIONS: dict[str, Callable[[], object]] = {
     "go_quantity": build.QUANTITY.built,
     "go_vpa": build.VPA.built,
     "postgres_url": lambda: packages.install("postgresql"),
+    "pooler_url": lambda: packages.install("pgbouncer"),
     "cluster": build.KUBE.built,
     "node_cluster": node.prepare,
     "prometheus": lambda: packages.install("prometheus"),
@@ -154,6 +156,14 @@ def postgres_url() -> Iterator[str]:
     """The URL of an empty database on a PostgreSQL server of our own."""
     with _or_skip(Postgres) as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def pooler_url(postgres_url: str) -> Iterator[str]:
+    """The URL of the same server through a PgBouncer of our own, which lends its connections for a transaction."""
+    _or_skip(lambda: packages.install("pgbouncer"))
+    with pgbouncer(postgres_url) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

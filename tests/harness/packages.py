@@ -22,6 +22,7 @@ PROOF = {
     "gcc": "usr/bin/gcc",
     "libc6-dev": "usr/lib/*/libc.a",
     "openssl": "usr/bin/openssl",
+    "pgbouncer": "usr/sbin/pgbouncer",
     "postgresql": "usr/lib/postgresql/*/bin/postgres",
     "prometheus": "usr/bin/prometheus",
     "qemu-system-x86": "usr/bin/qemu-system-x86_64",

@@ -2,7 +2,8 @@
 
 A connection that was lost is noticed and made anew at its next use, so a restarted server costs one failed write
 at most. Waits are bounded: a server that is away is reported within seconds, and one that has frozen within a minute,
-not after TCP's own hours. Tables that are gone, as after a restore of something else, are made anew at the next use.
+not after TCP's own hours. Nothing outlives a transaction on its connection (no prepared statement, SET, LISTEN or session lock), so that a pooler
+may stand in between. Tables that are gone, as after a restore of something else, are made anew at the next use.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -92,7 +93,12 @@ class PostgreSQL:
 
             return create_async_engine(
                 self._url,
-                connect_args={"async_creator_fn": Line.connect},
+                connect_args={
+                    "async_creator_fn": Line.connect,
+                    # Behind a pooler such as PgBouncer each transaction may go to another connection of the server, which
+                    # knows nothing of what was prepared on the last one.
+                    "prepare_threshold": None,
+                },
                 pool_size=5,
                 max_overflow=5,
                 pool_pre_ping=True,
