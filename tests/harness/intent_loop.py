@@ -228,7 +228,7 @@ async def bed(
         Store.open(folder / "store.db") as store,
         Endpoints(cast("Any", FakePromql(answers)), stale=60, patience=10) as endpoints,
     ):
-        lessons = Lessons(store, settings=lambda: config.intents)
+        lessons = Lessons(store, cluster="prod", settings=lambda: config.intents)
         loop = IntentLoop(
             catalog=the_catalog,
             roll=the_roll,

@@ -126,7 +126,7 @@ def test_an_effect_that_a_person_gives_wins_over_what_was_learned() -> None:
         timestamp=0.0,
     )
     effects, troubles = recalled(
-        WANTED, [static, *remembered(WANTED, learn(WANTED, history(), now=1e4), now=1e4)]
+        WANTED, [static, *remembered(WANTED, learn(WANTED, history(), now=1e4), cluster="prod", now=1e4)]
     )
     assert not troubles
     plan = planned(state, WANTED, by=("resizeCPU",), effects=effects)
@@ -172,7 +172,7 @@ def test_what_the_store_kept_is_what_was_learned() -> None:
         for at, state in history()
     ]
     effects = learn(wanted, seen, now=1e4)
-    kept = remembered(wanted, effects, now=1e4)
+    kept = remembered(wanted, effects, cluster="prod", now=1e4)
     again, troubles = recalled(wanted, kept)
     assert not troubles
     state = replace(

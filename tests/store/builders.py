@@ -25,6 +25,7 @@ def entry(timestamp: float = 0, **given: Any) -> HistoryEntry:
 
 def effect(timestamp: float = 0, **given: Any) -> Effect:
     usual: dict[str, Any] = {
+        "cluster": "prod",
         "name": "default/intent",
         "group": "vertical_scaling",
         "profile_name": "default/p99latency",
@@ -35,6 +36,7 @@ def effect(timestamp: float = 0, **given: Any) -> Effect:
 
 def event(timestamp: float = 0, **given: Any) -> PlannerEvent:
     usual: dict[str, Any] = {
+        "cluster": "prod",
         "name": "default/intent",
         "current_objectives": {"default/p99latency": 200.0},
         "desired_objectives": {"default/p99latency": 100.0},

@@ -179,6 +179,7 @@ async def test_every_line_is_json_that_says_what_it_is(store: Store) -> None:
         "data": {"popt": [[100, 0.2, 50]]},
         "static": False,
         "timestamp": 1.0,
+        "cluster": "prod",
     }
 
 

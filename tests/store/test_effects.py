@@ -8,7 +8,12 @@ from store.builders import effect
 from trimtab.store import Effect, Store
 from trimtab.store.tables import effects
 
-WHOSE = {"name": "default/intent", "group": "vertical_scaling", "profile_name": "default/p99latency"}
+WHOSE = {
+    "cluster": "prod",
+    "name": "default/intent",
+    "group": "vertical_scaling",
+    "profile_name": "default/p99latency",
+}
 
 
 async def test_an_effect_comes_back_as_it_was(store: Store) -> None:
@@ -57,7 +62,7 @@ async def test_each_name_group_and_profile_has_its_own(store: Store) -> None:
 async def test_all_models_of_a_name_are_found_newest_first(store: Store) -> None:
     models = [effect(float(n)) for n in range(5)]
     await store.effects.append(models)
-    assert await store.effects.find(name="default/intent", limit=3) == models[:1:-1]
+    assert await store.effects.find(cluster="prod", name="default/intent", limit=3) == models[:1:-1]
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -77,3 +82,10 @@ async def test_the_newest_is_the_one_that_the_words_say(
     usable: list[Effect] = [e for e in written if e.static or e.timestamp > now - look_back]
     expected = max(usable, key=lambda e: (e.timestamp, e.data["fit"]), default=None)
     assert await store.effects.newest(**WHOSE, now=now, look_back=look_back) == expected
+
+
+async def test_effects_are_those_of_the_cluster_or_of_any(store: Store) -> None:
+    given, other = effect(1, cluster="", static=True), effect(2, cluster="other")
+    await store.effects.append([given, other])
+    assert await store.effects.find(cluster="prod", name="default/intent") == [given]
+    assert await store.effects.newest(**WHOSE, now=3, look_back=10) == given

@@ -38,3 +38,8 @@ async def test_events_are_found_by_time_both_ends_included(store: Store) -> None
 async def test_the_limit_keeps_the_newest(store: Store) -> None:
     await store.events.append([event(t) for t in range(10)])
     assert [found.timestamp for found in await store.events.find(limit=2)] == [9, 8]
+
+
+async def test_events_are_those_of_the_cluster(store: Store) -> None:
+    await store.events.append([event(1), event(2, cluster="other")])
+    assert [found.timestamp for found in await store.events.find(cluster="prod")] == [1]

@@ -27,7 +27,7 @@ async def fill(store: Store, *, moments: int) -> None:
 async def moments(store: Store) -> list[list[float]]:
     return [
         sorted(note.timestamp for note in await store.states.notes()),
-        sorted(found.timestamp for found in await store.effects.find(name="default/intent")),
+        sorted(found.timestamp for found in await store.effects.find(cluster="prod", name="default/intent")),
         sorted(found.timestamp for found in await store.events.find()),
         sorted(found.timestamp for found in await store.history.find()),
     ]
@@ -68,9 +68,9 @@ async def test_by_default_a_week_is_kept(store: Store) -> None:
 async def test_a_static_effect_stays_and_does_not_count(store: Store) -> None:
     await store.effects.append([effect(0, static=True), *(effect(t) for t in range(1, 6))])
     await store.prune(all_alike(Keep(age=1000, rows=2)), now=1000)
-    assert [e.timestamp for e in await store.effects.find(name="default/intent")] == [5, 4, 0]
+    assert [e.timestamp for e in await store.effects.find(cluster="prod", name="default/intent")] == [5, 4, 0]
     await store.prune(all_alike(Keep(age=1)), now=1000)
-    assert [e.timestamp for e in await store.effects.find(name="default/intent")] == [0]
+    assert [e.timestamp for e in await store.effects.find(cluster="prod", name="default/intent")] == [0]
 
 
 async def test_more_than_one_bite_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +78,21 @@ async def test_more_than_one_bite_goes(store: Store, monkeypatch: pytest.MonkeyP
     await fill(store, moments=10)
     assert (await store.prune(all_alike(Keep(age=1)), now=10)).history == 9
     assert await moments(store) == [[9]] * 4
+
+
+async def test_prune_counts_the_rows_of_each_cluster_for_itself(store: Store) -> None:
+    """Of a cluster with much to tell the oldest go; what a quiet one told long ago stays."""
+    await fill(store, moments=3)  # of prod
+    await store.history.append([entry(t, cluster="loud") for t in range(100, 120)])
+    await store.events.append([event(t, cluster="loud") for t in range(100, 120)])
+    await store.effects.append([effect(t, cluster="loud") for t in range(100, 120)])
+    assert await store.prune(all_alike(Keep(rows=5)), now=200) == Pruned(
+        states=0, effects=15, events=15, history=15
+    )
+    quiet, loud = [0, 1, 2], [115, 116, 117, 118, 119]
+    assert await moments(store) == [quiet, quiet, quiet + loud, quiet + loud]
+    found = await store.effects.find(cluster="loud", name="default/intent")
+    assert sorted(each.timestamp for each in found) == loud
 
 
 async def test_a_state_that_is_saved_again_is_young_again(store: Store) -> None:

@@ -4,14 +4,16 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, insert, inspect, text
 
-from store.builders import KEY, entry
+from store.builders import KEY, effect, entry, event
 from trimtab.store import AddressError, NewerSchemaError, Store
-from trimtab.store.schema import VERSION_TABLE
-from trimtab.store.tables import metadata
+from trimtab.store.rows import row_of
+from trimtab.store.schema import VERSION_TABLE, _versions
+from trimtab.store.tables import effects, events, history, metadata
 
 VERSIONS = Path(__file__).parents[2] / "src/trimtab/store/migrations/versions"
 
@@ -95,6 +97,28 @@ async def test_a_migration_that_fails_leaves_nothing_behind(
     async with Store.open(address) as store, store._database.reading() as connection:
         names = await connection.run_sync(lambda each: inspect(each).get_table_names())
     assert set(names) == {*metadata.tables, VERSION_TABLE}
+
+
+@pytest.mark.parametrize(("clusters", "adopted"), [(["prod"], "prod"), (["prod", "stage"], ""), ([], "")])
+async def test_effects_and_events_of_the_first_schema_are_of_the_only_cluster_that_is_known(
+    address: str, clusters: list[str], adopted: str
+) -> None:
+    def go_back(connection: Connection) -> None:
+        metadata.drop_all(connection)
+        connection.execute(text(f"DROP TABLE {VERSION_TABLE}"))
+        command.upgrade(_versions(connection)[0], "0001")
+        for cluster in clusters:
+            connection.execute(insert(history).values(row_of(entry(1, cluster=cluster))))
+        for table, record in ((events, event(1)), (effects, effect(1))):
+            row = row_of(record)
+            del row["cluster"]
+            connection.execute(insert(table).values(row))
+
+    async with Store.open(address) as store, store._database.writing() as connection:
+        await connection.run_sync(go_back)
+    async with Store.open(address) as store:
+        assert await store.events.find() == [event(1, cluster=adopted)]
+        assert await store.effects.find(cluster="prod", name="default/intent") == [effect(1, cluster=adopted)]
 
 
 def test_versions_follow_one_another() -> None:

@@ -38,7 +38,8 @@ class Events:
     asked = 0
     away = False
 
-    async def find(self, *, name: str, limit: int) -> list[PlannerEvent]:
+    async def find(self, *, cluster: str, name: str, limit: int) -> list[PlannerEvent]:
+        assert cluster == "prod"
         self.asked += 1
         if self.away:
             raise UnavailableError("later")
@@ -51,6 +52,7 @@ async def test_what_was_seen_of_an_intent_is_read_once_in_a_while_and_its_status
     """To read it takes 40 ms an intent, and every page that is open asks for all of them whenever there is news."""
     events, roll = Events(), [FAST]
     desk: Any = SimpleNamespace(
+        name="prod",
         store=SimpleNamespace(events=events),
         intents=SimpleNamespace(
             roll=SimpleNamespace(intents=roll),

@@ -104,6 +104,12 @@ class Catalog:
         return self._following.unread(resource)
 
     @property
+    def cluster_name(self) -> str:
+        """What the cluster is known by in the store: the uid of a namespace that each has and none shares."""
+        system = self.namespaces.get("kube-system")
+        return system.uid if system else "cluster"
+
+    @property
     def is_ready(self) -> bool:
         return self._ready.is_set()
 

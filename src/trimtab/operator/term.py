@@ -99,7 +99,7 @@ class Term:
         self._acted_on = config.current
         self._standings: dict[PolicyKey, Standing] = {}
         self._counted_at = float("-inf")
-        self._name = _name_of(catalog)
+        self._name = catalog.cluster_name
         self._cluster = LiveCluster(means.client, means.events, kinds=catalog.kinds)
         self._learning = Learning(
             means.sources,
@@ -206,6 +206,7 @@ class Term:
             events=means.events,
             usage=means.prometheus or means.sources[DEFAULT],
             store=means.store,
+            name=self._name,
             config=self._config,
             metrics=means.metrics,
             pacer=self._pacer,
@@ -335,9 +336,3 @@ class Term:
             mandate = self._orders.of(workload) if workload else None
             if mandate and mandate.key == policy.key:
                 yield f"{namespace}/{pod} {container}"
-
-
-def _name_of(catalog: Catalog) -> str:
-    """What a cluster is known by: the uid of a namespace that each has and none shares."""
-    system = catalog.namespaces.get("kube-system")
-    return system.uid if system else "cluster"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import or_
+from sqlalchemy import ColumnElement, or_
 
 from trimtab.store.database import Database
 from trimtab.store.tables import effects
@@ -25,6 +25,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
     static: bool = False
     """Given by a person: it never grows old."""
     timestamp: float
+    cluster: str = ""
+    """Empty where it holds for any, as what a person gave may."""
 
 
 class Effects:
@@ -36,12 +38,13 @@ class Effects:
         await self._database.append(effects, records)
 
     async def newest(
-        self, *, name: str, group: str, profile_name: str, now: float, look_back: float
+        self, *, cluster: str, name: str, group: str, profile_name: str, now: float, look_back: float
     ) -> Effect | None:
-        """The newest that is static or younger than the look-back, in seconds."""
+        """The newest of a cluster, or of any, that is static or younger than the look-back, in seconds."""
         found = await self._database.newest(
             Effect,
             effects,
+            _of(cluster),
             effects.c.name == name,
             effects.c.group == group,
             effects.c.profile_name == profile_name,
@@ -50,6 +53,10 @@ class Effects:
         )
         return found[0] if found else None
 
-    async def find(self, *, name: str, limit: int = 100) -> list[Effect]:
-        """All models of one name, newest first."""
-        return await self._database.newest(Effect, effects, effects.c.name == name, limit=limit)
+    async def find(self, *, cluster: str, name: str, limit: int = 100) -> list[Effect]:
+        """All models of one name in a cluster, or in any, newest first."""
+        return await self._database.newest(Effect, effects, _of(cluster), effects.c.name == name, limit=limit)
+
+
+def _of(cluster: str) -> ColumnElement[bool]:
+    return effects.c.cluster.in_({cluster, ""})

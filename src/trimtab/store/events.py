@@ -30,6 +30,8 @@ class PlannerEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"
     data: dict[str, Any] = {}
     plan: list[dict[str, Any]] | None = None
     """None where nothing was planned."""
+    cluster: str = ""
+    """Empty where it is not known."""
 
 
 class PlannerEvents:
@@ -43,17 +45,18 @@ class PlannerEvents:
     async def find(
         self,
         *,
+        cluster: str | None = None,
         name: str | None = None,
         since: float | None = None,
         until: float | None = None,
         spacing: float = 0.0,
         limit: int = 1000,
     ) -> list[PlannerEvent]:
-        """Return those of a name within a time, both ends included, newest first.
+        """Return those of a cluster and a name within a time, both ends included, newest first.
 
         With a `spacing` of more than a minute, only those of one minute in so many seconds, so that few represent all.
         """
-        conditions = within(events, since=since, until=until, name=name)
+        conditions = within(events, since=since, until=until, cluster=cluster, name=name)
         if spacing > MINUTE:
             conditions = [*conditions, cast(events.c.timestamp, BigInteger) % int(spacing) < MINUTE]
         return await self._database.newest(PlannerEvent, events, *conditions, limit=limit)

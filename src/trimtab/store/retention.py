@@ -1,11 +1,12 @@
 """How much is kept, and the forgetting of the rest.
 
 Rows go in small bites, oldest first, so that nobody waits long for the pruner. What a person gave, a static
-effect, never goes by itself.
+effect, never goes by itself. Clusters that share a store are counted each for itself: one of which much is written must
+not drive out what is known of the others.
 """
 
 import msgspec
-from sqlalchemy import ColumnElement, Table, and_, delete, not_, or_, select, true
+from sqlalchemy import ColumnElement, Table, and_, delete, func, not_, or_, select, true
 
 from trimtab.store.database import Database
 from trimtab.store.tables import effects, events, history, states
@@ -20,7 +21,7 @@ class Keep(msgspec.Struct, frozen=True):
     age: float | None = None
     """Seconds."""
     rows: int | None = None
-    """The newest so many."""
+    """The newest so many of each cluster."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,12 +59,21 @@ async def _prune(
     if keep.age is not None:
         gone += await _delete(database, table, candidates, table.c.timestamp < now - keep.age)
     if keep.rows is not None:
-        newest_first = (table.c.timestamp.desc(), table.c.id.desc())
-        query = select(table.c.timestamp, table.c.id).where(candidates).order_by(*newest_first)
-        for first in await database.rows(query.offset(keep.rows).limit(1)):
-            older = table.c.timestamp < first.timestamp
-            as_old = and_(table.c.timestamp == first.timestamp, table.c.id <= first.id)
-            gone += await _delete(database, table, candidates, or_(older, as_old))
+        by_cluster = select(table.c.cluster).where(candidates).group_by(table.c.cluster)
+        for (cluster,) in await database.rows(by_cluster.having(func.count() > keep.rows)):
+            among = and_(candidates, table.c.cluster == cluster)
+            gone += await _prune_rows(database, table, among, rows=keep.rows)
+    return gone
+
+
+async def _prune_rows(database: Database, table: Table, among: ColumnElement[bool], *, rows: int) -> int:
+    gone = 0
+    newest_first = (table.c.timestamp.desc(), table.c.id.desc())
+    query = select(table.c.timestamp, table.c.id).where(among).order_by(*newest_first)
+    for first in await database.rows(query.offset(rows).limit(1)):
+        older = table.c.timestamp < first.timestamp
+        as_old = and_(table.c.timestamp == first.timestamp, table.c.id <= first.id)
+        gone += await _delete(database, table, among, or_(older, as_old))
     return gone
 
 

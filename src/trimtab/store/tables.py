@@ -1,8 +1,8 @@
 """The schema: one table a noun, the same on both databases.
 
 Maps and lists are kept as JSON text: the store never looks into them, and text keeps the bytes that it was
-given. Every table has an `id`, which breaks ties of time by the order of writing, and a `timestamp` in seconds,
-by which it is pruned. The prefix lets a PostgreSQL database be shared with other programs.
+given. Every table has an `id`, which breaks ties of time by the order of writing, a `timestamp` in seconds,
+by which it is pruned, and the `cluster` that it is of, since several may share a store. The prefix lets a PostgreSQL database be shared with other programs.
 
 A change here needs a migration beside it in `migrations/versions`; a test compares the two.
 """
@@ -98,13 +98,14 @@ effects = Table(
     "trimtab_effects",
     metadata,
     _id(),
+    Column("cluster", Words, nullable=False, server_default=""),
     Column("name", Words, nullable=False),
     Column("group", Words, nullable=False),
     Column("profile_name", Words, nullable=False),
     Column("data", Json, nullable=False),
     Column("static", Boolean, nullable=False),
     Column("timestamp", Seconds, nullable=False),
-    Index("trimtab_effects_by_key", "name", "group", "profile_name", "timestamp"),
+    Index("trimtab_effects_by_key", "cluster", "name", "group", "profile_name", "timestamp"),
     Index("trimtab_effects_by_time", "timestamp", "id"),
 )
 
@@ -112,6 +113,7 @@ events = Table(
     "trimtab_events",
     metadata,
     _id(),
+    Column("cluster", Words, nullable=False, server_default=""),
     Column("name", Words, nullable=False),
     Column("timestamp", Seconds, nullable=False),
     Column("current_objectives", Json, nullable=False),
@@ -121,7 +123,7 @@ events = Table(
     Column("pods", Json, nullable=False),
     Column("data", Json, nullable=False),
     Column("plan", Json),
-    Index("trimtab_events_by_name", "name", "timestamp", "id"),
+    Index("trimtab_events_by_name", "cluster", "name", "timestamp", "id"),
     Index("trimtab_events_by_time", "timestamp", "id"),
 )
 

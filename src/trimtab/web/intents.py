@@ -76,7 +76,7 @@ class IntentViews:
         if spec is None:
             return _Past(now, intent.generation, {}, ())
         try:
-            events = await desk.store.events.find(name=str(intent), limit=MOST_EVENTS)
+            events = await desk.store.events.find(cluster=desk.name, name=str(intent), limit=MOST_EVENTS)
         except StoreError:
             return _Past(float("-inf"), intent.generation, {}, ())
         states = _states(events)

@@ -120,7 +120,7 @@ class Shop:
             try:
                 await catalog.ready(timeout=60)
                 self.catalog, self.roll = catalog, roll
-                lessons = Lessons(store, settings=lambda: config.intents)
+                lessons = Lessons(store, cluster="prod", settings=lambda: config.intents)
                 yield IntentLoop(
                     catalog=catalog,
                     roll=roll,

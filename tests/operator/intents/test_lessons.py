@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -60,18 +61,18 @@ async def taught(lessons: Lessons) -> float:
 
 async def test_what_was_seen_changes_what_is_expected_and_outlives_the_process(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        assert await taught(Lessons(store, settings=lambda: SETTINGS)) < 0.8
+        assert await taught(Lessons(store, cluster="prod", settings=lambda: SETTINGS)) < 0.8
         assert len(await store.events.find(name=GOAL.intent)) == 24
-        again = Lessons(store, settings=lambda: SETTINGS)
+        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         await again.recall(GOAL, now=10_000.0)
         assert (
             again.effects(GOAL, state(0.5, 0.4)).learned["p99"].data().items()
-            <= (await store.effects.find(name=GOAL.intent))[0].data.items()
+            <= (await store.effects.find(cluster="prod", name=GOAL.intent))[0].data.items()
         )
 
 
 async def test_without_a_store_it_is_learned_for_as_long_as_the_process_lives() -> None:
-    lessons = Lessons(Away(), settings=lambda: SETTINGS)  # type: ignore[arg-type]
+    lessons = Lessons(Away(), cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
     assert await taught(lessons) < 0.8
     await lessons.flush()
 
@@ -91,15 +92,15 @@ async def test_a_store_that_is_away_at_first_is_asked_again_and_nothing_is_saved
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        await taught(Lessons(store, settings=lambda: SETTINGS))
-        kept = await store.effects.find(name=GOAL.intent)
+        await taught(Lessons(store, cluster="prod", settings=lambda: SETTINGS))
+        kept = await store.effects.find(cluster="prod", name=GOAL.intent)
         late = Late(store)
-        lessons = Lessons(late, settings=lambda: SETTINGS)  # type: ignore[arg-type]
+        lessons = Lessons(late, cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
         assert await lessons.recall(GOAL, now=10_000.0) is None
         late.there = True
         await lessons.record(GOAL, state(0.5, 0.4), None, now=10_001.0)
         assert await lessons.refit(GOAL, now=10_001.0)
-        assert await store.effects.find(name=GOAL.intent) == kept
+        assert await store.effects.find(cluster="prod", name=GOAL.intent) == kept
         assert await lessons.recall(GOAL, now=10_100.0) is not None
         assert lessons.effects(GOAL, state(0.5, 0.4)).learned["p99"].data().items() <= kept[0].data.items()
         assert await lessons.refit(GOAL, now=20_000.0)
@@ -108,7 +109,7 @@ async def test_a_store_that_is_away_at_first_is_asked_again_and_nothing_is_saved
 
 async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, settings=lambda: SETTINGS)
+        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         for number in range(10):
             await lessons.record(GOAL, state(0.5, 0.4 + number / 100), None, now=5.0 * number)
         await lessons.flush()
@@ -117,7 +118,7 @@ async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path)
 
 async def test_after_a_clock_was_ahead_states_are_written_again(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, settings=lambda: SETTINGS)
+        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         for now in (86_400.0, 60.0):
             await lessons.record(GOAL, state(0.5, 0.4), None, now=now)
         await lessons.flush()
@@ -140,7 +141,7 @@ async def test_of_many_pods_only_what_teaches_is_held(tmp_path: Path) -> None:
         return replace(found, objectives={**found.objectives, "up": 0.9}, pods=pods, replicas=100)
 
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, settings=lambda: SETTINGS)
+        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         await lessons.recall(wanted, now=0.0)
         tracemalloc.start()
         for minute in range(60):
@@ -149,7 +150,7 @@ async def test_of_many_pods_only_what_teaches_is_held(tmp_path: Path) -> None:
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert held < 60 * 100 * 50, "less than fifty bytes a pod a minute"
-        again = Lessons(store, settings=lambda: SETTINGS)
+        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         await again.recall(wanted, now=3600.0)
         for each in (lessons, again):
             assert await each.refit(wanted, now=3600.0)
@@ -162,16 +163,19 @@ async def test_lessons_of_another_target_are_not_used(tmp_path: Path) -> None:
     """An Intent that is pointed at another workload, or a workload that was replaced by another of the same name."""
     mine, other = replace(GOAL, target="Deployment/web 1"), replace(GOAL, target="Deployment/web 2")
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, settings=lambda: SETTINGS)
+        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         await lessons.recall(other, now=0.0)
         for minute in range(30):
             await lessons.record(other, state(0.5 + minute % 3, 0.01), None, now=minute * 61.0)
         await lessons.refit(other, now=1900.0)
         await lessons.flush()
         unknown = (
-            Lessons(store, settings=lambda: SETTINGS).effects(mine, state(0.5, 0.4)).learned["p99"].data()
+            Lessons(store, cluster="prod", settings=lambda: SETTINGS)
+            .effects(mine, state(0.5, 0.4))
+            .learned["p99"]
+            .data()
         )
-        again = Lessons(store, settings=lambda: SETTINGS)
+        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         for goal, knows in ((mine, False), (other, True)):
             await again.recall(goal, now=2000.0)
             await again.refit(goal, now=2000.0)
@@ -179,10 +183,30 @@ async def test_lessons_of_another_target_are_not_used(tmp_path: Path) -> None:
             assert (found != unknown) is knows
 
 
+async def test_lessons_outlast_those_of_an_intent_of_the_same_name_in_another_cluster(tmp_path: Path) -> None:
+    """Of two clusters that share a store, one may have far more to tell."""
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        await taught(Lessons(store, cluster="prod", settings=lambda: SETTINGS))
+        mine = await store.effects.find(cluster="prod", name=GOAL.intent)
+        other = await store.events.find(name=GOAL.intent)
+        for number in range(200):
+            copies = [msgspec.structs.replace(each, cluster="other", timestamp=3e4 + number) for each in mine]
+            await store.effects.append(copies)
+            await store.events.append(
+                [msgspec.structs.replace(each, cluster="other", timestamp=3e4 + number) for each in other]
+            )
+        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
+        await again.recall(GOAL, now=4e4)
+        assert len(again._pupil(GOAL).recent) == 24
+        kept = await store.effects.find(cluster="prod", name=GOAL.intent)
+        assert kept == mine
+        assert {each.cluster for each in kept} == {"prod"}
+
+
 async def test_lessons_of_the_day_survive_a_quiet_night(tmp_path: Path) -> None:
     """`lookBack` holds, however many events there are."""
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, settings=lambda: SETTINGS)
+        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         await lessons.recall(GOAL, now=0.0)
         now = 0.0
         for minute in range(24 * 60):
@@ -191,7 +215,7 @@ async def test_lessons_of_the_day_survive_a_quiet_night(tmp_path: Path) -> None:
             cpu = (0.5, 1.0, 2.0, 4.0)[(minute // 30) % 4] if by_day else 0.5
             await lessons.record(GOAL, state(cpu, 0.3 / cpu), None, now=now)
         await lessons.flush()
-        again = Lessons(store, settings=lambda: SETTINGS)
+        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         await again.recall(GOAL, now=now)
         for found in (lessons, again):
             seen = {each.cpu for _, each in found._pupil(GOAL).recent}
@@ -211,7 +235,7 @@ async def test_lessons_never_wait_for_a_store_that_is_frozen(
             await append(records)
 
         monkeypatch.setattr(store.events, "append", frozen)
-        lessons = Lessons(store, settings=lambda: SETTINGS)
+        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
         writing = asyncio.create_task(lessons.run())
         async with asyncio.timeout(60):
             for minute in range(20):

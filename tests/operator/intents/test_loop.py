@@ -75,7 +75,7 @@ async def test_what_is_missed_is_planned_for_done_judged_and_given_back(shop: Sh
     async with Store.open(shop.folder / "trimtab.db") as store:
         kept = await store.events.find(name=f"{shop.namespace}/web")
         assert [each.plan for each in kept if each.plan]
-        assert await store.effects.find(name=f"{shop.namespace}/web")
+        assert await store.effects.find(cluster="prod", name=f"{shop.namespace}/web")
 
 
 @pytest.mark.parametrize("says", [{}, {"p99": float("nan")}])

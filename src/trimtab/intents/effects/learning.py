@@ -57,11 +57,12 @@ def complete(effects: Effects, goal: Goal, state: State) -> Effects:
     return Effects(learned=learned, given=effects.given)
 
 
-def remembered(goal: Goal, effects: Effects, *, now: float) -> list[Effect]:
+def remembered(goal: Goal, effects: Effects, *, cluster: str, now: float) -> list[Effect]:
     """What the store is to keep of them: each time it is kept is a version."""
     profiles = {objective.name: objective.measured_by or objective.name for objective in goal.objectives}
     return [
         Effect(
+            cluster=cluster,
             name=goal.intent,
             group=LEARNED,
             profile_name=profiles[name],

@@ -94,8 +94,10 @@ def thinned(states: Sequence[tuple[float, State]]) -> list[tuple[float, State]]:
 class Lessons:
     """All intents' lessons."""
 
-    def __init__(self, store: Store, *, settings: Callable[[], IntentSettings]) -> None:
+    def __init__(self, store: Store, *, cluster: str, settings: Callable[[], IntentSettings]) -> None:
+        """`cluster` is what the cluster is known by in the store."""
         self._store = store
+        self._cluster = cluster
         self._settings = settings
         self._pupils: dict[tuple[str, str], _Pupil] = {}
         """By intent and target."""
@@ -130,7 +132,7 @@ class Lessons:
             return None
         try:
             async with asyncio.timeout(RECALL_TIMEOUT):
-                kept = await self._store.effects.find(name=goal.intent)
+                kept = await self._store.effects.find(cluster=self._cluster, name=goal.intent)
                 since = now - self._settings().look_back.seconds
                 events = await self._events(goal, since=since, now=now)
         except (StoreError, TimeoutError) as error:
@@ -166,6 +168,7 @@ class Lessons:
             else []
         )
         event = PlannerEvent(
+            cluster=self._cluster,
             name=goal.intent,
             timestamp=now,
             desired_objectives={each.name: each.value for each in goal.objectives},
@@ -189,7 +192,7 @@ class Lessons:
         pupil.effects = Effects(learned=learned.learned, given=pupil.effects.given)
         if not pupil.recalled:
             return True
-        self._effects_queue.put(remembered(goal, learned, now=now))
+        self._effects_queue.put(remembered(goal, learned, cluster=self._cluster, now=now))
         return True
 
     def _pupil(self, goal: Goal) -> _Pupil:
@@ -201,13 +204,16 @@ class Lessons:
 
         The newest alone would be those of one night, and what was learned by day would be forgotten.
         """
-        found = await self._store.events.find(name=goal.intent, since=since, limit=MOST_EVENTS)
+        found = await self._store.events.find(
+            cluster=self._cluster, name=goal.intent, since=since, limit=MOST_EVENTS
+        )
         is_all = len(found) < MOST_EVENTS
         found = found if is_all else []
         until, span = now, FIRST_SPAN
         while until > since and not is_all:
             begin = max(since, until - span)
             found += await self._store.events.find(
+                cluster=self._cluster,
                 name=goal.intent,
                 since=begin,
                 until=until,

@@ -142,7 +142,7 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
             observation.goal,
             settings=settings,
             limits=room.narrowed(own, observation.state, intent.namespace),
-            effects=await _remembered(config, observation, stack),
+            effects=await _remembered(config, catalog.cluster_name, observation, stack),
             now=now,
             clock=time.perf_counter,
             remarks=(*others.said(), *said_of_use(observation.state, observation.goal)),
@@ -188,10 +188,12 @@ async def _synced(catalog: Catalog) -> None:
         ) from None
 
 
-async def _remembered(config: OperatorConfig, observation: Observation, stack: AsyncExitStack) -> Effects:
+async def _remembered(
+    config: OperatorConfig, cluster: str, observation: Observation, stack: AsyncExitStack
+) -> Effects:
     """What the store knows, where it is one that can be reached from here: a database, not the operator's own file."""
     if "://" not in config.store.url:
         return Effects()
     store = await stack.enter_async_context(Store.open(config.store.url))
-    kept = await store.effects.find(name=observation.goal.intent)
+    kept = await store.effects.find(cluster=cluster, name=observation.goal.intent)
     return recalled(observation.goal, kept)[0]

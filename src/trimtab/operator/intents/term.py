@@ -51,6 +51,7 @@ class IntentTerm:
         events: Voice,
         usage: Source[Any],
         store: Store,
+        name: str,
         config: LiveConfig,
         metrics: Metrics,
         pacer: Pacer,
@@ -71,7 +72,7 @@ class IntentTerm:
         self.desk = IntentDesk(
             roll=roll,
             observer=Observer(catalog, roll, self._endpoints, settings=settings),
-            lessons=Lessons(store, settings=settings),
+            lessons=Lessons(store, cluster=name, settings=settings),
         )
         self.loop = IntentLoop(
             catalog=catalog,

@@ -71,7 +71,7 @@ class SimulatedIntents:
         self.desk = IntentDesk(
             roll=roll,
             observer=Observer(stage.catalog, roll, endpoints, settings=settings),
-            lessons=Lessons(store, settings=settings),
+            lessons=Lessons(store, cluster=stage.desk.name, settings=settings),
         )
         self._loop = IntentLoop(
             catalog=stage.catalog,
