@@ -209,6 +209,21 @@ def test_pod_with_both_resize_conditions_tells_why_the_later_resize_waits(
     assert (found.condition, found.reason, found.message) == ("PodResizePending", "Infeasible", "too large")
 
 
+@pytest.mark.parametrize(
+    ("condition", "since"),
+    [
+        ({"status": "True", "lastTransitionTime": "2026-11-01T09:00:00Z"}, 1793523600),
+        ({"status": "False", "lastTransitionTime": "2026-11-01T09:00:00Z"}, 0),
+        ({"status": "True", "lastTransitionTime": None}, 0),
+        ({"status": "True", "lastTransitionTime": "soon"}, 0),
+        ({"status": "True"}, 0),
+    ],
+)
+def test_pod_tells_since_when_it_is_ready(condition: Object, since: int) -> None:
+    manifest = {"metadata": {"name": "web"}, "status": {"conditions": [{"type": "Ready", **condition}]}}
+    assert folded(pods(), manifest).ready_since == since
+
+
 class _Lines:
     """A server whose watch says these lines and then no more."""
 

@@ -103,6 +103,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False, eq=False):
     """What its spec has for the pod as a whole, at `spec.resources`."""
     overhead: Resources = Resources()
     """What its sandbox takes besides its containers, as requests."""
+    ready_since: int = 0
+    """Since when it is ready, by the clock of its node; 0 where it is not, or does not say."""
 
 
 _NOTHING = Resources()
@@ -171,11 +173,13 @@ class _ContainerStatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False
     last_state: _StateWire = _StateWire()
 
 
-class _ConditionWire(msgspec.Struct, frozen=True, gc=False):
+class _ConditionWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
+    """As text: of most conditions nobody asks."""
 
 
 class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -264,7 +268,7 @@ class _PodFolding:
     def fold(self, wire: _PodWire) -> Pod:
         folding, intern = self._folding, self._intern
         metadata, spec, status = wire.metadata, wire.spec, wire.status
-        ready, resize = _conditions(status.conditions)
+        ready, ready_since, resize = _conditions(status.conditions)
         return Pod(
             intern[metadata.namespace],
             metadata.name,
@@ -286,6 +290,7 @@ class _PodFolding:
             resize,
             self._containers.resources[bytes(spec.resources)],
             self._overhead(spec.overhead),
+            ready_since,
         )
 
     def _overhead(self, amounts: _Amounts) -> Resources:
@@ -342,22 +347,31 @@ class _PodFolding:
         return made
 
 
-def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, Resize | None]:
-    """Whether the pod is ready, and its resize if there is one."""
-    ready = False
+def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, int, Resize | None]:
+    """Whether the pod is ready, since when, and its resize if there is one."""
+    ready, since = False, 0
     resize: Resize | None = None
     in_progress: Resize | None = None
     for condition in conditions:
         kind = condition.type
         if kind == "Ready":
             ready = condition.status == "True"
+            since = _moment(condition.last_transition_time) if ready else 0
         elif kind == _PENDING and condition.status == "True":
             resize = Resize(kind, condition.reason, condition.message)
         elif kind == _IN_PROGRESS and condition.status == "True":
             in_progress = Resize(kind, condition.reason, condition.message)
     # A pod whose first resize is under way and whose second has to wait has both: only the pending one is about the size
     # that the spec has now, and only it says Infeasible or Deferred.
-    return ready, resize or in_progress
+    return ready, since, resize or in_progress
+
+
+def _moment(text: str | None) -> int:
+    """Read a time; 0 where there is none that can be read."""
+    try:
+        return seconds(datetime.fromisoformat(text)) if text else 0
+    except ValueError:
+        return 0
 
 
 def _amount(amounts: _Amounts, resource: str) -> int | None:

@@ -13,11 +13,31 @@ from trimtab.kube.pods import ContainerState, Exit, Pod
 BORN = 1000
 
 
-def pod(uid: str = "a", *, ready: bool = True, restarts: int = 0, ended: int | None = None) -> Pod:
+def pod(
+    uid: str = "a", *, ready: bool = True, restarts: int = 0, ended: int | None = None, ready_since: int = 0
+) -> Pod:
     exit_ = None if ended is None else Exit("Error", 1, ended)
     state = ContainerState("web", ready, restarts, "", None, exit_)
     return Pod(
-        "n", uid, uid, 1, "node", "Running", "", ready, False, 0, BORN, BORN, None, (), (), (), (state,), None
+        namespace="n",
+        name=uid,
+        uid=uid,
+        version=1,
+        node="node",
+        phase="Running",
+        qos="",
+        ready=ready,
+        deleting=False,
+        priority=0,
+        created=BORN,
+        started=BORN,
+        owner=None,
+        labels=(),
+        annotations=(),
+        containers=(),
+        states=(state,),
+        resize=None,
+        ready_since=ready_since,
     )
 
 
@@ -49,6 +69,35 @@ def test_availability_of_a_ready_pod_survives_a_restart_of_the_operator(
     ended = int(now - since * (now - BORN))
     found = PodHistory({}).look([pod(restarts=restarts, ended=ended)], now=now).availability("a")
     assert found >= min(MOST, 1.0 - restarts * 60 / (now - BORN)) - 1e-9
+
+
+@given(
+    age=st.integers(10, 3600),
+    restarts=st.integers(1, 5),
+    ready=st.floats(0.0, 1.0),
+    crash=st.floats(0.0, 1.0),
+)
+def test_availability_of_a_young_pod_counts_the_time_that_it_was_ready(
+    age: int, restarts: int, ready: float, crash: float
+) -> None:
+    """A pod that failed while it started, and has been ready since, is not down."""
+    ready_since = BORN + int(ready * age)
+    ended = BORN + int(crash * (ready_since - BORN))
+    seen = pod(restarts=restarts, ended=ended, ready_since=ready_since)
+    found = PodHistory({}).look([seen], now=BORN + age).availability("a")
+    assert found >= min(0.99, (BORN + age - ready_since) / age)
+
+
+def test_three_young_pods_that_restarted_once_are_available() -> None:
+    found = PodHistory({}).look(
+        [pod(uid, restarts=1, ended=BORN + 3, ready_since=BORN + 5) for uid in "abc"], now=BORN + 20
+    )
+    assert together(found.availabilities().values()) > 0.99
+
+
+def test_a_restart_between_two_looks_counts_until_the_pod_was_ready_again() -> None:
+    looks = [(1000, pod()), (1100, pod(restarts=1, ended=1090, ready_since=1092))]
+    assert history(looks).availability("a") == pytest.approx(0.98)
 
 
 def test_availability_of_a_pod_that_is_down_at_the_first_observation_counts_since_its_end() -> None:

@@ -54,7 +54,7 @@ def looked(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
     span = max(0.0, now - before.at)
     if before.ready and pod.ready and restarts > before.restarts:
         # It went down and came back between two observations: since when, the container's end tells.
-        down = min(span, max(0.0, now - ended)) if ended else span / 2
+        down = min(span, _outage(pod, ended, now=now)) if ended else span / 2
         up = span - down
     elif before.ready:
         up = min(span, max(0.0, ended - before.at)) if not pod.ready and ended > before.at else span
@@ -74,13 +74,16 @@ def looked(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
 def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> Uptime:
     """Reconstruct the past of a pod that is observed for the first time, as after a restart of the operator.
 
-    Kubernetes tells how often its containers ended and when the last one did, not for how long: each restart counts as
-    a short outage, and a pod that is not ready after one as down since then.
+    Kubernetes tells how often its containers ended, when the last one did and since when the pod is ready: each earlier
+    restart counts as a short outage, all of them before it was ready last, and a pod that is not ready after one as down
+    since then.
     """
     span = max(0.0, now - (max(float(pod.started), 0.0) or now))
     since_end = min(span, max(0.0, now - ended)) if ended else REPAIR
     if pod.ready:
-        down = min(span, (restarts - 1) * REPAIR + min(since_end, REPAIR)) if restarts else 0.0
+        last = min(_outage(pod, ended, now=now), REPAIR) if ended else REPAIR
+        before_ready = pod.ready_since - pod.started if pod.ready_since else span
+        down = max(0.0, min(span, before_ready, (restarts - 1) * REPAIR + last)) if restarts else 0.0
     elif restarts:
         down = min(span, (restarts - 1) * REPAIR + since_end)
     else:
@@ -94,6 +97,14 @@ def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> 
         was_ready=pod.ready or span > down,
         restarts=restarts,
     )
+
+
+def _outage(pod: Pod, ended: float, *, now: float) -> float:
+    """Return for how long a pod that is ready was down after its last container ended.
+
+    Both times are of its node's clock. A container that was replaced before anybody noticed leaves the pod ready.
+    """
+    return max(0.0, (pod.ready_since or now) - ended)
 
 
 @dataclass(frozen=True, slots=True)
