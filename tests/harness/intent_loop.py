@@ -179,6 +179,11 @@ class Bed:
     def conditions(self, name: str = "web") -> dict[str, str]:
         return {each["type"]: each["status"] for each in self.status(name)["conditions"]}
 
+    def message(self, condition: str, name: str = "web") -> str:
+        return next(
+            str(each["message"]) for each in self.status(name)["conditions"] if each["type"] == condition
+        )
+
     @property
     def cpu_limits(self) -> set[int | None]:
         return {each.cpu_limit for live in self.world.pods_by_name.values() for each in live.applied.values()}

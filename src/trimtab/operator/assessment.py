@@ -196,10 +196,15 @@ def _need(
     return {name: need for name, need in found.items() if need is not None}
 
 
+def was_just_killed(evidence: Evidence, now: float) -> bool:
+    """Whether a container was killed so recently that more memory waits for nothing."""
+    return evidence.last_kill is not None and now - evidence.last_kill <= JUST_KILLED
+
+
 def _gets_more_after_a_kill(
     recommendation: Recommendation, container: Container, evidence: Evidence | None, now: float
 ) -> bool:
-    if evidence is None or evidence.last_kill is None or now - evidence.last_kill > JUST_KILLED:
+    if evidence is None or not was_just_killed(evidence, now):
         return False
     had, gets = container.resources, recommendation.resources
     return (gets.memory_request or 0) > (had.memory_request or 0) or (gets.memory_limit or 0) > (

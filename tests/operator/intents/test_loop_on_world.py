@@ -316,6 +316,41 @@ async def test_loop_gives_memory_after_an_oom_kill_whatever_the_objectives_say(t
         assert found.cpu_limits == {500}
 
 
+KILLED = "container web was OOM-killed with 512Mi at 12:00 UTC, and is given 768Mi"
+
+
+@pytest.mark.parametrize("latency", [0.05, 0.2, None])
+async def test_loop_tells_of_oom_kills_whatever_the_objectives_say(
+    tmp_path: Path, latency: float | None
+) -> None:
+    answers: dict[str, Value] = {"latency": latency, "count(rate": 2, "cpu_usage": 0.5}
+    async with bed(world(), [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(1)
+        assert KILLED not in found.message("Met")
+        relief = {"web": Resources(500, 500, 768 * MIB, 768 * MIB)}
+        found.safe_sizes.answer = SafeSize(0.0, "", relief, KILLED)
+        await found.turns(4)
+        assert KILLED in found.message("Met")
+        assert [each for each in found.events.events if each[1] == "OOMKilled"] == [
+            ("Warning", "OOMKilled", KILLED)
+        ]
+        found.safe_sizes.answer = SafeSize(0.0, "")
+        await found.turns(1)
+        assert "OOM-killed" not in found.message("Met")
+
+
+async def test_loop_says_why_a_killed_container_is_not_given_more(tmp_path: Path) -> None:
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5}
+    async with bed(
+        world(), [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, dryRun=True
+    ) as found:
+        relief = {"web": Resources(500, 500, 768 * MIB, 768 * MIB)}
+        found.safe_sizes.answer = SafeSize(0.0, "", relief, KILLED)
+        await found.turns(2)
+        assert found.memory_limits == {512 * MIB}
+        assert f"{KILLED}; not done: the operator runs with dryRun" in found.message("Met")
+
+
 async def test_loop_does_not_feed_a_leak_of_one_pod_in_all_of_them(tmp_path: Path) -> None:
     one = world(memory=512, replicas=10)
     start = one.now

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import inf
 
+import msgspec
 import pytest
 
 from actuation.builders import MIB, NOW, pod
 from trimtab.kube.pods import Resources
 from trimtab.operator.assessment import Assessment
 from trimtab.operator.intents.safety import safe_size
-from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.evidence import Evidence, OomKills
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.sizing.rules import Rules
 
@@ -52,3 +54,27 @@ def test_safe_size_relieves_any_container_that_was_killed_and_leaves_cpu_to_the_
     assessment = Assessment((Recommendation("proxy", wanted, (), None),), {"web": seen()}, urgent=True)
     found = safe_size(assessment, CONTAINERS, "web", rules=Rules(), now=NOW)
     assert found.relief == {"proxy": Resources(500, 500, 768 * MIB, 768 * MIB)}
+
+
+@pytest.mark.parametrize(
+    ("killed_with", "recommended", "held", "told"),
+    [
+        (512, 768, None, "and is given 768Mi"),
+        (256, 512, None, "and has 512Mi now"),
+        (512, 512, "it looks like a leak", "and is given no more: it looks like a leak"),
+    ],
+)
+def test_safe_size_tells_of_kills_and_of_what_is_done_about_them(
+    killed_with: int, recommended: int, held: str | None, told: str
+) -> None:
+    kill = OomKills(memory=killed_with * MIB, count=1, first=NOW - 60.0, last=NOW - 60.0)
+    evidence = msgspec.structs.replace(seen(), kills=(kill,))
+    wanted = Resources(500, 500, recommended * MIB, recommended * MIB)
+    assessment = Assessment(
+        (Recommendation("web", wanted, (), held),), {"web": evidence}, urgent=recommended > 512
+    )
+    found = safe_size(assessment, CONTAINERS, "web", rules=Rules(), now=NOW)
+    at = datetime.fromtimestamp(NOW - 60, UTC).strftime("%H:%M")
+    assert found.killed == f"container web was OOM-killed with {killed_with}Mi at {at} UTC, {told}"
+    later = safe_size(assessment, CONTAINERS, "web", rules=Rules(), now=NOW + 3600)
+    assert not later.killed

@@ -25,7 +25,7 @@ from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.plugins.remote import RemoteActuator
 from trimtab.intents.state import State
 from trimtab.kube.errors import KubeError, describe
-from trimtab.kube.intents import Intent
+from trimtab.kube.intents import Intent, IntentKey
 from trimtab.kube.resources import VPAS
 from trimtab.kube.workloads import Workload, WorkloadKey
 from trimtab.operator.catalog import Catalog
@@ -88,6 +88,8 @@ class IntentLoop:
         """Since when intents have waited for room; to lose it costs them time."""
         self._performed_at: dict[WorkloadKey | None, float] = {}
         """When something was last done to each target."""
+        self._killed: dict[IntentKey, str] = {}
+        """What there is to say in this turn of OOM kills of an intent's target."""
         self._refused: dict[tuple[str, str], float] = {}
         """When what was planned was last not done, by intent and actuator; to lose it costs a try."""
 
@@ -121,6 +123,7 @@ class IntentLoop:
         self._performed_at = self._last_performed(intents, now)
         await self._show(observations)
         claims = {}
+        self._killed = {}
         for observation in observations:
             with self._gone_on(intent=str(observation.intent)):
                 if claim := await self._claim(observation, now):
@@ -195,7 +198,11 @@ class IntentLoop:
         if not untouchable(workload, self._config()) and not others.forbids_sizes:
             await self._performer.tend(observation, now)
         safe = await self._safe_sizes.of(workload, observation.pods, observation.main, now=now)
-        if safe.relief and not left_alone(workload, self._config()) and not others.forbids_sizes:
+        kept = left_alone(workload, self._config()) or (others.forbids_sizes and "; ".join(others.said()))
+        self._killed[observation.intent.key] = (
+            f"{safe.killed}; not done: {kept}" if safe.relief and kept else safe.killed
+        )
+        if safe.relief and not kept:
             # Before any objective, and for any container: one that is killed again and again serves nobody.
             await self._performer.relieve(observation, safe.relief, now)
         await self._lessons.refit(goal, now=now)
@@ -219,7 +226,7 @@ class IntentLoop:
         workload = observation.workload
         owner = self._roll.owner(workload.key) if workload else None
         if owner is None or owner.key == observation.intent.key or not observation.spec.active:
-            return Outcome()
+            return Outcome(killed=self._killed.get(observation.intent.key, ""))
         return Outcome(remarks=(f"Intent {owner} is about the same workload, and comes first",))
 
     async def _act(
@@ -235,6 +242,7 @@ class IntentLoop:
             planner=self._planning.name_of(goal.namespace),
             rests=now < self._rests_until(observation),
             remarks=(*self._others(workload).said(), *said_of_use(claim.state, goal)),
+            killed=self._killed.get(observation.intent.key, ""),
         )
         outcome = await self._perform(observation, outcome, plan, claim.limits, before, now)
         await self._lessons.record(goal, claim.state, plan if outcome.done else None, now=now)

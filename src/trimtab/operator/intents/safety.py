@@ -6,8 +6,9 @@ whether samples are missing. Those are learned for targets of Intents too, also 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import inf
 from typing import Protocol
 
@@ -16,13 +17,14 @@ from trimtab.actuation.sizes import Sizes, sizes_of
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.pods import Container, Pod, Resources
 from trimtab.kube.workloads import Workload
-from trimtab.operator.assessment import Assessment, assess
+from trimtab.operator.assessment import Assessment, assess, was_just_killed
 from trimtab.operator.catalog import Catalog
 from trimtab.operator.census import containers_of
 from trimtab.operator.cohort import Learned
 from trimtab.operator.learning import Learning
 from trimtab.operator.neighbourhood import Neighbourhood
 from trimtab.operator.orders import Orders
+from trimtab.sizing.recommendation import amount_text
 from trimtab.sizing.rules import Rules
 from trimtab.sizing.safe_minimum import AS_IT_IS, safe_minimum, sized_resource
 from trimtab.usage.owners import WorkloadContainer
@@ -37,6 +39,8 @@ class SafeSize:
     why: str = "its use of memory is not known yet"
     relief: Sizes = field(default_factory=dict)
     """Sizes that containers get at once, after an OOM kill; empty where nothing was killed, or more would feed a leak."""
+    killed: str = ""
+    """Which containers were just OOM-killed, and what becomes of their memory, for people; empty where none was."""
 
 
 class SafeSizes(Protocol):
@@ -94,13 +98,38 @@ def safe_size(
     """Derive what an Intent must respect from what sizing says of the workload, whose containers have their effective sizes."""
     evidence = assessment.evidence.get(main)
     container = next((each for each in containers if each.name == main), None)
-    relief = _more_memory(assessment, sizes_of(containers)) if assessment.urgent else {}
+    has = sizes_of(containers)
+    relief = _more_memory(assessment, has) if assessment.urgent else {}
+    killed = "; ".join(_kills_told(assessment, has, relief, now))
     if evidence is None or container is None:
-        return SafeSize(relief=relief)
+        return SafeSize(relief=relief, killed=killed)
     least = safe_minimum(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
     if least is None:
-        return SafeSize(0.0, "", relief)
-    return SafeSize(inf if least.amount == AS_IT_IS else float(least.amount), least.why, relief)
+        return SafeSize(0.0, "", relief, killed)
+    return SafeSize(inf if least.amount == AS_IT_IS else float(least.amount), least.why, relief, killed)
+
+
+def _kills_told(assessment: Assessment, has: Sizes, relief: Sizes, now: float) -> Iterator[str]:
+    """Say of each container that was just killed when that was, with which memory, and what it gets."""
+    held = {each.container: each.held for each in assessment.recommendations}
+    for name, evidence in assessment.evidence.items():
+        if name not in has or not was_just_killed(evidence, now):
+            continue
+        last = max(evidence.kills, key=lambda kills: kills.last)
+        at = datetime.fromtimestamp(last.last, UTC).strftime("%H:%M")
+        told = f"container {name} was OOM-killed with {amount_text('memory', last.memory)} at {at} UTC"
+        memory, wanted = _memory_of(has[name]), _memory_of(relief.get(name, has[name]))
+        if wanted > memory:
+            yield f"{told}, and is given {amount_text('memory', wanted)}"
+        elif memory > last.memory:
+            yield f"{told}, and has {amount_text('memory', memory)} now"
+        else:
+            yield f"{told}, and is given no more: {held.get(name) or 'none was found to help'}"
+
+
+def _memory_of(resources: Resources) -> int:
+    """Return what a container is killed at: its limit, or without one what it asks for."""
+    return resources.memory_limit or resources.memory_request or 0
 
 
 def _more_memory(assessment: Assessment, has: Sizes) -> Sizes:

@@ -38,6 +38,8 @@ class Outcome:
     """Whether what was done before cannot be judged yet."""
     remarks: tuple[str, ...] = ()
     """What else people should know, such as what is left to an autoscaler."""
+    killed: str = ""
+    """Which of its containers were just OOM-killed, and what becomes of their memory; empty where none was."""
 
 
 def status_of(observation: Observation, outcome: Outcome, *, before: Document, now: float) -> Document:
@@ -45,7 +47,7 @@ def status_of(observation: Observation, outcome: Outcome, *, before: Document, n
     objectives = _objectives(observation, before, now)
     conditions = [
         _ready(observation),
-        _met(objectives),
+        _met(objectives, outcome.killed),
         _condition("Acting", _acting(observation, outcome), *_told(observation, outcome)),
     ]
     found: Document = {
@@ -81,13 +83,13 @@ def met_since(status: Mapping[str, Any], *, now: float) -> float | None:
 
 
 def gist(status: Document) -> Document:
-    """A status without the numbers that move all the time."""
+    """A status without the numbers that move all the time; the message of Met has none."""
     objectives = [
         {key: value for key, value in each.items() if key != "current"}
         for each in status.get("objectives") or ()
     ]
     conditions = [
-        {key: value for key, value in each.items() if key != "message"}
+        {key: value for key, value in each.items() if key != "message" or each["type"] == "Met"}
         for each in status.get("conditions") or ()
     ]
     return {**status, "objectives": objectives, "conditions": conditions}
@@ -123,16 +125,24 @@ def _ready(observation: Observation) -> Document:
     return _condition("Ready", True, "Observed", "Its objectives are looked after.")
 
 
-def _met(objectives: Sequence[Document]) -> Document:
+def _met(objectives: Sequence[Document], killed: str) -> Document:
+    """Whether the objectives are met as measured; OOM kills are told whether an objective shows them or not."""
     by_verdict = {
         verdict: [each["name"] for each in objectives if each["verdict"] == verdict] for verdict in Verdict
     }
     if missed := by_verdict[Verdict.MISSED]:
-        return _condition("Met", False, "Missed", f"Missed: {', '.join(missed)}.")
+        return _condition("Met", False, "Missed", _with_kills(f"Missed: {', '.join(missed)}", killed))
     if unknown := by_verdict[Verdict.UNKNOWN]:
-        condition = _condition("Met", False, "Unknown", f"Unknown: {', '.join(unknown)}.")
-        return {**condition, "status": "Unknown"}
+        message = _with_kills(f"Unknown: {', '.join(unknown)}", killed)
+        return {**_condition("Met", False, "Unknown", message), "status": "Unknown"}
+    if killed:
+        message = _with_kills("All objectives are met as measured", killed)
+        return _condition("Met", True, "AllMetButOOMKilled", message)
     return _condition("Met", True, "AllMet", "All objectives are met.")
+
+
+def _with_kills(message: str, killed: str) -> str:
+    return f"{message}, but {killed}."[:_LONGEST] if killed else f"{message}."
 
 
 def _acting(observation: Observation, outcome: Outcome) -> bool:

@@ -64,6 +64,7 @@ class Telling:
         status = status_of(observation, outcome, before=before, now=now)
         self._tell_verdicts(intent, before, status)
         self._tell_outcome(intent, outcome, before)
+        self._tell_kills(intent, outcome, before)
         await self._write(intent, self.before(intent), status, now)
 
     async def begun(self, observation: Observation, outcome: Outcome, *, now: float) -> None:
@@ -139,6 +140,12 @@ class Telling:
             self._tell(intent, "Normal", plan.purpose.value, f"{deeds}{rest}; because {'; '.join(plan.why)}")
         elif outcome.withheld and (before.get("plan") or {}).get("withheld") != outcome.withheld:
             self._tell(intent, "Normal", "Withheld", f"{deeds}; not done: {outcome.withheld}")
+
+    def _tell_kills(self, intent: Intent, outcome: Outcome, before: Document) -> None:
+        """Tell of OOM kills once for each thing that there is to say of them."""
+        said = [each["message"] for each in before.get("conditions") or () if each["type"] == "Met"]
+        if outcome.killed and not any(outcome.killed in message for message in said):
+            self._tell(intent, "Warning", "OOMKilled", outcome.killed)
 
     def _tell(self, intent: Intent, kind: EventType, reason: str, message: str) -> None:
         about = ObjectReference(
