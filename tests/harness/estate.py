@@ -33,16 +33,25 @@ PLURALS = {
     "CronJob": "apis/batch/v1/{}/cronjobs",
     "HorizontalPodAutoscaler": "apis/autoscaling/v2/{}/horizontalpodautoscalers",
     "OptimizationPolicy": "apis/trimtab.io/v1alpha1/{}/optimizationpolicies",
+    "Intent": "apis/trimtab.io/v1alpha1/{}/intents",
+    "KPIProfile": "apis/trimtab.io/v1alpha1/{}/kpiprofiles",
     "Pod": "api/v1/{}/pods",
 }
 CGROUPS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))
 
 
 class Estate:
-    """A namespace with workloads, and two operators for it; `with` starts and ends them."""
+    """A namespace with workloads, and replicas of the operator for it; `with` starts and ends them."""
 
     def __init__(
-        self, cluster: Cluster, folder: Path, *, namespace: str, prometheus: Server | None = None
+        self,
+        cluster: Cluster,
+        folder: Path,
+        *,
+        namespace: str,
+        prometheus: Server | None = None,
+        intents: Manifest | None = None,
+        replicas: int = 2,
     ) -> None:
         self.cluster = cluster
         self.folder = folder
@@ -58,6 +67,7 @@ class Estate:
             "webhook": {"enabled": False},
             "leaderElection": {"duration": "5s", "renewDeadline": "4s", "retry": "500ms"},
             "pace": {"node": {"atOnce": 50, "perMinute": 1000}, "namespace": {"perMinute": 1000}},
+            "intents": intents or {},
         }
         self.operators = [
             OperatorProcess(
@@ -67,7 +77,7 @@ class Estate:
                 kubeconfig=operator_kubeconfig(cluster, folder),
                 name=f"operator-{number}",
             )
-            for number in range(2)
+            for number in range(replicas)
         ]
 
     def __enter__(self) -> Self:

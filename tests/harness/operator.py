@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import yaml
 
@@ -25,6 +26,7 @@ class OperatorProcess(Process):
         self, cluster: Cluster, folder: Path, settings: Mapping[str, Any], *, kubeconfig: Path, name: str
     ) -> None:
         self._begins = 0
+        self._address = str(settings.get("address", ""))
         file = folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(dict(settings)))
         # The tests' own variables are none of the operator's settings, which it would say and end.
@@ -50,6 +52,14 @@ class OperatorProcess(Process):
                 if entry["event"] == event:
                     found.append(entry)
         return found
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum a metric that it serves over the series with these labels."""
+        with urlopen(f"http://{self._address}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        found = [line for line in lines if line.startswith((f"{name}{{", f"{name} "))]
+        return sum(float(line.split()[-1]) for line in found if all(each in line for each in wanted))
 
 
 def _plugins(folder: Path) -> Path:
