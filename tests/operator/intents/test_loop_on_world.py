@@ -316,7 +316,27 @@ async def test_loop_gives_memory_after_an_oom_kill_whatever_the_objectives_say(t
         assert found.cpu_limits == {500}
 
 
-KILLED = "container web was OOM-killed with 512Mi at 12:00 UTC, and is given 768Mi"
+async def test_loop_gives_memory_to_a_crashed_container_as_soon_as_it_runs_again(tmp_path: Path) -> None:
+    """One that is killed seconds after each start is down whenever its turn comes."""
+    one = world(memory=512)
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        found.safe_sizes.answer = SafeSize(0.0, "", {"web": Resources(500, 500, 768 * MIB, 768 * MIB)})
+        for _ in range(3):
+            for live in one.pods_by_name.values():
+                live.crashes = True
+            await found.loop.turn(float(one.now))
+            await found.loop.catch_restarted(float(one.now))
+            one.now += 15
+        assert found.memory_limits == {512 * MIB}
+        for live in one.pods_by_name.values():
+            live.crashes = False
+        await found.loop.catch_restarted(float(one.now))
+        one.pass_time(2)
+        assert found.memory_limits == {768 * MIB}
+
+
+KILLED = "container web was OOM-killed with 512Mi at 12:00 UTC, and its memory is raised to 768Mi"
 
 
 @pytest.mark.parametrize("latency", [0.05, 0.2, None])

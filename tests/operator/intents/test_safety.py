@@ -59,8 +59,8 @@ def test_safe_size_relieves_any_container_that_was_killed_and_leaves_cpu_to_the_
 @pytest.mark.parametrize(
     ("killed_with", "recommended", "held", "told"),
     [
-        (512, 768, None, "and is given 768Mi"),
-        (256, 512, None, "and has 512Mi now"),
+        (512, 768, None, "and its memory is raised to 768Mi"),
+        (256, 512, None, "and its memory is raised to 512Mi"),
         (512, 512, "it looks like a leak", "and is given no more: it looks like a leak"),
     ],
 )

@@ -17,6 +17,8 @@ from typing import Never
 import msgspec
 import structlog
 
+from trimtab.actuation.effective import live_pods
+from trimtab.actuation.obstacles import falls
 from trimtab.api.intent import Verdict
 from trimtab.intents.arbitration import Claim, Ruling
 from trimtab.intents.limits import Limits
@@ -33,7 +35,7 @@ from trimtab.operator.config import OperatorConfig
 from trimtab.operator.intents.guarding import Others, left_alone, limits_of, said_of_use, untouchable
 from trimtab.operator.intents.lessons import Lessons
 from trimtab.operator.intents.observing import Observation, Observer
-from trimtab.operator.intents.performing import Performer
+from trimtab.operator.intents.performing import Performer, runs_without
 from trimtab.operator.intents.planning import Planning
 from trimtab.operator.intents.roll import Roll
 from trimtab.operator.intents.room import room_of
@@ -49,6 +51,9 @@ SHOWN_AT_ONCE = 4
 """To how many questions plugins may owe an answer while they are shown what is so: each of them keeps a thread, of which a
 process with one CPU has five, and others need them too."""
 
+
+CATCH = 0.5
+"""Seconds between two looks at the cached pods of a target whose containers crash."""
 
 SCRAPE = 30.0
 """Seconds until a sample of what is so now reaches a query, on top of the time that it averages over."""
@@ -90,6 +95,8 @@ class IntentLoop:
         """When something was last done to each target."""
         self._killed: dict[IntentKey, str] = {}
         """What there is to say in this turn of OOM kills of an intent's target."""
+        self._crashing: list[Observation] = []
+        """The intents whose sizes have to wait until a crashed container runs again."""
         self._refused: dict[tuple[str, str], float] = {}
         """When what was planned was last not done, by intent and actuator; to lose it costs a try."""
 
@@ -100,7 +107,28 @@ class IntentLoop:
                 with self._metrics.intent_turn.time(), self._gone_on():
                     await self.turn(time.time())
             spent = time.monotonic() - started
-            await asyncio.sleep(max(0.1, self._config().intents.interval.seconds - spent))
+            await self._rest(max(0.1, self._config().intents.interval.seconds - spent))
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait for the next turn; meanwhile give memory to containers that start again."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, CATCH) if self._crashing else left)
+            await self.catch_restarted(time.time())
+
+    async def catch_restarted(self, now: float) -> None:
+        """Go on with changes that wait for crashed containers to run again.
+
+        One that is killed seconds after its start would seldom run when its turn comes, and never get its memory.
+        """
+        for observation in self._crashing:
+            with self._gone_on(intent=str(observation.intent)):
+                workload = self._catalog.get(observation.intent.target) if observation.intent.target else None
+                if workload is None or left_alone(workload, self._config()):
+                    continue
+                pods = live_pods(self._catalog.pods_of(workload))
+                if runs_without(workload, pods):
+                    await self._performer.tend(replace(observation, workload=workload, pods=pods), now)
 
     async def turn(self, now: float) -> None:
         """Look at every intent once."""
@@ -123,7 +151,7 @@ class IntentLoop:
         self._performed_at = self._last_performed(intents, now)
         await self._show(observations)
         claims = {}
-        self._killed = {}
+        self._killed, self._crashing = {}, []
         for observation in observations:
             with self._gone_on(intent=str(observation.intent)):
                 if claim := await self._claim(observation, now):
@@ -197,6 +225,8 @@ class IntentLoop:
         others = self._others(workload)
         if not untouchable(workload, self._config()) and not others.forbids_sizes:
             await self._performer.tend(observation, now)
+            if any(map(falls, observation.pods)):
+                self._crashing.append(observation)
         safe = await self._safe_sizes.of(workload, observation.pods, observation.main, now=now)
         kept = left_alone(workload, self._config()) or (others.forbids_sizes and "; ".join(others.said()))
         self._killed[observation.intent.key] = (

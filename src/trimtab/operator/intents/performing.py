@@ -19,10 +19,11 @@ from trimtab.actuation.cluster import Cluster
 from trimtab.actuation.effective import effective_sizes
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.marks import own_marks
+from trimtab.actuation.obstacles import falls
 from trimtab.actuation.options import Options, Phase, changed, followed_up
 from trimtab.actuation.progress import POLL
 from trimtab.actuation.situation import Wish
-from trimtab.actuation.sizes import Sizes, said
+from trimtab.actuation.sizes import Sizes, has_size, said
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
 from trimtab.intents.actuators.resizing import ResizeCpu
@@ -268,6 +269,13 @@ class Performer:
         # Only where there is something to do: to look afresh at all that were ever resized would be a burden every turn.
         report = self._actuator.glance(workload, observation.pods, wish, now=int(now))
         return report or await self._actuator.reconcile(workload.key, wish, now=int(now))
+
+
+def runs_without(workload: Workload, pods: Iterable[Pod]) -> bool:
+    """Whether a change is under way and a pod that can be resized now does not have its size."""
+    marks = own_marks(workload)
+    change = marks.change if marks else None
+    return change is not None and any(not falls(pod) and not has_size(pod, change.after) for pod in pods)
 
 
 def _refusal(report: Report | None, now: float) -> str:

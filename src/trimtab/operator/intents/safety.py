@@ -118,11 +118,9 @@ def _kills_told(assessment: Assessment, has: Sizes, relief: Sizes, now: float) -
         last = max(evidence.kills, key=lambda kills: kills.last)
         at = datetime.fromtimestamp(last.last, UTC).strftime("%H:%M")
         told = f"container {name} was OOM-killed with {amount_text('memory', last.memory)} at {at} UTC"
-        memory, wanted = _memory_of(has[name]), _memory_of(relief.get(name, has[name]))
-        if wanted > memory:
-            yield f"{told}, and is given {amount_text('memory', wanted)}"
-        elif memory > last.memory:
-            yield f"{told}, and has {amount_text('memory', memory)} now"
+        memory = max(_memory_of(has[name]), _memory_of(relief.get(name, has[name])))
+        if memory > last.memory:
+            yield f"{told}, and its memory is raised to {amount_text('memory', memory)}"
         else:
             yield f"{told}, and is given no more: {held.get(name) or 'none was found to help'}"
 
