@@ -79,6 +79,28 @@ def test_a_kill_from_before_a_decrease_under_way_counts_with_the_size_of_before(
     assert kill.limit == 250 * MIB, "it may have had either"
 
 
+@pytest.mark.parametrize(("settled", "limit"), [(-1, GIB), (0, 250 * MIB), (1, 250 * MIB)])
+def test_a_kill_in_the_second_in_which_a_raise_takes_effect_counts_with_the_size_of_before(
+    settled: int, limit: int
+) -> None:
+    """Else a raise would follow that nobody needs, and be counted for a leak."""
+    raised = pod(sizes={"web": FULL}, exits={"web": Exit("OOMKilled", 137, NOW)})
+    change = Change(
+        id="x",
+        started=NOW - 9,
+        way=Way.IN_PLACE,
+        phase=Phase.VERIFYING,
+        since=NOW - 9,
+        settled=NOW + settled,
+        before={"web": CUT},
+        after={"web": FULL},
+        template={"web": CUT},
+        health=Health(pods=1),
+    )
+    (kill,) = kills_of(NAME, [raised], Marks(change=change))
+    assert kill.limit == limit
+
+
 def usage(
     begin: float, memory: np.ndarray, ooms: tuple[WorkloadOom, ...] = (), *, step: float = 60.0
 ) -> WorkloadUsage:

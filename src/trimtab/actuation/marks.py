@@ -136,11 +136,11 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     reverted: Reverted | None = None
 
     def sizes_at(self, moment: float) -> Sequence[Sizes]:
-        """Other sizes than the present one that pods may have had at that time."""
+        """Other sizes than the present one that pods may have had at that time, of which only the second is known."""
         found: list[Sizes] = []
-        if self.change and (moment < self.change.settled or not self.change.settled):
+        if self.change and (moment <= self.change.settled or not self.change.settled):
             found.append(self.change.before)
-        if self.applied and moment < self.applied.until:
+        if self.applied and moment <= self.applied.until:
             found.append(self.applied.before)
         return found
 
