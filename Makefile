@@ -68,7 +68,7 @@ test-deps: setup ## Install and build what the tests run against (once: about 15
 	python -m harness deps
 
 soak: test-deps ## Ten minutes of random faults between an informer and the API server
-	TEST_SOAK_SECONDS=600 pytest -s --timeout=900 tests/kube/test_soak.py
+	TEST_SOAK_SECONDS=600 pytest -s --timeout=900 tests/kube/cache/test_soak.py
 
 soak-operator: test-deps ## Kill 100 leaders of the operator, and take Prometheus and the API server away for long
 	TEST_KILLS=100 pytest -v -s tests/operator/test_soak.py

@@ -34,19 +34,19 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.agent import AgentProcess, pod_on  # noqa: E402 - after the path that it is on
-from harness.busyboxes import size, template  # noqa: E402
+from harness.busybox_workloads import size, template  # noqa: E402
 from harness.cluster import Cluster  # noqa: E402
 from harness.kubepods import Kubepods  # noqa: E402
 from harness.node import NAME as REAL  # noqa: E402
 from trimtab.node.cgroups import QosClass  # noqa: E402
-from trimtab.node.picture import TIER_LABEL  # noqa: E402
+from trimtab.node.model import TIER_LABEL  # noqa: E402
 
 LONE = """
 import sys, uvloop
 from pathlib import Path
 from trimtab.node.agent import Agent
 from trimtab.node.config import AgentSettings
-from trimtab.operator.memory import keep_small
+from trimtab.memory_trim import keep_small
 keep_small()
 parent, state, address = sys.argv[1:]
 settings = AgentSettings(node="bench", cgroup_parent=parent, state=Path(state), address=address)

@@ -34,9 +34,10 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from harness import build, node, probe, still
+from harness import build, node, probe
+from harness import fake_proc as still
 from harness.agent import AgentProcess
-from harness.busyboxes import size, template
+from harness.busybox_workloads import size, template
 from harness.cluster import Cluster
 from harness.process import wait_for
 from trimtab.node.arbiter import Spot

@@ -20,7 +20,7 @@ import os
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
+from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ from rich.progress import track
 from rich.table import Table
 
 from trimtab.lab.backtest import Schedule
+from trimtab.lab.job import Run
 from trimtab.lab.report import Outcome, page, section
-from trimtab.lab.run import Run
 from trimtab.lab.scores import Scores
 from trimtab.lab.workloads import generate
 from trimtab.usage.files import read
@@ -140,7 +140,7 @@ def some(trace: Trace, most: int) -> Trace:
 
 
 def _installed(name: str) -> bool:
-    there = find_spec(f"trimtab.sizing.{name.replace('-', '_')}") is not None
+    there = name in entry_points(group="trimtab.strategies").names
     if not there:
         console.print(f"passed over: strategy {name} is not installed")
     return there

@@ -11,10 +11,10 @@ import asyncio
 import statistics
 
 from harness.browser import browser, watched
-from trimtab.web.access import OwnMachine
-from trimtab.web.application import application
-from trimtab.web.serving import serving
-from trimtab.web.snapshot import SnapshotBoard
+from trimtab.web.app import application
+from trimtab.web.auth import OwnMachine
+from trimtab.web.backends.snapshot import SnapshotBoard
+from trimtab.web.server import serving
 from web.scene import scene
 
 MANY = 10_000

@@ -23,13 +23,13 @@ from rich.table import Table
 from scipy.optimize import curve_fit
 
 from trimtab.intents.actuator import actuator
-from trimtab.intents.astar import AStar
-from trimtab.intents.effects.knobs import Knobs
-from trimtab.intents.effects.sample import Sample
-from trimtab.intents.effects.service import Service
-from trimtab.intents.limits import Limits
-from trimtab.intents.recordings import Recorded, read_events
-from trimtab.intents.replay import error, replay
+from trimtab.intents.constraints import Limits
+from trimtab.intents.effects.inputs import Knobs
+from trimtab.intents.effects.latency_model import Service
+from trimtab.intents.effects.samples import Sample
+from trimtab.intents.evaluation import error, replay
+from trimtab.intents.ido_import import Recorded, read_events
+from trimtab.intents.planners.astar import AStar
 
 GIB = 2.0**30
 NAMES = {

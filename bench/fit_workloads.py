@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from scipy.stats import ks_2samp, spearmanr
 
 from trimtab.lab.workloads.features import Features
-from trimtab.lab.workloads.fleet import KNOTS, Fleet, FleetSettings
+from trimtab.lab.workloads.fleet_model import KNOTS, Fleet, FleetSettings
 from trimtab.usage.files import read
 from trimtab.usage.trace import Floats
 

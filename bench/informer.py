@@ -36,14 +36,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from harness.bulk_objects import Population, Progress
 from harness.cluster import Cluster
-from harness.population import Population, Progress
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.informer import Informer
-from trimtab.kube.pace import RateLimit
-from trimtab.kube.pods import Pod, pods
-from trimtab.kube.resources import PODS
+from trimtab.kube.cache.informer import Informer
+from trimtab.kube.kinds.pods import Pod, pods
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import PODS
+from trimtab.kube.rest.retry import RateLimit
 
 OFFICIAL_MOST = 10_000
 WRITTEN_AT_MOST = 20_000

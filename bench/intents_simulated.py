@@ -30,18 +30,18 @@ from rich.table import Table
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import actuator
 from trimtab.intents.arbitration import Claim, arbitrate
-from trimtab.intents.astar import AStar, AStarSettings
-from trimtab.intents.effects.learning import complete, learn
+from trimtab.intents.capacity import Free, Room
+from trimtab.intents.constraints import Limits
+from trimtab.intents.effects.fit import complete, learn
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.room import Free, Room
+from trimtab.intents.planners.astar import AStar, AStarSettings
 from trimtab.intents.state import PodState, Size, State
-from trimtab.kube.pods import Resources
-from trimtab.lab.simulator.members import SimulatedPod, SimulatedWorkload, asked
+from trimtab.kube.kinds.pods import Resources
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, asked
 from trimtab.lab.simulator.physics import NOWHERE
-from trimtab.lab.simulator.scene import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
 from trimtab.lab.simulator.world import World
 from trimtab.lab.workloads import generate
 from trimtab.usage.trace import Trace

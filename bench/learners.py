@@ -28,12 +28,12 @@ from rich.table import Table
 
 from trimtab.lab.backtest import Schedule, backtest
 from trimtab.lab.environments import Course, Generated
-from trimtab.lab.learners.sources import HELD_OUT, KNOWN_SETS, RELATED, TRAINED
+from trimtab.lab.neural.actions import CHOICES, SEEN
+from trimtab.lab.neural.network import Network, network, outputs
+from trimtab.lab.neural.network import read as weights
+from trimtab.lab.training.sources import HELD_OUT, KNOWN_SETS, RELATED, TRAINED
 from trimtab.lab.workloads import generate
 from trimtab.sizing import strategy
-from trimtab.sizing.learned_choice import CHOICES, SEEN
-from trimtab.sizing.learned_network import Network, network, outputs
-from trimtab.sizing.learned_network import read as weights
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 

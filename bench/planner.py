@@ -23,13 +23,13 @@ from rich.table import Table
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator, actuator
 from trimtab.intents.arbitration import Claim, arbitrate
-from trimtab.intents.astar import AStar
-from trimtab.intents.effects.given import given
+from trimtab.intents.capacity import Free, Room
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
+from trimtab.intents.effects.user_models import given
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.room import Free, Room
+from trimtab.intents.planners.astar import AStar
 from trimtab.intents.state import PodState, Size, State
 
 GIB = 2.0**30

@@ -16,17 +16,17 @@ from rich.table import Table
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import actuator
-from trimtab.intents.effects.given import given
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
+from trimtab.intents.effects.user_models import given
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan
 from trimtab.intents.planner import Budget, Planner, planner
+from trimtab.intents.plugins.client import RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.plugins.protocol import VERSION
 from trimtab.intents.plugins.registry import Registry
-from trimtab.intents.plugins.remote import RemotePlanner
-from trimtab.intents.plugins.serving import PlannerService, serving
-from trimtab.intents.plugins.wire import VERSION
+from trimtab.intents.plugins.server import PlannerService, serving
 from trimtab.intents.state import PodState, State
 
 ORIGINAL = {"in process": 8.0, "through gRPC": 10.0}

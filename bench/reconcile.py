@@ -43,19 +43,19 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from harness.bulk_objects import Population, Progress
 from harness.cluster import Cluster
 from harness.objects import Object
-from harness.population import Population, Progress
 from harness.services import Services
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.pace import RateLimit
-from trimtab.operator.config import Logs
-from trimtab.operator.live import LiveConfig
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import RateLimit
+from trimtab.memory_trim import keep_small
+from trimtab.operator.app import Operator
+from trimtab.operator.config.model import Logs
+from trimtab.operator.config.reloader import LiveConfig
+from trimtab.operator.leader import Term
 from trimtab.operator.logs import configure
-from trimtab.operator.memory import keep_small
-from trimtab.operator.process import Operator
-from trimtab.operator.term import Term
 
 ROOT = Path(__file__).parents[1]
 PODS_A_WORKLOAD = 5

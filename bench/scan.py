@@ -37,13 +37,13 @@ from rich.progress import track
 from rich.table import Table
 
 from harness import packages
+from harness.bulk_objects import Place, Population
 from harness.cluster import Cluster
-from harness.population import Place, Population
 from harness.prometheus import Server
 from harness.services import Services
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.pace import RateLimit
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import RateLimit
 
 DAY = 86400
 AHEAD = 3 * 3600

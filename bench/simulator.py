@@ -28,10 +28,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.kube.pods import Resources
-from trimtab.lab.simulator.moment import moment, needed_by
+from trimtab.kube.kinds.pods import Resources
+from trimtab.lab.simulator.metrics import moment, needed_by
 from trimtab.lab.simulator.physics import Containers, Floats, Nodes, step, throttled_share
-from trimtab.lab.simulator.scene import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
 from trimtab.lab.simulator.world import World
 from trimtab.usage.trace import Trace
 

@@ -25,7 +25,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from trimtab.store import HistoryEntry, StateKey, Store
-from trimtab.store.rows import row_of
+from trimtab.store.row_mapping import row_of
 from trimtab.store.tables import history, states
 
 KEY = StateKey("bench", "trimtab", "0")

@@ -16,11 +16,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.informer import Informer, Scope
-from trimtab.kube.nodes import Node, nodes
-from trimtab.kube.pods import Pod, pods
-from trimtab.kube.resources import NODES, PODS
+from trimtab.kube.cache.informer import Informer, Scope
+from trimtab.kube.kinds.nodes import Node, nodes
+from trimtab.kube.kinds.pods import Pod, pods
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import NODES, PODS
 
 RUNNING = Scope(fields="status.phase!=Succeeded,status.phase!=Failed")
 

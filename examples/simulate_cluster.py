@@ -5,9 +5,9 @@ python examples/simulate_cluster.py
 
 import numpy as np
 
-from trimtab.kube.pods import Resources
-from trimtab.lab.simulator.moment import moment, needed_by
-from trimtab.lab.simulator.scene import GIB, ContainerSpec, NodePool, Scene, WorkloadSpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.lab.simulator.metrics import moment, needed_by
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, WorkloadSpec
 from trimtab.lab.simulator.world import World
 from trimtab.usage.trace import Trace
 

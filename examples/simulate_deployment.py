@@ -7,9 +7,9 @@ import asyncio
 
 import numpy as np
 
-from trimtab.kube.pods import Resources
-from trimtab.lab.simulator.port import SimulatedCluster
-from trimtab.lab.simulator.scene import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.lab.simulator.fake_cluster import SimulatedCluster
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
 from trimtab.lab.simulator.world import World
 from trimtab.usage.trace import Trace
 

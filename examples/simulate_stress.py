@@ -5,8 +5,8 @@
 The same workload can be followed by a real pod on a real node: see `trimtab stress`.
 """
 
-from trimtab.kube.pods import Resources
-from trimtab.lab.simulator.scene import GIB, ContainerSpec, NodePool, Scene, WorkloadSpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, WorkloadSpec
 from trimtab.lab.simulator.world import World
 from trimtab.lab.workloads import generate
 

@@ -11,10 +11,10 @@ import logging
 
 import structlog
 
-from trimtab.lab.simulator.contest import policies_of
-from trimtab.lab.simulator.scene import Scene
-from trimtab.lab.simulator.stage import Stage
-from trimtab.lab.simulator.town import settled
+from trimtab.lab.simulator.cluster_generator import settled
+from trimtab.lab.simulator.comparison import policies_of
+from trimtab.lab.simulator.scenario import Scene
+from trimtab.lab.simulator.simulation import Stage
 from trimtab.lab.workloads import generate
 
 HOURS, KNOWN = 48, 8 * 86400.0

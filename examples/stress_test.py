@@ -13,7 +13,7 @@ import argparse
 import asyncio
 
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
+from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator import Course, Place, Recommender, stress
 from trimtab.lab.workloads import generate
 

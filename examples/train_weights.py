@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.lab.environments import AnyOf, Course, Generated, Recorded
-from trimtab.lab.learners import card, sources, training
-from trimtab.lab.learners.agent import Stage
-from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan
-from trimtab.lab.learners.learner import Learner
-from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
-from trimtab.lab.learners.sac import SacLearner, SacPlan
-from trimtab.lab.learners.workers import Workers, here
+from trimtab.lab.training import loop, model_card, sources
+from trimtab.lab.training.base import Learner
+from trimtab.lab.training.base_agent import Stage
+from trimtab.lab.training.forecaster import ForecasterLearner, ForecasterPlan
+from trimtab.lab.training.ppo import PpoLearner, PpoPlan
+from trimtab.lab.training.sac import SacLearner, SacPlan
+from trimtab.lab.training.workers import Workers, here
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
@@ -115,7 +115,7 @@ def main() -> None:
         def told(done: int, figures: dict[str, float]) -> None:
             print(f"{done:4d} {made.objective} {figures[made.objective]:.4f}")
 
-        figures = training.train(
+        figures = loop.train(
             made,
             given.folder,
             updates=extent.updates,
@@ -123,8 +123,8 @@ def main() -> None:
             command=f"examples/train_weights.py TRACES --learner {given.learner}{' --brief' if given.brief else ''}",
             data=data(given.learner),
         )
-    training.ship(made, given.folder / "weights.npz")
-    card.write(given.folder, given.folder / "weights.json", made, figures=figures)
+    loop.ship(made, given.folder / "weights.npz")
+    model_card.write(given.folder, given.folder / "weights.json", made, figures=figures)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from harness import UnavailableError, build, node, packages
+from harness.baseline_pod import running_plodder, start_plodder
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.namespaces import fresh_namespace
 from harness.pgbouncer import pgbouncer
-from harness.plodder import running_plodder, start_plodder
 from harness.postgres import Postgres
 from harness.prometheus import Prometheus
 from harness.quantity import GoQuantity

@@ -11,7 +11,7 @@ from cyclopts import CycloptsError
 
 from trimtab.api import KINDS
 from trimtab.cli import build
-from trimtab.sizing.registry import STRATEGIES
+from trimtab.sizing.strategy import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])

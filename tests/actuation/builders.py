@@ -5,16 +5,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from trimtab.actuation.deeds import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Skip, Wait, WriteMarks
-from trimtab.actuation.marks import Change, Marks, write_marks
-from trimtab.actuation.situation import Sightings, Situation, Wish
-from trimtab.actuation.sizes import Sizes
-from trimtab.actuation.step import next_deeds
-from trimtab.actuation.verdict import Evidence
+from trimtab.actuation.actions import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Skip, Wait, WriteMarks
+from trimtab.actuation.change_annotations import Change, Marks, write_marks
+from trimtab.actuation.decide.context import Sightings, Situation, Wish
+from trimtab.actuation.decide.health import Evidence
+from trimtab.actuation.decide.next_actions import next_deeds
+from trimtab.actuation.resources import Sizes
 from trimtab.api.optimizationpolicy import UpdateStrategy
-from trimtab.kube.pods import Container, ContainerState, Exit, Pod, Resize, Resources
-from trimtab.kube.resources import DEPLOYMENTS, Resource
-from trimtab.kube.workloads import Workload
+from trimtab.kube.kinds.pods import Container, ContainerState, Exit, Pod, Resize, Resources
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.resources import DEPLOYMENTS, Resource
 
 MIB = 1 << 20
 NOW = 1_800_000_000

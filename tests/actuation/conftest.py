@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from harness.cluster import Cluster
-from trimtab.actuation.actuator import Actuator, Report
-from trimtab.actuation.live import LiveCluster
-from trimtab.actuation.situation import Wish
+from trimtab.actuation.decide.context import Wish
+from trimtab.actuation.executor import Actuator, Report
+from trimtab.actuation.kube_cluster import LiveCluster
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.events import EventRecorder
-from trimtab.kube.pace import RateLimit
-from trimtab.kube.workloads import WorkloadKey
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import RateLimit
+from trimtab.kube.runtime.event_recorder import EventRecorder
 
 
 def hasty_client(cluster: Cluster) -> Client:

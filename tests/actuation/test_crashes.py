@@ -13,13 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from actuation.builders import MIB, wish
 from actuation.world import KEY, KilledError, World, lost, resources, run
-from trimtab.actuation.actuator import Actuator
-from trimtab.actuation.marks import Phase
-from trimtab.actuation.sizes import Sizes, is_between
+from trimtab.actuation.change_annotations import Phase
+from trimtab.actuation.executor import Actuator
+from trimtab.actuation.resources import Sizes, is_between
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Forbidden, InternalError, Status, TooManyRequests
-from trimtab.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
+from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 
 OLD = {"web": resources(100, 64), "proxy": resources(50, 32)}
 NEW = {"web": resources(250, 128)}

@@ -16,17 +16,17 @@ from actuation.builders import MIB, NOW, situation, wish, workload
 from actuation.builders import begun as first_change
 from actuation.test_crashes import CANARY, NEW, OLD, POISON, WAYS
 from actuation.world import KEY, World, run
-from trimtab.actuation.actuator import Actuator, Report
-from trimtab.actuation.deeds import Emit, PatchTemplate
-from trimtab.actuation.marks import Marks, Phase
-from trimtab.actuation.sizes import Sizes
-from trimtab.actuation.step import next_deeds
-from trimtab.actuation.stuck import NEVER_FOR
+from trimtab.actuation.actions import Emit, PatchTemplate
+from trimtab.actuation.change_annotations import Marks, Phase
+from trimtab.actuation.decide.next_actions import next_deeds
+from trimtab.actuation.decide.stalls import NEVER_FOR
+from trimtab.actuation.executor import Actuator, Report
+from trimtab.actuation.resources import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import MaintenanceWindow, TemplateUpdate
 from trimtab.kube.errors import DisruptionBlocked, Forbidden, InternalError, Invalid, Status
-from trimtab.kube.pods import Resources
-from trimtab.kube.resources import CRON_JOBS
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.rest.resources import CRON_JOBS
 
 STEP = 30
 LONG_STEP = 600

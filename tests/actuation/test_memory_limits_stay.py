@@ -8,15 +8,15 @@ from hypothesis import given
 from actuation.builders import MIB, begun, pod, situation, some_resources, why, wish, workload
 from actuation.test_properties import QUICK
 from actuation.world import KEY, World, run
-from trimtab.actuation.actuator import Actuator
-from trimtab.actuation.begin import LIMITS_STAY
-from trimtab.actuation.marks import Phase, Way
-from trimtab.actuation.situation import Situation
-from trimtab.actuation.sizes import Sizes, keep_memory_limit, without_more_room
-from trimtab.actuation.step import next_deeds
+from trimtab.actuation.change_annotations import Phase, Way
+from trimtab.actuation.decide.context import Situation
+from trimtab.actuation.decide.next_actions import next_deeds
+from trimtab.actuation.decide.start import LIMITS_STAY
+from trimtab.actuation.executor import Actuator
+from trimtab.actuation.resources import Sizes, keep_memory_limit, without_more_room
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import TemplateUpdate
-from trimtab.kube.pods import Exit, Resources
+from trimtab.kube.kinds.pods import Exit, Resources
 from trimtab.sizing.qos import qos_class
 
 OLD = {"web": Resources(1000, None, 512 * MIB, 1024 * MIB)}

@@ -12,19 +12,19 @@ import pytest
 from actuation.builders import MIB, wish
 from actuation.conftest import Driver, behind, hasty_client
 from harness import images
-from harness.busyboxes import grows
+from harness.background import Early, early
+from harness.busybox_workloads import grows
 from harness.cluster import Cluster
-from harness.early import Early, early
 from harness.namespaces import fresh_namespace
 from harness.process import wait_for
-from trimtab.actuation.actuator import Report
-from trimtab.actuation.stuck import DEFERRED_FOR, FALLING_FOR
+from trimtab.actuation.decide.stalls import DEFERRED_FOR, FALLING_FOR
+from trimtab.actuation.executor import Report
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.api.quantity import millicores
-from trimtab.kube.client import FIELD_MANAGER
-from trimtab.kube.pods import Resources
-from trimtab.kube.workloads import WorkloadKey
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.client import FIELD_MANAGER
 
 BRIEF = Canary(percent=50, observation=Duration.of_seconds(1), patience=Duration.of_seconds(1))
 BEFORE = Resources(100, 200, 32 * MIB, 64 * MIB)

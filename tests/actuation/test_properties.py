@@ -23,20 +23,20 @@ from actuation.builders import (
     writes,
 )
 from actuation.world import KEY, World, resources, run
-from trimtab.actuation.actuator import Actuator
-from trimtab.actuation.begin import LOOK_AGAIN
-from trimtab.actuation.deeds import EvictPod, PatchTemplate, Wait
+from trimtab.actuation.actions import EvictPod, PatchTemplate, Wait
+from trimtab.actuation.change_annotations import Applied, Marks, Phase, Way
+from trimtab.actuation.decide.advance import POLL
+from trimtab.actuation.decide.context import Situation, Wish
+from trimtab.actuation.decide.next_actions import next_deeds
+from trimtab.actuation.decide.start import LOOK_AGAIN
+from trimtab.actuation.executor import Actuator
 from trimtab.actuation.hold import Hold
-from trimtab.actuation.marks import Applied, Marks, Phase, Way
-from trimtab.actuation.progress import POLL
-from trimtab.actuation.situation import Situation, Wish
-from trimtab.actuation.sizes import safe_memory, said
-from trimtab.actuation.step import next_deeds
+from trimtab.actuation.resources import safe_memory, said
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
 from trimtab.kube.errors import Forbidden, Invalid, NotFound, Status
-from trimtab.kube.pods import Resources
-from trimtab.kube.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from trimtab.sizing.qos import qos_class
 
 QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))

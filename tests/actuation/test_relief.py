@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from actuation.builders import MIB, NOW, begun, evidence, pod, situation, why, wish, workload
 from actuation.world import KEY, World, run
-from trimtab.actuation.actuator import Actuator
-from trimtab.actuation.boost import raised_cpu
-from trimtab.actuation.deeds import Deed, EvictPod, WriteMarks
-from trimtab.actuation.marks import Applied, Change, Marks, Phase, Reverted, Way, write_marks
-from trimtab.actuation.revert import BLAMELESS_REST, FIRST_REST
-from trimtab.actuation.situation import Sightings, Situation, Wish
-from trimtab.actuation.sizes import adds_memory
-from trimtab.actuation.step import next_deeds
-from trimtab.actuation.stuck import DEFERRED_FOR
+from trimtab.actuation.actions import Deed, EvictPod, WriteMarks
+from trimtab.actuation.change_annotations import Applied, Change, Marks, Phase, Reverted, Way, write_marks
+from trimtab.actuation.decide.context import Sightings, Situation, Wish
+from trimtab.actuation.decide.next_actions import next_deeds
+from trimtab.actuation.decide.revert import BLAMELESS_REST, FIRST_REST
+from trimtab.actuation.decide.stalls import DEFERRED_FOR
+from trimtab.actuation.decide.startup_boost import raised_cpu
+from trimtab.actuation.executor import Actuator
+from trimtab.actuation.resources import adds_memory
 from trimtab.api.optimizationpolicy import MaintenanceWindow, StartupBoost
-from trimtab.kube.pods import Exit, Pod, Resize, Resources
+from trimtab.kube.kinds.pods import Exit, Pod, Resize, Resources
 
 SIZE = {"web": Resources(100, None, 256 * MIB, 256 * MIB)}
 MORE = {"web": Resources(100, None, 512 * MIB, 512 * MIB)}

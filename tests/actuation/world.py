@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from actuation.builders import MIB, NOW, pod, workload
-from trimtab.actuation.marks import Applied, Foreign, Marks, Phase, read_marks, write_marks
-from trimtab.actuation.options import OptionsMark
-from trimtab.actuation.sizes import Sizes, is_between, joined, needs_room
+from trimtab.actuation.change_annotations import Applied, Foreign, Marks, Phase, read_marks, write_marks
+from trimtab.actuation.pod_options import OptionsMark
+from trimtab.actuation.resources import Sizes, is_between, joined, needs_room
 from trimtab.kube.errors import Conflict, Invalid, NotFound, Status, Unreachable
-from trimtab.kube.heaps import HeapHint
-from trimtab.kube.ledger import EventType
-from trimtab.kube.pods import Exit, Pod, Resize, Resources
-from trimtab.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
-from trimtab.kube.workloads import Workload, WorkloadKey
+from trimtab.kube.kinds.heap_flags import HeapHint
+from trimtab.kube.kinds.pods import Exit, Pod, Resize, Resources
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
+from trimtab.kube.runtime.event_correlator import EventType
 
 T = TypeVar("T")
 

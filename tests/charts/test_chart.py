@@ -13,8 +13,8 @@ from harness.cluster import Cluster
 from harness.helm import CHART, Helm, Refused, inventory
 from harness.process import wait_for
 from trimtab import __version__
-from trimtab.kube.rights import RIGHTS, Process
-from trimtab.operator.layers import configuration
+from trimtab.kube.rest.rbac import RIGHTS, Process
+from trimtab.operator.config.loader import configuration
 
 DASHBOARD = "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimtab-dashboard"
 

@@ -9,7 +9,7 @@ from harness import UnavailableError
 from harness.cluster import Cluster
 from harness.namespaces import make_namespace
 from harness.prometheus import Recorded
-from survey.scene import Ask, Scene, Town
+from scan.scene import Ask, Scene, Town
 from trimtab.cli import run
 
 

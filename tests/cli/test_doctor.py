@@ -12,10 +12,10 @@ import yaml
 from harness.cluster import Cluster
 from harness.process import free_port
 from trimtab.cli import run
-from trimtab.cli.finding import Finding
-from trimtab.cli.webhook_check import check_webhook
+from trimtab.cli._common.doctor_checks import Finding
+from trimtab.cli._common.webhook_check import check_webhook
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
+from trimtab.kube.rest.client import Client
 from trimtab.operator.webhook.registration import NAME, PATHS, configuration, for_policies
 
 Examine = Callable[..., tuple[int, dict[str, dict[str, str]]]]

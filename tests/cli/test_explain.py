@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageColor
 
-from survey.scene import Ask, Town
-from trimtab.survey.page import MISSING, USED
+from scan.scene import Ask, Town
+from trimtab.scan.render.html import MISSING, USED
 
 
 def test_it_tells_each_factor_with_its_source_and_draws_what_was_used(

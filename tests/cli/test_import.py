@@ -13,14 +13,14 @@ from harness.cluster import Cluster
 from harness.records import folded
 from trimtab.cli import run
 from trimtab.cli.import_ import _show
-from trimtab.kube.vpas import vpas
-from trimtab.operator.cohort import StrategyCohort
-from trimtab.operator.cohorts import state_key
-from trimtab.sizing.checkpoint import export_checkpoint
-from trimtab.sizing.vpa import Vpa, VpaSettings
+from trimtab.kube.kinds.vpas import vpas
+from trimtab.recommender.cohort import StrategyCohort
+from trimtab.recommender.cohort_manager import state_key
+from trimtab.scan.vpa_import import SIZING, Inherited
+from trimtab.sizing.strategies.vpa import Vpa, VpaSettings
+from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 from trimtab.store import Store
-from trimtab.survey.heritage import SIZING, Inherited
-from trimtab.usage.owners import WorkloadContainer
+from trimtab.usage.pod_ownership import WorkloadContainer
 
 NOW = 1_800_000_000.0
 Object = dict[str, Any]

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from survey.surveys import survey
+from scan.scans import survey
 from trimtab import __version__
 from trimtab.cli import COMMANDS, run, spelling
-from trimtab.cli.looking import Looking, pairs
+from trimtab.cli._common.scan_options import Looking, pairs
 from trimtab.errors import TrimtabError
-from trimtab.survey.findings import Survey
+from trimtab.scan.model import Survey
 
 TRIMTAB = [sys.executable, "-m", "trimtab"]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from survey.patches.changes import change, container
+from scan.patches.changes import change, container
 from trimtab.cli import run
 from trimtab.cli.patch import _edited, _helm, _manifests, _patches
-from trimtab.survey.patches.values import parse_path
+from trimtab.scan.patches.helm_values import parse_path
 
 MANIFEST = (
     "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n"

@@ -15,9 +15,9 @@ from harness.prometheus import Recorded
 from trimtab.cli import run
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
 from trimtab.kube.errors import NotFound, Status
-from trimtab.operator.config import OperatorConfig
+from trimtab.kube.rest.client import Client
+from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents import preview as planning
 from trimtab.operator.intents.preview import preview
 

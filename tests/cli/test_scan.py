@@ -14,9 +14,10 @@ import yaml
 
 from harness.cluster import Cluster
 from harness.process import wait_for
-from survey.scene import Ask, Town
-from trimtab.cli import INTERRUPTED, clusters, run
-from trimtab.kube.client import Client
+from scan.scene import Ask, Town
+from trimtab.cli import INTERRUPTED, run
+from trimtab.cli._common import clusters
+from trimtab.kube.rest.client import Client
 
 Found = dict[str, dict[str, Any]]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from harness.busyboxes import plods, size, template, workload
+from harness.busybox_workloads import plods, size, template, workload
 from harness.cluster import Cluster
-from harness.estate import eventually
+from harness.e2e_env import eventually
 from harness.helm import Helm, Refused
 from harness.node import NAME
 from harness.trimtab_image import TAG, trimtab_image

@@ -13,7 +13,7 @@ from itertools import cycle
 
 import pytest
 
-from harness.busyboxes import (
+from harness.busybox_workloads import (
     autoscaler,
     burns,
     cron_job,
@@ -25,8 +25,8 @@ from harness.busyboxes import (
     workload,
 )
 from harness.cluster import Cluster
-from harness.estate import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
-from harness.rollouts import Rollouts
+from harness.e2e_env import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
+from harness.rollout_scenario import Rollouts
 
 KILLS = int(os.environ.get("TEST_KILLS", "2"))
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.cluster import Cluster
-from trimtab.kube.rights import HOME, Process
+from trimtab.kube.rest.rbac import HOME, Process
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

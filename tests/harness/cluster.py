@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness import build, process
-from harness.administrator import Administrator
+from harness.admin_client import Administrator
 from harness.controlplane import ControlPlane
 from harness.credentials import Credentials
 from harness.node import Node

@@ -16,27 +16,26 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from actuation.world import KEY, LivePod, World, run
-from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.executor import Actuator
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIProfileSpec
-from trimtab.intents.kpi.asking import Vector
+from trimtab.intents.kpi.client import Vector
 from trimtab.intents.plugins.registry import Registry
-from trimtab.kube.hpas import Hpa
-from trimtab.kube.intents import Intent
-from trimtab.kube.kpiprofiles import KPIProfile, ProfileKey
-from trimtab.kube.pods import Pod
-from trimtab.kube.workloads import Workload, WorkloadKey
-from trimtab.operator.catalog import Catalog
-from trimtab.operator.config import OperatorConfig
+from trimtab.kube.kinds.custom import Intent, KPIProfile, ProfileKey
+from trimtab.kube.kinds.hpas import Hpa
+from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.controller import IntentLoop
+from trimtab.operator.intents.effect_learner import Lessons
 from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.lessons import Lessons
-from trimtab.operator.intents.loop import IntentLoop
-from trimtab.operator.intents.observing import Observer
-from trimtab.operator.intents.performing import Performer
+from trimtab.operator.intents.executor import Performer
+from trimtab.operator.intents.intent_index import Roll, _acts, _rank
+from trimtab.operator.intents.observer import Observer
 from trimtab.operator.intents.planning import Planning
-from trimtab.operator.intents.roll import Roll, _acts, _rank
-from trimtab.operator.intents.safety import SafeSize
-from trimtab.operator.intents.telling import Telling
+from trimtab.operator.intents.safe_sizes import SafeSize
+from trimtab.operator.intents.status_writer import Telling
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
 

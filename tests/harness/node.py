@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Self
 
 import yaml
 
-from harness import UnavailableError, build, images, packages, remains
+from harness import UnavailableError, build, images, packages
+from harness import container_cleanup as remains
 from harness.certificates import LOOPBACK
 from harness.containerd import Containerd
 from harness.images import Image

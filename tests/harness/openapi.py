@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from harness.cluster import Cluster
-from trimtab.kube.resources import Resource
+from trimtab.kube.rest.resources import Resource
 
 Schema = Mapping[str, Any]
 Value = st.SearchStrategy[Any]

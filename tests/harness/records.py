@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from trimtab.kube.policies import Policy, policies
-from trimtab.kube.records import R, Shape
-from trimtab.kube.resources import CRON_JOBS, DEPLOYMENTS, Resource
-from trimtab.kube.workloads import Workload, workloads
+from trimtab.kube.cache.projection import R, Shape
+from trimtab.kube.kinds.policies import Policy, policies
+from trimtab.kube.kinds.workloads import Workload, workloads
+from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS, Resource
 
 _POLICIES = policies()
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trimtab.kube.pods import Resources
-from trimtab.lab.simulator.scene import ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scene, Service, WorkloadSpec
 from trimtab.usage.trace import Trace
 
 GIB = 1 << 30

@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
+from harness.bulk_objects import Population, Progress, share
 from harness.etcd import Etcd
 from harness.objects import Object, owner_uid, pod
-from harness.population import Population, Progress, share
-from trimtab.kube.client import Client, PatchType
-from trimtab.kube.resources import DEPLOYMENTS, OPTIMIZATION_POLICIES, REPLICA_SETS, Resource
+from trimtab.kube.rest.client import Client, PatchType
+from trimtab.kube.rest.resources import DEPLOYMENTS, OPTIMIZATION_POLICIES, REPLICA_SETS, Resource
 
 HASH = "7c9f8d6b5"
 

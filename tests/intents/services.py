@@ -4,12 +4,12 @@ from msgspec.structs import replace
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator, actuator
-from trimtab.intents.astar import AStar
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan
 from trimtab.intents.planner import Budget
+from trimtab.intents.planners.astar import AStar
 from trimtab.intents.state import PodState, Size, State
 
 GIB = 2.0**30

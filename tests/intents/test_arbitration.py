@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from intents.services import GIB, actuators, goal, latency, service
 from trimtab.intents.arbitration import RUNG, Claim, Ruling, arbitrate, give_way, in_order
-from trimtab.intents.astar import AStar
-from trimtab.intents.limits import Limits
+from trimtab.intents.capacity import Free, Room, taken
+from trimtab.intents.constraints import Limits
 from trimtab.intents.objective import Objective
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.room import Free, Room, taken
+from trimtab.intents.planners.astar import AStar
 from trimtab.intents.state import PodState, State
 
 ACTUATORS = actuators("scaleOut", "scaleIn", "resizeCPU")

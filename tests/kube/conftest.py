@@ -8,8 +8,8 @@ import uvloop
 
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.pace import RateLimit
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import RateLimit
 
 Loops = dict[str, Callable[[], asyncio.AbstractEventLoop]]
 

@@ -8,14 +8,14 @@ from harness import etcd, faults
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.faults import Asked
-from harness.watching import eventually, watching
-from trimtab.kube import informer as informing
+from harness.informer_probe import eventually, watching
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
+from trimtab.kube.cache import informer as informing
 from trimtab.kube.errors import Gone
-from trimtab.kube.metadata import metadata
-from trimtab.kube.pages import PageDecoder, records
-from trimtab.kube.resources import CONFIG_MAPS
+from trimtab.kube.kinds.metadata import metadata
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.list_pages import PageDecoder, records
+from trimtab.kube.rest.resources import CONFIG_MAPS
 
 NAMES = [f"m{number:03}" for number in range(9)]
 OURS = "metadata.name!=kube-root-ca.crt"

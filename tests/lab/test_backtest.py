@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.lab.backtest import Schedule, backtest
+from trimtab.lab.job import Run, told
 from trimtab.lab.oracle import Oracle
-from trimtab.lab.run import Run, told
-from trimtab.lab.sample import sample
+from trimtab.lab.sample_data import sample
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
 from trimtab.sizing import Bounds, Settings, Sizes, Strategy, strategy
-from trimtab.sizing.snapshot import Array
+from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.strategy import Floats, Indices
 from trimtab.usage.trace import Trace
 

@@ -12,15 +12,15 @@ import pytest
 
 from trimtab.errors import TrimtabError
 from trimtab.lab.backtest import Schedule
-from trimtab.lab.cores import on_cores
 from trimtab.lab.environments import Course
-from trimtab.lab.learners.rollout import Rollout, Shard, live
-from trimtab.lab.learners.workers import Workers, on_ray
-from trimtab.lab.learners.workers import here as in_this_process
-from trimtab.lab.ray_cluster import OnRay
-from trimtab.lab.run import ORACLE, Engine, Run
-from trimtab.lab.sample import sample
+from trimtab.lab.job import ORACLE, Engine, Run
+from trimtab.lab.local_engine import on_cores
+from trimtab.lab.ray_engine import OnRay
+from trimtab.lab.sample_data import sample
 from trimtab.lab.scores import Scores
+from trimtab.lab.training.rollouts import Rollout, Shard, live
+from trimtab.lab.training.workers import Workers, on_ray
+from trimtab.lab.training.workers import here as in_this_process
 
 TRACES = {"one": sample(12), "two": sample(8, seed=2)}
 RUNS = [

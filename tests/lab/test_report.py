@@ -6,7 +6,7 @@ import numpy as np
 
 from trimtab.lab.backtest import Schedule, backtest
 from trimtab.lab.report import Outcome, page, partial, section
-from trimtab.lab.sample import sample
+from trimtab.lab.sample_data import sample
 from trimtab.sizing import strategy
 
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
-from harness import still
+from harness import fake_proc as still
 from harness.account import account
 from harness.agent import AgentProcess, pod_on
-from harness.busyboxes import grows, plods
+from harness.busybox_workloads import grows, plods
 from harness.cluster import Cluster
 from harness.kubepods import Kubepods
-from trimtab.kube.rights import RIGHTS
+from trimtab.kube.rest.rbac import RIGHTS
 from trimtab.node.arbiter import Spot
 from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 from trimtab.node.config import AgentSettings
-from trimtab.node.journal import Journal, this_boot
+from trimtab.node.restore_journal import Journal, this_boot
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 METRICS = "/apis/trimtab.io/v1alpha1/nodemetrics"

@@ -14,13 +14,13 @@ from trimtab.api.nodeqospolicy import (
     MemoryEvict,
     NodeQoSPolicySpec,
 )
-from trimtab.kube.pods import Resources
+from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import Hierarchy, QosClass, Version
 from trimtab.node.executor import Executor, Surface
-from trimtab.node.executor.enforcer import Enforcer, installed
-from trimtab.node.executor.tally import Tally
-from trimtab.node.journal import Journal
-from trimtab.node.picture import ContainerView, Cpu, Metric, NodeView, PodView, Spread, Tier
+from trimtab.node.model import ContainerView, Cpu, Metric, NodeView, PodView, Spread, Tier
+from trimtab.node.qos.controller import Enforcer, installed
+from trimtab.node.qos.metrics import Tally
+from trimtab.node.restore_journal import Journal
 from trimtab.node.strategies import Eviction
 
 FILES = {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n", "cpu.cfs_burst_us": "0\n"}

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 
 from trimtab.node.cgroups import Driver, Hierarchy, Layout, QosClass
 from trimtab.node.collectors import Advisor, standard
+from trimtab.node.informer import States
 from trimtab.node.prediction import Predictor
 from trimtab.node.series import Series, Snapshot
-from trimtab.node.states import States
 
 LAYOUT = Layout(Driver.CGROUPFS)
 STEP = 30

@@ -7,20 +7,20 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from harness import busyboxes
+from harness import busybox_workloads as busyboxes
 from harness.account import account
 from harness.cluster import Cluster
 from harness.node import NAME
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
 from trimtab.kube.errors import Forbidden
-from trimtab.kube.pace import RetryRule
-from trimtab.kube.rights import HOME
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import HOME
+from trimtab.kube.rest.retry import RetryRule
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.collectors import Advisor, standard
-from trimtab.node.picture import Metric, Tier, container_subject
+from trimtab.node.informer import States
+from trimtab.node.model import Metric, Tier, container_subject
 from trimtab.node.series import Series
-from trimtab.node.states import States
 
 
 def as_agent(cluster: Cluster, folder: Path) -> Path:

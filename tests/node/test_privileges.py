@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.cluster import Cluster
-from harness.housing import HousedAgent, bare, manifest
+from harness.daemonset_sandbox import HousedAgent, bare, manifest
 from harness.kubepods import Kubepods
 from harness.process import wait_for
 from trimtab.node.cgroups import UNLIMITED, QosClass

@@ -7,8 +7,8 @@ import pytest
 
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.pace import RateLimit
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import RateLimit
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,13 +13,13 @@ from harness.cluster import Cluster
 from trimtab import __version__
 from trimtab.cli import run
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.rights import HOME, RIGHTS
-from trimtab.operator.config import OperatorConfig
-from trimtab.operator.layers import configuration
-from trimtab.operator.values import host_and_port
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import HOME, RIGHTS
+from trimtab.operator.config.loader import configuration
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.config.types import host_and_port
 from trimtab.operator.webhook import registration
-from trimtab.operator.webhook.gate import Gate
+from trimtab.operator.webhook.lifecycle import Gate
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

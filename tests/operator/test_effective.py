@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 
 from actuation.builders import MIB, NOW
 from actuation.world import KEY, World, run
-from trimtab.actuation.actuator import Actuator
-from trimtab.actuation.effective import PodSync
+from trimtab.actuation.change_annotations import Applied, Marks, write_marks
+from trimtab.actuation.decide.context import Wish
+from trimtab.actuation.effective_size import PodSync
+from trimtab.actuation.executor import Actuator
 from trimtab.actuation.hold import HOLD, Hold, read_hold
-from trimtab.actuation.marks import Applied, Marks, write_marks
-from trimtab.actuation.situation import Wish
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, WorkloadState
-from trimtab.kube.pods import Resources
-from trimtab.operator.assessment import Assessment, assess
-from trimtab.operator.cohort import Learned
-from trimtab.operator.config import OperatorConfig
-from trimtab.operator.mandate import Mandates
+from trimtab.kube.kinds.pods import Resources
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.policy.resolver import Mandates
+from trimtab.recommender.cohort import Learned
+from trimtab.recommender.workload import Assessment, assess
+from trimtab.sizing.constraints import Surroundings
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.policy_rules import Rules
 from trimtab.sizing.proposal import Ask, Proposal
-from trimtab.sizing.rules import Rules
-from trimtab.sizing.surroundings import Surroundings
 
 SPEC = OptimizationPolicySpec.model_validate(
     {

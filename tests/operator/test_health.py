@@ -7,13 +7,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
-from harness.families import AT_EITHER_HOST
+from harness.ip_families import AT_EITHER_HOST
 from harness.process import free_port
 from trimtab.errors import TrimtabError
-from trimtab.kube.queue import WorkQueue
-from trimtab.operator.config import OperatorConfig
+from trimtab.kube.runtime.workqueue import WorkQueue
+from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.health import Health
-from trimtab.operator.listening import listening
+from trimtab.operator.http_server import listening
 from trimtab.operator.metrics import Metrics
 
 Get = Callable[[str], Awaitable[tuple[int, str]]]

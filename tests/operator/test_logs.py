@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from trimtab.operator.config import LogFormat, Logs
+from trimtab.operator.config.model import LogFormat, Logs
 from trimtab.operator.logs import about, configure
 
 

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from harness import UnavailableError, packages
-from trimtab.node.executor.tally import Tally
+from trimtab.node.qos.metrics import Tally
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.reference import metrics_table
 

@@ -18,15 +18,16 @@ from harness.account import account
 from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.faults import Asked, status
+from harness.informer_probe import eventually
 from harness.objects import node, pod, pod_status
-from harness.watching import eventually
-from trimtab.actuation.live import LiveCluster
+from trimtab.actuation.kube_cluster import LiveCluster
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client, Object, PatchType
 from trimtab.kube.errors import Conflict
-from trimtab.kube.events import EventRecorder
-from trimtab.kube.pods import Resources, pods
-from trimtab.kube.resources import (
+from trimtab.kube.kinds.pods import Resources, pods
+from trimtab.kube.kinds.workloads import BUILT_IN, WorkloadKey
+from trimtab.kube.rest.client import Client, Object, PatchType
+from trimtab.kube.rest.rbac import HOME, RIGHTS
+from trimtab.kube.rest.resources import (
     DEPLOYMENTS,
     INTENTS,
     KPI_PROFILES,
@@ -38,12 +39,11 @@ from trimtab.kube.resources import (
     STATEFUL_SETS,
     VPAS,
 )
-from trimtab.kube.rights import HOME, RIGHTS
-from trimtab.kube.workloads import BUILT_IN, WorkloadKey
-from trimtab.operator.config import OperatorConfig
-from trimtab.operator.live import LiveConfig
-from trimtab.operator.process import Operator
-from trimtab.operator.webhook.gate import Gate
+from trimtab.kube.runtime.event_recorder import EventRecorder
+from trimtab.operator.app import Operator
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.config.reloader import LiveConfig
+from trimtab.operator.webhook.lifecycle import Gate
 from trimtab.usage.errors import UsageError
 from trimtab.usage.source import Ask, source
 

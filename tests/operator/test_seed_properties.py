@@ -24,35 +24,35 @@ from actuation.builders import some_resources
 from actuation.world import KEY, World, run
 from harness.records import policy, workload
 from harness.scripted import Scripted, steady
-from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.executor import Actuator
 from trimtab.api import OptimizationPolicy
 from trimtab.api.errors import InvalidObjectError
 from trimtab.api.fields import time_text
 from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
 from trimtab.api.quantity import Quantity
-from trimtab.kube.client import Client
-from trimtab.kube.features import resizes_in_place
-from trimtab.kube.pods import Resources
-from trimtab.kube.workloads import Workload, WorkloadKey
-from trimtab.operator.assessment import Assessment, assess
-from trimtab.operator.cohort import EvidenceCohort, Learned, Sizing
-from trimtab.operator.cohorts import Want
-from trimtab.operator.config import OperatorConfig
-from trimtab.operator.layers import ConfigurationError, configuration
-from trimtab.operator.live import LiveConfig
-from trimtab.operator.mandate import Mandates
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.capabilities import resizes_in_place
+from trimtab.kube.rest.client import Client
+from trimtab.operator.config.loader import ConfigurationError, configuration
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.config.reloader import LiveConfig
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.school import Pace, School
-from trimtab.operator.selection import Standing
-from trimtab.operator.status import Document, Outcome, Skipped, Weather, news, same, status_of
-from trimtab.operator.tally import Tally
+from trimtab.operator.policy.gauges import Tally
+from trimtab.operator.policy.matching import Standing
+from trimtab.operator.policy.resolver import Mandates
+from trimtab.operator.policy.status import Document, Outcome, Skipped, Weather, news, same, status_of
+from trimtab.recommender.cohort import EvidenceCohort, Learned, Sizing
+from trimtab.recommender.cohort_manager import Want
+from trimtab.recommender.source_ingester import Pace, School
+from trimtab.recommender.workload import Assessment, assess
+from trimtab.sizing.constraints import Surroundings
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.policy_rules import Rules
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.recommendation import Recommendation
-from trimtab.sizing.rules import Rules
-from trimtab.sizing.surroundings import Surroundings
 from trimtab.store import Store
-from trimtab.usage.owners import Owners, WorkloadContainer
+from trimtab.usage.pod_ownership import Owners, WorkloadContainer
 from trimtab.usage.source import SOURCES
 from trimtab.usage.source import Ask as Question
 from trimtab.usage.usage import PodContainer

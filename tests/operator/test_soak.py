@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from harness.cluster import Cluster
-from harness.estate import Estate
-from harness.paper import PaperNode
+from harness.e2e_env import Estate
+from harness.fake_kubelet import PaperNode
 from harness.prometheus import Server
-from harness.rollouts import Rollouts
+from harness.rollout_scenario import Rollouts
 
 KILLS = int(os.environ.get("TEST_KILLS", "0"))
 NO_USAGE = float(os.environ.get("TEST_NO_USAGE_SECONDS", "180" if KILLS else "6"))

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.sizing import Sizes, Strategy, strategy
-from trimtab.sizing.rows import NEW, regrouped
+from trimtab.sizing.state.reindex import NEW, regrouped
 from trimtab.sizing.strategy import Floats
 
 STEP = 900.0

@@ -11,16 +11,16 @@ import msgspec
 from hypothesis import strategies as st
 
 from trimtab.api.optimizationpolicy import BesideHpa, LimitMode, OptimizationPolicySpec
-from trimtab.kube.nodes import Room
-from trimtab.kube.pods import Container, Resources, Role
-from trimtab.sizing.around import both, recommend
-from trimtab.sizing.case import Case
+from trimtab.kube.kinds.nodes import Room
+from trimtab.kube.kinds.pods import Container, Resources, Role
+from trimtab.sizing.constraints import Range, Ranges, Surroundings, UtilisationTarget
 from trimtab.sizing.evidence import Evidence, Heap, OomKills
+from trimtab.sizing.guards.context import Case
+from trimtab.sizing.policy_rules import ResourceRules, Rules
 from trimtab.sizing.proposal import Ask, Proposal
 from trimtab.sizing.qos import BURSTABLE, GUARANTEED, qos_class
+from trimtab.sizing.recommend import both, recommend
 from trimtab.sizing.recommendation import MIB, Recommendation, ResourceName
-from trimtab.sizing.rules import ResourceRules, Rules
-from trimtab.sizing.surroundings import Range, Ranges, Surroundings, UtilisationTarget
 
 GIB = 1024 * MIB
 HOUR, DAY = 3600.0, 86400.0

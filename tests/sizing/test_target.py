@@ -14,12 +14,12 @@ from sizing.containers import (
     proposing,
     rules,
 )
-from trimtab.kube.pods import Container, Resources
-from trimtab.sizing.around import recommend_pod
+from trimtab.kube.kinds.pods import Container, Resources
+from trimtab.sizing.constraints import Surroundings
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.recommend import recommend_pod
 from trimtab.sizing.recommendation import MIB, Recommendation
-from trimtab.sizing.rules import Rules
-from trimtab.sizing.surroundings import Surroundings
 
 SMALL = Resources(20, None, 64 * MIB, None)
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, inspect, text
 
 from store.builders import KEY, effect, entry, event
 from trimtab.store import AddressError, NewerSchemaError, Store
-from trimtab.store.rows import row_of
+from trimtab.store.row_mapping import row_of
 from trimtab.store.schema import VERSION_TABLE, _versions
 from trimtab.store.tables import effects, events, history, metadata
 

@@ -1,7 +1,7 @@
 """What a store has of one workload."""
 
-from trimtab.actuation.sizes import written
-from trimtab.kube.pods import Resources
+from trimtab.actuation.resources import written
+from trimtab.kube.kinds.pods import Resources
 from trimtab.store import HistoryEntry
 
 

@@ -12,10 +12,10 @@ import structlog
 from playwright.async_api import Browser
 
 from harness.browser import browser, watched
-from trimtab.web.access import OwnMachine
-from trimtab.web.application import application
-from trimtab.web.demo.show import show
-from trimtab.web.serving import serving
+from trimtab.web.app import application
+from trimtab.web.auth import OwnMachine
+from trimtab.web.demo.runner import show
+from trimtab.web.server import serving
 
 PICTURES = {
     "overview": ("/", "light"),

@@ -3,6 +3,7 @@
 import math
 import random
 
+from trimtab.web.backends.snapshot import Snapshot
 from trimtab.web.model import (
     ContainerView,
     Curve,
@@ -24,7 +25,6 @@ from trimtab.web.model import (
     WorkloadDetail,
     WorkloadRow,
 )
-from trimtab.web.snapshot import Snapshot
 
 NOW = 1_800_000_000.0
 HOUR, DAY = 3600.0, 86400.0

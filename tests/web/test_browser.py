@@ -7,11 +7,11 @@ import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
 from harness.browser import Watched, watched
-from trimtab.web.access import OwnMachine
-from trimtab.web.application import application
+from trimtab.web.app import application
+from trimtab.web.auth import OwnMachine
+from trimtab.web.backends.snapshot import Snapshot, SnapshotBoard
 from trimtab.web.model import Overview, Plot
-from trimtab.web.serving import serving
-from trimtab.web.snapshot import Snapshot, SnapshotBoard
+from trimtab.web.server import serving
 from web.scene import scene
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

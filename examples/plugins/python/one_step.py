@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from trimtab.intents.actuator import Actuator
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
 from trimtab.intents.planner import Budget, planner
-from trimtab.intents.plugins.serving import PlannerService, serving
+from trimtab.intents.plugins.server import PlannerService, serving
 from trimtab.intents.state import State
 from trimtab.plugins import Settings
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import msgspec
 
-from trimtab.actuation.situation import Wish
+from trimtab.actuation.decide.context import Wish
 from trimtab.api.duration import Duration
-from trimtab.kube.pods import Resources
+from trimtab.kube.kinds.pods import Resources
 
 HOLD = "trimtab.io/hold"
 MANAGER = "trimtab.io-hold"

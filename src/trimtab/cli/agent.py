@@ -13,9 +13,9 @@ from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
+from trimtab.memory_trim import keep_small
 from trimtab.node.agent import Agent
 from trimtab.node.config import AgentSettings, kubelet_url
-from trimtab.operator.memory import keep_small
 
 
 def agent(

@@ -19,22 +19,22 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from trimtab.cli.looking import pairs, plainly_refused, seconds, window_of
-from trimtab.counting import counted, lasting
+from trimtab.cli._common.scan_options import pairs, plainly_refused, seconds, window_of
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.pace import RetryRule
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import RetryRule
 from trimtab.lab.backtest import Schedule
-from trimtab.lab.cores import on_cores
-from trimtab.lab.ray_cluster import HERE, OnRay
+from trimtab.lab.job import ORACLE, Engine, Run, told
+from trimtab.lab.local_engine import on_cores
+from trimtab.lab.ray_engine import HERE, OnRay
 from trimtab.lab.report import Outcome, page, partial, section
-from trimtab.lab.run import ORACLE, Engine, Run, told
-from trimtab.lab.sample import sample
+from trimtab.lab.sample_data import sample
 from trimtab.lab.scores import Scores
-from trimtab.sizing.registry import STRATEGIES
-from trimtab.survey.history import history
-from trimtab.survey.sources import PROMETHEUS, open_source
+from trimtab.plural import counted, lasting
+from trimtab.scan.source_selection import PROMETHEUS, open_source
+from trimtab.scan.usage_trace import history
+from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from trimtab.atomic_write import write
 from trimtab.errors import TrimtabError
-from trimtab.files import write
 
 
 def crds(

@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 
 from trimtab.errors import TrimtabError
-from trimtab.node.hooks.consultation import Agent
+from trimtab.node.hooks.agent_socket import Agent
 from trimtab.node.hooks.cri import CriProxy
 
 

@@ -10,18 +10,18 @@ from typing import Annotated, Literal
 import structlog
 from cyclopts import Parameter
 
-from trimtab.cli.looking import drawn, shown_progress, write
-from trimtab.cli.seed import Seed
-from trimtab.counting import counted
+from trimtab.cli._common.scan_options import drawn, shown_progress, write
+from trimtab.cli._common.seed import Seed
 from trimtab.errors import TrimtabError
-from trimtab.web.access import OwnMachine
-from trimtab.web.application import application
-from trimtab.web.board import Board
-from trimtab.web.demo.compiling import compiling_beside
-from trimtab.web.demo.show import show
+from trimtab.plural import counted
+from trimtab.web.app import application
+from trimtab.web.auth import OwnMachine
+from trimtab.web.backends.backend import Board
+from trimtab.web.backends.snapshot import SnapshotBoard, read_snapshot
+from trimtab.web.demo.runner import show
 from trimtab.web.demo.summary import Document, lines, summary
-from trimtab.web.serving import is_loopback, serving
-from trimtab.web.snapshot import SnapshotBoard, read_snapshot
+from trimtab.web.demo.warmup import compiling_beside
+from trimtab.web.server import is_loopback, serving
 
 MOST_DAYS = 28.0
 

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from trimtab.actuation.sizes import written
+from trimtab.actuation.resources import written
 from trimtab.cli import until_unread
-from trimtab.cli.changing import Choosing, show_diff
-from trimtab.cli.looking import Looking
-from trimtab.survey.patches.change import Change
+from trimtab.cli._common.scan_options import Looking
+from trimtab.cli._common.workload_selection import Choosing, show_diff
+from trimtab.scan.patches.change import Change
 
 
 def diff(

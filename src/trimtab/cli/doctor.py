@@ -12,22 +12,21 @@ from cyclopts import Parameter
 from trimtab.api import API_VERSION, GROUP, KINDS
 from trimtab.api.kind import INSTALL
 from trimtab.cli import until_unread
-from trimtab.cli.finding import SHOWN_AT_MOST, Finding
-from trimtab.cli.looking import pairs, plainly_refused, window_of
-from trimtab.cli.readiness import readiness
-from trimtab.cli.webhook_check import CHECK, check_webhook
+from trimtab.cli._common.doctor_checks import SHOWN_AT_MOST, Finding, readiness
+from trimtab.cli._common.scan_options import pairs, plainly_refused, window_of
+from trimtab.cli._common.webhook_check import CHECK, check_webhook
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, KubeError, describe
-from trimtab.kube.features import (
+from trimtab.kube.rest.capabilities import (
     Version,
     lowers_memory_limits,
     resizes_in_place,
     served,
     server_version,
 )
-from trimtab.kube.pace import RetryRule
-from trimtab.kube.rights import HOME, RIGHTS, Process, missing_rights
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import HOME, RIGHTS, Process, missing_rights
+from trimtab.kube.rest.retry import RetryRule
 from trimtab.usage.discovery import find_promql_servers, has_metrics_server
 
 OLDEST = Version(1, 29)

@@ -8,16 +8,16 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from trimtab.cli.changing import tell
-from trimtab.cli.looking import Looking, drawn, write
+from trimtab.atomic_write import see_writable
+from trimtab.atomic_write import write as write_files
+from trimtab.cli._common.scan_options import Looking, drawn, write
+from trimtab.cli._common.workload_selection import tell
 from trimtab.errors import TrimtabError
-from trimtab.files import see_writable
-from trimtab.files import write as write_files
-from trimtab.survey.document import document
-from trimtab.survey.explained import page, renderables
-from trimtab.survey.explanation import Explanation, Past
-from trimtab.survey.explanation import explain as explained
-from trimtab.survey.findings import Survey
+from trimtab.scan.explanation import Explanation, Past
+from trimtab.scan.explanation import explain as explained
+from trimtab.scan.model import Survey
+from trimtab.scan.render.document import document
+from trimtab.scan.render.explanation import page, renderables
 
 
 def explain(
@@ -68,7 +68,7 @@ def explain(
     if found.key.name != name:
         tell(f"{workload}: belongs to {found.key}, which is what is sized")
     if output == "png" and output_file is not None:
-        from trimtab.survey.drawing import png
+        from trimtab.scan.render.png import png
 
         write_files({output_file: png(found)})
     else:

@@ -17,13 +17,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from trimtab.api.fields import time_text
-from trimtab.cli.changing import is_among, parsed
-from trimtab.cli.looking import drawn, seconds, write
+from trimtab.cli._common.scan_options import drawn, seconds, write
+from trimtab.cli._common.workload_selection import is_among, parsed
 from trimtab.errors import TrimtabError
-from trimtab.kube.workloads import WorkloadKey
-from trimtab.operator.live import LiveConfig
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.operator.config.reloader import LiveConfig
 from trimtab.store import HistoryEntry, Store
-from trimtab.web.told import entry_of
+from trimtab.web.views.history import entry_of
 
 What = Literal["applied", "reverted", "held", "released", "applying", "recommended"]
 DONE: tuple[What, ...] = ("applied", "reverted", "held", "released")

@@ -12,24 +12,24 @@ import msgspec
 import yaml
 from cyclopts import Parameter
 
+from trimtab.atomic_write import write
 from trimtab.cli import until_unread
-from trimtab.cli.looking import plainly_refused
-from trimtab.counting import counted
+from trimtab.cli._common.scan_options import plainly_refused
 from trimtab.errors import TrimtabError
-from trimtab.files import write
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client, Object
 from trimtab.kube.errors import NotFound
-from trimtab.kube.features import cluster_uid
-from trimtab.kube.pace import RetryRule
-from trimtab.kube.resources import VPAS
-from trimtab.kube.vpas import Vpa, vpas
-from trimtab.kube.workloads import Workload
-from trimtab.operator.checkpoints import read_checkpoints
-from trimtab.operator.cohorts import state_key
+from trimtab.kube.kinds.vpas import Vpa, vpas
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.capabilities import cluster_uid
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import VPAS
+from trimtab.kube.rest.retry import RetryRule
+from trimtab.plural import counted
+from trimtab.recommender.cohort_manager import state_key
+from trimtab.recommender.vpa_checkpoints import read_checkpoints
+from trimtab.scan.cluster_snapshot import look
+from trimtab.scan.vpa_import import SIZING, Inherited, learned_of, policy_of
 from trimtab.store import Store
-from trimtab.survey.heritage import SIZING, Inherited, learned_of, policy_of
-from trimtab.survey.picture import look
 
 
 def import_(

@@ -10,10 +10,10 @@ from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection, runs_in_pod
-from trimtab.operator.live import LiveConfig
+from trimtab.memory_trim import keep_small
+from trimtab.operator.app import Companion, Operator
+from trimtab.operator.config.reloader import LiveConfig
 from trimtab.operator.logs import configure
-from trimtab.operator.memory import keep_small
-from trimtab.operator.process import Companion, Operator
 
 
 def operator(
@@ -74,8 +74,8 @@ def operator(
 
 def _beside(address: str, certificate: Path | None, key: Path | None) -> Companion:
     # Only here: an operator without a dashboard is the smaller for it.
-    from trimtab.web.beside import dashboard
-    from trimtab.web.serving import Certificate
+    from trimtab.web.embedded import dashboard
+    from trimtab.web.server import Certificate
 
     if (certificate is None) != (key is None):
         raise TrimtabError("--dashboard-certificate and --dashboard-key: give both, or neither")

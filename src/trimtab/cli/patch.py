@@ -11,24 +11,24 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from trimtab.atomic_write import write as write_files
 from trimtab.cli import until_unread
-from trimtab.cli.changing import Choosing, show_diff, tell
-from trimtab.cli.looking import Looking
+from trimtab.cli._common.scan_options import Looking
+from trimtab.cli._common.workload_selection import Choosing, show_diff, tell
 from trimtab.errors import TrimtabError
-from trimtab.files import write as write_files
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
 from trimtab.kube.errors import ApiError, FieldOwned, describe
-from trimtab.survey.patches.apply import apply_change
-from trimtab.survey.patches.change import Change
-from trimtab.survey.patches.charts import HelmChart
-from trimtab.survey.patches.documents import Builds, Edits
-from trimtab.survey.patches.folder import update_folder
-from trimtab.survey.patches.kustomize import FLUX, KUSTOMIZATIONS, Layout
-from trimtab.survey.patches.manifests import edit_manifests
-from trimtab.survey.patches.releases import KINDS
-from trimtab.survey.patches.render import command, edit
-from trimtab.survey.patches.values import GivenPath, edit_values, parse_path
+from trimtab.kube.rest.client import Client
+from trimtab.scan.patches.apply import apply_change
+from trimtab.scan.patches.change import Change
+from trimtab.scan.patches.documents import Builds, Edits
+from trimtab.scan.patches.helm_charts import HelmChart
+from trimtab.scan.patches.helm_releases import KINDS
+from trimtab.scan.patches.helm_values import GivenPath, edit_values, parse_path
+from trimtab.scan.patches.kustomize import FLUX, KUSTOMIZATIONS, Layout
+from trimtab.scan.patches.manifests import edit_manifests
+from trimtab.scan.patches.patch_folder import update_folder
+from trimtab.scan.patches.render import command, edit
 
 Format = Literal["kubectl", "strategic", "kustomize", "helm", "manifests"]
 

@@ -11,21 +11,21 @@ import yaml
 from cyclopts import Parameter
 
 from trimtab.api import Intent, KPIProfile
-from trimtab.cli.looking import drawn, plainly_refused, write
-from trimtab.cli.planned import document, renderables
+from trimtab.cli._common.plan_output import document, renderables
+from trimtab.cli._common.scan_options import drawn, plainly_refused, write
 from trimtab.errors import TrimtabError
-from trimtab.intents.kpi.measure import Measure, measure
+from trimtab.intents.kpi.measurement import Measure, measure
 from trimtab.intents.state import State
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
 from trimtab.kube.errors import NOT_UNDERSTOOD
-from trimtab.kube.features import server_version
-from trimtab.kube.kpiprofiles import profile_key
-from trimtab.operator.config import LogFormat, Logs, OperatorConfig
-from trimtab.operator.intents.goals import goal_of
-from trimtab.operator.intents.guarding import guarded, said_of_use
+from trimtab.kube.kinds.custom import profile_key
+from trimtab.kube.rest.capabilities import server_version
+from trimtab.kube.rest.client import Client
+from trimtab.operator.config.loader import configuration
+from trimtab.operator.config.model import LogFormat, Logs, OperatorConfig
+from trimtab.operator.intents.guardrails import guarded, said_of_use
 from trimtab.operator.intents.preview import Preview, preview, previewed
-from trimtab.operator.layers import configuration
+from trimtab.operator.intents.state_builder import goal_of
 from trimtab.operator.logs import configure
 
 

@@ -12,21 +12,21 @@ import yaml
 from cyclopts import Parameter
 from rich.console import RenderableType
 
+from trimtab.atomic_write import see_writable
 from trimtab.cli import USAGE
-from trimtab.cli.clusters import Reached, by_cluster, reach, without
-from trimtab.cli.looking import Looking, drawn, write
+from trimtab.cli._common.clusters import Reached, by_cluster, reach, without
+from trimtab.cli._common.scan_options import Looking, drawn, write
 from trimtab.errors import TrimtabError
-from trimtab.files import see_writable
 from trimtab.kube.auth import contexts
-from trimtab.sizing.registry import STRATEGIES
-from trimtab.survey.document import csv_text, document
-from trimtab.survey.findings import Survey
-from trimtab.survey.headline import together
-from trimtab.survey.markdown import markdown
-from trimtab.survey.page import page
-from trimtab.survey.prices import read_prices
-from trimtab.survey.table import renderables
-from trimtab.survey.threshold import Threshold
+from trimtab.scan.fail_conditions import Threshold
+from trimtab.scan.model import Survey
+from trimtab.scan.pricing import read_prices
+from trimtab.scan.render.document import csv_text, document
+from trimtab.scan.render.html import page
+from trimtab.scan.render.markdown import markdown
+from trimtab.scan.render.summary import together
+from trimtab.scan.render.table import renderables
+from trimtab.sizing.strategy import STRATEGIES
 
 Output = Literal["table", "json", "yaml", "csv", "markdown", "html"]
 

@@ -16,13 +16,13 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from trimtab.cli.seed import Seed
-from trimtab.counting import counted, lasting
+from trimtab.cli._common.seed import Seed
 from trimtab.errors import TrimtabError
-from trimtab.lab.simulator.contest import NONE, Course, play, policies_of, refuse_idle
-from trimtab.lab.simulator.page import page
-from trimtab.lab.simulator.scene import Scene
-from trimtab.lab.simulator.town import STEP, settled, town
+from trimtab.lab.simulator.cluster_generator import STEP, settled, town
+from trimtab.lab.simulator.comparison import NONE, Course, play, policies_of, refuse_idle
+from trimtab.lab.simulator.report import page
+from trimtab.lab.simulator.scenario import Scene
+from trimtab.plural import counted, lasting
 from trimtab.usage.files import read
 
 HEAD = (

@@ -19,15 +19,15 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.cli import until_unread
-from trimtab.cli.looking import pairs, plainly_refused, seconds, shown_progress
+from trimtab.cli._common.scan_options import pairs, plainly_refused, seconds, shown_progress
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
+from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator import Course, Entry, Journal, Place, Recommender
 from trimtab.lab.emulator import stress as follow
 from trimtab.lab.workloads import Folder
-from trimtab.sizing.registry import STRATEGIES
-from trimtab.survey.amounts import cpu_text, memory_text
+from trimtab.scan.render.units import cpu_text, memory_text
+from trimtab.sizing.strategy import STRATEGIES
 
 
 def stress(

@@ -15,10 +15,10 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from trimtab.cli._common.seed import Seed
 from trimtab.cli.backtest import Asked
-from trimtab.cli.seed import Seed
 from trimtab.errors import TrimtabError
-from trimtab.lab.ray_cluster import HERE
+from trimtab.lab.ray_engine import HERE
 from trimtab.usage.files import read
 from trimtab.usage.trace import Trace
 
@@ -163,7 +163,7 @@ class Lesson:
 
     def data(self, traces: Iterable[str]) -> list[str]:
         """Name what is learned from."""
-        from trimtab.lab.learners.sources import TRAINED
+        from trimtab.lab.training.sources import TRAINED
 
         generators = ["generators: " + ", ".join(TRAINED)] if self.generated else []
         return [*generators, *(Path(name).name for name in traces)]
@@ -173,7 +173,7 @@ def _learned(
     lesson: Lesson, traces: Mapping[str, Trace], folder: Path, every: int, workers: Any, progress: Progress
 ) -> tuple[Any, list[dict[str, float]]]:
     """The learner when it is done, and the figures of all its updates."""
-    from trimtab.lab.learners import training  # after Ray: see `workers`
+    from trimtab.lab.training import loop  # after Ray: see `workers`
 
     task = progress.add_task(f"{lesson.learner}: gathering", total=lesson.updates)
     made = _learner(lesson, list(traces.values()), workers)
@@ -182,7 +182,7 @@ def _learned(
         worth = f"{lesson.learner}: {made.objective} {figures[made.objective]:.4f}"
         progress.update(task, completed=done, description=worth)
 
-    return made, training.train(
+    return made, loop.train(
         made,
         folder,
         updates=lesson.updates,
@@ -195,15 +195,15 @@ def _learned(
 
 def _keep(made: Any, folder: Path, figures: Sequence[dict[str, float]]) -> None:
     """Write the weights, and the card beside them."""
-    from trimtab.lab.learners import card, training
+    from trimtab.lab.training import loop, model_card
 
-    training.ship(made, folder / WEIGHTS)
-    card.write(folder, folder / CARD, made, figures=figures)
+    loop.ship(made, folder / WEIGHTS)
+    model_card.write(folder, folder / CARD, made, figures=figures)
 
 
 def _long_enough(lesson: Lesson, traces: Mapping[str, Trace], console: Console) -> dict[str, Trace]:
     """Without the recordings that are too short to learn from, each of which is told of: the card must not name them."""
-    from trimtab.lab.learners import sources
+    from trimtab.lab.training import sources
 
     hours = sources.SHORTEST if lesson.learner == "forecaster" else _episode(lesson)
     for name, trace in traces.items():
@@ -215,7 +215,7 @@ def _long_enough(lesson: Lesson, traces: Mapping[str, Trace], console: Console) 
 
 def _episode(lesson: Lesson) -> int:
     """The hours of an agent's longest episode, with those that it watches first."""
-    from trimtab.lab.learners.agent import Stage
+    from trimtab.lab.training.base_agent import Stage
 
     return lesson.hours + max(Stage().warm_ups)
 
@@ -241,7 +241,7 @@ def _shown(console: Console) -> Iterator[Progress]:
 
 @contextmanager
 def _workers(engine: str, address: str) -> Iterator[Any]:
-    from trimtab.lab.learners.workers import here, on_ray
+    from trimtab.lab.training.workers import here, on_ray
 
     if engine == "here":
         yield here
@@ -252,22 +252,22 @@ def _workers(engine: str, address: str) -> Iterator[Any]:
 
 def _learner(lesson: Lesson, traces: list[Trace], workers: Any) -> Any:
     from trimtab.lab.environments import Course
-    from trimtab.lab.learners import sources
-    from trimtab.lab.learners.agent import Stage
+    from trimtab.lab.training import sources
+    from trimtab.lab.training.base_agent import Stage
 
     seed, updates, generated = lesson.seed, lesson.updates, lesson.generated
     if lesson.learner == "forecaster":
-        from trimtab.lab.learners.forecaster import ForecasterLearner, ForecasterPlan
+        from trimtab.lab.training.forecaster import ForecasterLearner, ForecasterPlan
 
         made = sources.recordings(traces, seed=seed, containers=lesson.containers, generated=generated)
         return ForecasterLearner(made, seed=seed, plan=ForecasterPlan(updates=updates), workers=workers)
     demand = sources.demand(traces, hours=_episode(lesson), generated=generated)
     stage = Stage(course=Course(demand=demand, hours=lesson.hours), containers=lesson.containers)
     if lesson.learner == "ppo":
-        from trimtab.lab.learners.ppo import PpoLearner, PpoPlan
+        from trimtab.lab.training.ppo import PpoLearner, PpoPlan
 
         return PpoLearner(seed=seed, plan=PpoPlan(stage=stage, updates=updates), workers=workers)
-    from trimtab.lab.learners.sac import SacLearner, SacPlan
+    from trimtab.lab.training.sac import SacLearner, SacPlan
 
     return SacLearner(seed=seed, plan=SacPlan(stage=stage), workers=workers)
 

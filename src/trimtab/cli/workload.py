@@ -10,15 +10,15 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.cli.looking import drawn, pairs, write
-from trimtab.cli.seed import Seed
+from trimtab.cli._common.scan_options import drawn, pairs, write
+from trimtab.cli._common.seed import Seed
 from trimtab.docstrings import descriptions
 from trimtab.errors import TrimtabError
 from trimtab.lab.workloads import GENERATORS, Folder, Workload, generate
 from trimtab.lab.workloads.export import export
-from trimtab.lab.workloads.picture import page, png
-from trimtab.survey.amounts import cpu_text, memory_text
-from trimtab.survey.chart import chart
+from trimtab.lab.workloads.plot import page, png
+from trimtab.scan.render.text_chart import chart
+from trimtab.scan.render.units import cpu_text, memory_text
 from trimtab.usage.trace import Floats
 
 Action = Literal["generate", "list", "plot", "types", "export"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from trimtab.intents.deed import Deed
+from trimtab.intents.action import Deed
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import State
 from trimtab.plugins import Family

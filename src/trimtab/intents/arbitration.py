@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from trimtab.api.intent import Verdict
 from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.capacity import Room, taken
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.room import Room, taken
 from trimtab.intents.state import State
 
 PATIENCE = 3600.0

@@ -6,10 +6,13 @@ may exist that was not looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from trimtab.api.intent import PlanPurpose, Verdict
-from trimtab.intents.deed import Deed
+from trimtab.intents.action import Deed
+from trimtab.intents.objective import Objective
 
 Purpose = PlanPurpose
 """What a plan is for, in the words of an Intent's status."""
@@ -64,3 +67,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compromise(self) -> bool:
         return self.purpose is Purpose.COMPROMISE
+
+
+def utility(objectives: Sequence[Objective], deficits: Sequence[float]) -> float:
+    """Between 0 and 1; 1 is all."""
+    whole = had = 0.0
+    for objective, deficit in zip(objectives, deficits, strict=True):
+        whole += objective.weight
+        had += objective.weight * (1.0 if deficit <= 0 else 1.0 / (1.0 + deficit))
+    return had / whole if whole > 0 else 1.0

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from trimtab.intents.actuator import Actuator
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
 from trimtab.intents.state import State

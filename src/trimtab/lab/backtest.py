@@ -20,7 +20,7 @@ import numpy as np
 
 from trimtab.lab.scores import CHANGES, SUMS, Scores, tally
 from trimtab.sizing import Strategy
-from trimtab.sizing.window import Maxima
+from trimtab.sizing.stats.window import Maxima
 from trimtab.usage.trace import Floats, Trace
 
 Progress = Callable[[int], None]

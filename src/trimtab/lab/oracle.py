@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from trimtab.sizing import Bounds, Settings, Sizes, Strategy
-from trimtab.sizing.snapshot import Array
+from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.strategy import Floats, Indices
 from trimtab.usage.trace import Trace
 

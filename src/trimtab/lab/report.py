@@ -11,8 +11,8 @@ from html import escape
 
 import numpy as np
 
-from trimtab.counting import counted
 from trimtab.lab.scores import Scores
+from trimtab.plural import counted
 
 WIDTH, HEIGHT, EDGE = 660, 400, 66
 COLOURS = ("#0b6e4f", "#c0392b", "#2c6fbb", "#b7791f", "#7b4fa3", "#4a5568", "#0f8b8d", "#c2418f", "#6b8e23")

@@ -22,24 +22,24 @@ from typing import Never
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from trimtab.aio import side_by_side
 from trimtab.api.nodemetric import MetricCollectPolicy, NodeMetricStatus
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection
 from trimtab.kube.auth.tls import Trust
-from trimtab.kube.client import Client
-from trimtab.kube.pace import RetryRule
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import RetryRule
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.collectors import Advisor, standard
 from trimtab.node.config import AgentSettings
-from trimtab.node.exposition import UsageExposition, exposition
-from trimtab.node.journal import Journal, this_boot
+from trimtab.node.http import checked, serving
+from trimtab.node.informer import States
+from trimtab.node.metrics import UsageExposition, exposition
 from trimtab.node.prediction import Predictor
-from trimtab.node.quality import Quality
+from trimtab.node.qos.manager import Quality
 from trimtab.node.reporter import Reporter, status_of
+from trimtab.node.restore_journal import Journal, this_boot
 from trimtab.node.series import Retention, Series, Snapshot
-from trimtab.node.serving import checked, serving
-from trimtab.node.states import States
-from trimtab.tasks import side_by_side
 
 log = structlog.get_logger(__name__)
 

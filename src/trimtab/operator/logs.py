@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import Processor
 
-from trimtab.operator.config import LogFormat, Logs
+from trimtab.operator.config.model import LogFormat, Logs
 
 
 def configure(logs: Logs, *, stream: TextIO | None = None) -> None:

@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.docstrings import descriptions
-from trimtab.operator.config import OperatorConfig, restart_fields
-from trimtab.operator.distribution import Distribution
-from trimtab.operator.layers import model_in
+from trimtab.operator.config.loader import model_in
+from trimtab.operator.config.model import OperatorConfig, restart_fields
+from trimtab.operator.label_histogram import Distribution
 from trimtab.operator.metrics import Metrics
 
 

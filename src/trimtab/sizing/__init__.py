@@ -10,7 +10,6 @@ All containers are sized at once, in arrays with one place for each:
 """
 
 from trimtab.plugins import Settings
-from trimtab.sizing.registry import STRATEGIES, strategy
-from trimtab.sizing.strategy import Bounds, Sizes, Strategy
+from trimtab.sizing.strategy import STRATEGIES, Bounds, Sizes, Strategy, strategy
 
 __all__ = ["STRATEGIES", "Bounds", "Settings", "Sizes", "Strategy", "strategy"]

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from math import isnan
 
-from trimtab.kube.nodes import Node
+from trimtab.kube.kinds.nodes import Node
 from trimtab.sizing.proposal import Ask, Proposal
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from trimtab.api.optimizationpolicy import MetricsConfig
-from trimtab.sizing.proposed import Lately
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.strategy import Bounds, Sizes
+from trimtab.sizing.tracking.proposal_history import Lately
 
 ALMOST = 1e-6
 """What a product of floats may be off by: 0.2 cores are 200 millicores and not 201."""

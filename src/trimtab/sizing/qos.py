@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimtab.kube.pods import Resources
+from trimtab.kube.kinds.pods import Resources
 
 GUARANTEED = "Guaranteed"
 BURSTABLE = "Burstable"

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from trimtab.kube.pods import Resources
+from trimtab.kube.kinds.pods import Resources
 
 ResourceName = Literal["cpu", "memory"]
 

@@ -7,7 +7,7 @@ import sys
 
 from trimtab.docstrings import descriptions
 from trimtab.plugins import Settings
-from trimtab.sizing.registry import STRATEGIES
+from trimtab.sizing.strategy import STRATEGIES
 
 _HEAD = """# Strategies
 

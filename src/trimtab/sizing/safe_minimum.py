@@ -23,11 +23,11 @@ from math import ceil
 import msgspec
 
 from trimtab.api.optimizationpolicy import LimitMode
-from trimtab.kube.pods import Container, Role
+from trimtab.kube.kinds.pods import Container, Role
+from trimtab.sizing.constraints import as_counted
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.policy_rules import MEMORY_HEADROOM, ResourceRules, Rules
 from trimtab.sizing.recommendation import MIB, ResourceName, amount_text
-from trimtab.sizing.rules import MEMORY_HEADROOM, ResourceRules, Rules
-from trimtab.sizing.surroundings import as_counted
 
 AS_IT_IS = sys.maxsize
 """An amount that nothing reaches: too little is known to make the container smaller at all."""

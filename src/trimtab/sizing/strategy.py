@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.plugins import Settings
-from trimtab.sizing.rowed import Rowed, S
+from trimtab.errors import TrimtabError
+from trimtab.plugins import Family, Settings
+from trimtab.sizing.state.array_state import Rowed, S
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -79,3 +80,19 @@ class Strategy(Rowed[S]):
     @abstractmethod
     def recommend(self, t: float) -> Sizes:
         """The sizes at `t` seconds. Asking changes nothing."""
+
+
+STRATEGIES: Family[Strategy[Any]] = Family(noun="strategy", group="trimtab.strategies")
+
+
+def strategy(name: str, containers: int, **settings: Any) -> Strategy[Any]:
+    """A new strategy of this name for so many containers; settings not given have their defaults."""
+    return STRATEGIES.type_of(name)(containers, STRATEGIES.settings_of(name, settings))
+
+
+def takes(name: str, setting: str) -> bool:
+    """Whether a strategy has such a setting; what cannot be loaded has none, and is refused where it is made."""
+    try:
+        return setting in STRATEGIES.type_of(name).settings_type.model_fields
+    except TrimtabError:
+        return False

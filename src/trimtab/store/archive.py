@@ -21,7 +21,7 @@ from trimtab.store.effects import Effect
 from trimtab.store.errors import ArchiveError
 from trimtab.store.events import PlannerEvent
 from trimtab.store.history import HistoryEntry
-from trimtab.store.rows import BATCH, Record, record_of, row_of, select_records
+from trimtab.store.row_mapping import BATCH, Record, record_of, row_of, select_records
 from trimtab.store.states import State, adopt
 from trimtab.store.tables import effects, events, history, states
 

@@ -26,7 +26,7 @@ from trimtab.store.errors import (
     StoreError,
     UnavailableError,
 )
-from trimtab.store.rows import Record, batches, record_of, row_of, select_records
+from trimtab.store.row_mapping import Record, batches, record_of, row_of, select_records
 from trimtab.store.schema import check, upgrade
 
 log = structlog.get_logger(__name__)

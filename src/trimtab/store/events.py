@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import BigInteger, cast
 
 from trimtab.store.database import Database
-from trimtab.store.rows import within
+from trimtab.store.row_mapping import within
 from trimtab.store.tables import events
 
 MINUTE = 60

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import ColumnElement, and_, or_
 
 from trimtab.store.database import Database
-from trimtab.store.rows import within
+from trimtab.store.row_mapping import within
 from trimtab.store.tables import history
 
 _LARGEST = 2**63 - 1

@@ -89,7 +89,7 @@ class PostgreSQL:
 
     def engine(self) -> AsyncEngine:
         try:
-            from trimtab.store.line import Line  # needs psycopg
+            from trimtab.store.timeout_connection import Line  # needs psycopg
 
             return create_async_engine(
                 self._url,

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from trimtab.store.database import Database
 from trimtab.store.errors import DamagedStateError
-from trimtab.store.rows import record_of, row_of, select_records
+from trimtab.store.row_mapping import record_of, row_of, select_records
 from trimtab.store.tables import states
 
 _KEY = ("cluster", "strategy", "shard")

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from trimtab.store import archive
-from trimtab.store.address import backend
 from trimtab.store.database import Database
 from trimtab.store.effects import Effects
 from trimtab.store.events import PlannerEvents
 from trimtab.store.history import History
 from trimtab.store.retention import Pruned, Retention, prune
 from trimtab.store.states import States
+from trimtab.store.url import backend
 
 
 class Store:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.kube.client import Client, Object
-from trimtab.kube.features import answers
-from trimtab.kube.resources import SERVICES
+from trimtab.kube.rest.capabilities import answers
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import SERVICES
 
 METRICS_SERVER_API = "/apis/metrics.k8s.io/v1beta1/nodes"
 

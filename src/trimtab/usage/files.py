@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
 from trimtab.usage import formats
+from trimtab.usage.formats.file_parts import Part, parts
 from trimtab.usage.formats.format import Format, Rows
-from trimtab.usage.formats.part import Part, parts
 from trimtab.usage.trace import Floats, Trace
 from trimtab.usage.usage import MOST_BYTES, MOST_CORES, plausible
 
@@ -94,7 +94,7 @@ def _chosen(path: Path, form: Format | None) -> tuple[Format, list[Part]]:
     if form is not None:
         raise TrimtabError(f"{path}: holds nothing of the format {form.name}")
     if len(there) == 1:
-        return formats.own.FORMAT, there  # which says what its columns lack
+        return formats.trimtab_format.FORMAT, there  # which says what its columns lack
     raise TrimtabError(f"{path}: holds no usage in a format that is known: {', '.join(formats.FORMATS)}")
 
 

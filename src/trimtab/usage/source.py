@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from trimtab.counting import counted
 from trimtab.errors import TrimtabError
-from trimtab.kube.client import Client
+from trimtab.kube.rest.client import Client
 from trimtab.plugins import Family, Settings
+from trimtab.plural import counted
 from trimtab.usage.usage import Summary, Usage, summarise
 
 if TYPE_CHECKING:  # SQLAlchemy takes half a second, and most who read usage keep none

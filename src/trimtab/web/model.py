@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from trimtab.kube.workloads import WorkloadKey
+from trimtab.kube.kinds.workloads import WorkloadKey
 
 Values = tuple[float | None, ...]
 """Along the times of a plot; None where nothing is known."""

@@ -12,14 +12,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from trimtab.kube.workloads import WorkloadKey
-from trimtab.web.access import Access
-from trimtab.web.board import Board
-from trimtab.web.listing import Listing, Query
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.web.actions.permissions import Offering
+from trimtab.web.auth import Access
+from trimtab.web.backends.backend import Board
+from trimtab.web.backends.snapshot import take
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow
-from trimtab.web.offering import Offering
 from trimtab.web.rendering import Rendering
-from trimtab.web.snapshot import take
+from trimtab.web.views.table_query import Listing, Query
 
 KEEP_ALIVE = 15.0
 """Seconds after which a quiet stream says that it lives."""

@@ -10,9 +10,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from trimtab import __version__
 from trimtab.errors import TrimtabError
-from trimtab.web.access import Access
-from trimtab.web.board import Board
-from trimtab.web.words import FILTERS
+from trimtab.web.auth import Access
+from trimtab.web.backends.backend import Board
+from trimtab.web.views.formatting import FILTERS
 
 log = structlog.get_logger(__name__)
 

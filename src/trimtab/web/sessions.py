@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trimtab.web.access import Viewer
+from trimtab.web.auth import Viewer
 
 COOKIE = "trimtab-session"
 HEADER = "X-CSRF-Token"

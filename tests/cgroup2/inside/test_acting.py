@@ -9,12 +9,12 @@ import pytest
 
 from harness.kubepods import Kubepods
 from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish, admit, consolidate
-from trimtab.node.arbiter.machine import MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
+from trimtab.node.arbiter.host_knobs import MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
 from trimtab.node.cgroups import UNLIMITED
 from trimtab.node.cgroups import knobs as k
 from trimtab.node.executor import Executor, Surface
-from trimtab.node.executor.levels import order
-from trimtab.node.journal import Journal, this_boot
+from trimtab.node.executor.write_order import order
+from trimtab.node.restore_journal import Journal, this_boot
 
 MIB = 1 << 20
 CPUS, ONE = frozenset({0, 1}), frozenset({1})

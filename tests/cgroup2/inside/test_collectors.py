@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from harness import measured
+from harness import collector_checks as measured
 from harness.kubepods import Kubepods
-from harness.pictured import node_view, pod_view
+from harness.node_views import node_view, pod_view
 from trimtab.node.collectors.cpi import CpiCollector
 from trimtab.node.collectors.pressure import PressureCollector
 from trimtab.node.collectors.rundelay import RunDelayCollector
-from trimtab.node.picture import NODE, Metric, container_subject
+from trimtab.node.model import NODE, Metric, container_subject
 from trimtab.node.series import Series
 
 CLOCK, SWITCHES = (1, 0), (1, 3)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.intents.kpi.availability import MOST, PodHistory, together
-from trimtab.intents.kpi.reading import Reading, as_share
-from trimtab.kube.pods import ContainerState, Exit, Pod
+from trimtab.intents.kpi.measurement import Reading, as_share
+from trimtab.kube.kinds.pods import ContainerState, Exit, Pod
 
 BORN = 1000
 

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from trimtab.api.intent import TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
-from trimtab.intents.kpi.defaults import LINKERD
-from trimtab.intents.kpi.measure import measure
+from trimtab.intents.kpi.measurement import LINKERD, measure
 from trimtab.intents.kpi.query import QueryError, problem_of, question
-from trimtab.usage.podnames import pod_pattern
+from trimtab.usage.pod_names import pod_pattern
 
 names = st.text(min_size=1, max_size=20)
 

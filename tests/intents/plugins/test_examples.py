@@ -11,15 +11,15 @@ from harness.build import Program
 from harness.process import Process, wait_for
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import actuator
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.planner import Budget, planner
+from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import Known, Registry
-from trimtab.intents.plugins.remote import RemoteActuator, RemotePlanner
 from trimtab.intents.state import Size, State
-from trimtab.kube.workloads import WorkloadKey
+from trimtab.kube.kinds.workloads import WorkloadKey
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "plugins"
 GOAL = Goal(intent="shop/web", objectives=(Objective(name="p99", value=0.1, kind=KPIType.LATENCY),))

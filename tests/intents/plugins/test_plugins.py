@@ -15,23 +15,33 @@ from harness.certificates import LOOPBACK, Authority
 from harness.process import wait_for
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
+from trimtab.intents.action import Deed
 from trimtab.intents.actuator import Actuator, actuator
-from trimtab.intents.deed import Deed
-from trimtab.intents.effects.given import given
-from trimtab.intents.effects.learning import learn
+from trimtab.intents.constraints import Limits
+from trimtab.intents.effects.fit import learn
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
+from trimtab.intents.effects.user_models import given
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planner import Budget, planner
 from trimtab.intents.plugins import messages
+from trimtab.intents.plugins.client import Allowance, RemoteActuator, RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.plugins.protocol import (
+    CANDIDATES,
+    INFO,
+    PLAN,
+    REGISTER,
+    VERSION,
+    Refused,
+    Tls,
+    dial,
+    listen,
+)
 from trimtab.intents.plugins.registry import FORGOTTEN, MOST, SLOWEST_CHECK, Registry
-from trimtab.intents.plugins.remote import Allowance, RemoteActuator, RemotePlanner
-from trimtab.intents.plugins.serving import ActuatorService, PlannerService, serving
-from trimtab.intents.plugins.wire import CANDIDATES, INFO, PLAN, REGISTER, VERSION, Refused, Tls, dial, listen
+from trimtab.intents.plugins.server import ActuatorService, PlannerService, serving
 from trimtab.intents.state import PodState, Size, State
-from trimtab.kube.workloads import WorkloadKey
+from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plugins import Settings
 
 ACTUATOR, PLANNER = pb.PLUGIN_TYPE_ACTUATOR, pb.PLUGIN_TYPE_PLANNER

@@ -17,9 +17,9 @@ from harness import kubeconfigs
 from harness.certificates import Authority, Pair
 from harness.cluster import Cluster
 from harness.connect_proxy import ConnectProxy
-from trimtab.kube.auth.access import load_connection
+from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.auth.connection import Connection, Identity
-from trimtab.kube.client import Client
+from trimtab.kube.rest.client import Client
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ADMIN = "admin"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from harness.certificates import Authority, Pair
+from trimtab.kube.auth.credential_sources import Kept, Written
 from trimtab.kube.auth.credentials import AtHand, Proof, bearer
-from trimtab.kube.auth.material import Kept, Written
-from trimtab.kube.auth.secret import Secret
+from trimtab.kube.auth.redacted import Secret
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 

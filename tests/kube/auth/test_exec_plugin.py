@@ -19,13 +19,13 @@ from structlog.testing import capture_logs
 
 from harness import kubeconfigs, process
 from harness.certificates import Authority
-from trimtab.kube.auth.access import load_connection
+from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.auth.connection import Connection
 from trimtab.kube.auth.credentials import Proof
 from trimtab.kube.auth.exec_plugin import ExecPlugin, one_line
 from trimtab.kube.auth.kubeconfig import Entry
-from trimtab.kube.auth.kubefile import Exec
-from trimtab.kube.auth.secret import decode_secret
+from trimtab.kube.auth.kubeconfig_file import Exec
+from trimtab.kube.auth.redacted import decode_secret
 from trimtab.kube.errors import ConfigError
 
 V1 = "client.authentication.k8s.io/v1"
@@ -437,7 +437,7 @@ def test_on_a_terminal_a_plugin_can_ask_and_explain(plugin: Plugin, tmp_path: Pa
     settings = {"command": str(plugin.path), "apiVersion": V1, "interactiveMode": "Always"}
     kubeconfigs.write(tmp_path / "config", user={"exec": settings})
     program = (
-        "import asyncio; from trimtab.kube.auth.access import load_connection; "
+        "import asyncio; from trimtab.kube.auth.cluster_access import load_connection; "
         f"way = load_connection(kubeconfig={str(tmp_path / 'config')!r}); "
         "print(asyncio.run(way.identity()).headers['Authorization'])"
     )

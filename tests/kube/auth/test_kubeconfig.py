@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import kubeconfigs
-from trimtab.kube.auth.access import ContextSummary, contexts
+from trimtab.kube.auth.cluster_access import ContextSummary, contexts
 from trimtab.kube.auth.kubeconfig import Entry, Kubeconfig, _merge, read_kubeconfig
-from trimtab.kube.auth.kubefile import User
+from trimtab.kube.auth.kubeconfig_file import User
 from trimtab.kube.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.certificates import Authority, Pair
-from trimtab.kube.auth.material import Kept, Written
+from trimtab.kube.auth.credential_sources import Kept, Written
 from trimtab.kube.auth.tls import KeyPair, Trust
 from trimtab.kube.errors import ConfigError
 

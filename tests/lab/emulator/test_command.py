@@ -12,7 +12,7 @@ from harness.process import wait_for
 from trimtab.cli import run
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
+from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator import Course, Place, stress
 from trimtab.lab.workloads import Folder, generate
 

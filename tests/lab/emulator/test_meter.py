@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from trimtab.lab.emulator.journal import Entry, Journal
 from trimtab.lab.emulator.meter import Counters, between, counters_in
+from trimtab.lab.emulator.run_log import Entry, Journal
 
 MIB = 2.0**20
 LABELS = 'container="burner",id="/kubepods/x",image="i",name="n",namespace="lab",pod="a-1"'

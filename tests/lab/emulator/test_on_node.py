@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from harness.background import Early, early
 from harness.cluster import Cluster
-from harness.early import Early, early
 from harness.kubepods import ROOT
 from harness.namespaces import fresh_namespace
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client
-from trimtab.kube.pods import Resources
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator import Course, Entry, Place, stress
 from trimtab.lab.emulator.environment import EmulatedSizing
 from trimtab.lab.environments.reward import Weights

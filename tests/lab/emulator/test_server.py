@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from trimtab.lab.emulator.burner import PATH
-from trimtab.lab.emulator.course import Course, Demand
-from trimtab.lab.emulator.reach import Directly
+from trimtab.lab.emulator.load_profile import Course, Demand
 from trimtab.lab.emulator.server import Utilisation, serve, uploaded
+from trimtab.lab.emulator.stress_pod import PATH
+from trimtab.lab.emulator.transport import Directly
 
 MIB = 2.0**20
 COURSE = Course(np.array([0.1, 0.25, 0.5]), np.array([16.0, 32.0, 8.0]) * MIB, step=300.0)

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.scenes import GIB, MIB, STEP, flat, scene, sized, workload
-from trimtab.actuation.cluster import Cluster
+from trimtab.actuation.port import Cluster
 from trimtab.errors import TrimtabError
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid, NotFound
-from trimtab.kube.pods import Pod, Resources
-from trimtab.kube.workloads import WorkloadKey
-from trimtab.lab.simulator.placing import nodes_needed
-from trimtab.lab.simulator.port import SimulatedCluster
-from trimtab.lab.simulator.scene import ContainerSpec, Scene, Service, WorkloadSpec
+from trimtab.kube.kinds.pods import Pod, Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.lab.simulator.fake_cluster import SimulatedCluster
+from trimtab.lab.simulator.scenario import ContainerSpec, Scene, Service, WorkloadSpec
+from trimtab.lab.simulator.scheduler import nodes_needed
 from trimtab.lab.simulator.world import World
 
 WEB = WorkloadKey("Deployment", "default", "web")

@@ -14,29 +14,29 @@ from typing import Any
 import pytest
 
 from harness.cluster import Cluster
+from harness.informer_probe import HASTY, eventually
 from harness.intent_loop import FixedSafeSizes
 from harness.objects import node, pod_status
-from harness.watching import HASTY, eventually
-from trimtab.actuation.actuator import Actuator
-from trimtab.actuation.live import LiveCluster
-from trimtab.intents.kpi.asking import Vector
+from trimtab.actuation.executor import Actuator
+from trimtab.actuation.kube_cluster import LiveCluster
+from trimtab.intents.kpi.client import Vector
 from trimtab.intents.plugins.registry import Registry
-from trimtab.kube.client import Client, Object, PatchType
+from trimtab.kube.cache.informer_set import Following
 from trimtab.kube.errors import NotFound
-from trimtab.kube.events import EventRecorder
-from trimtab.kube.following import Following
-from trimtab.kube.resources import DEPLOYMENTS, EVENTS, INTENTS, KPI_PROFILES, NODES, PODS
-from trimtab.kube.workloads import WorkloadKey
-from trimtab.operator.catalog import Catalog
-from trimtab.operator.config import OperatorConfig
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.client import Client, Object, PatchType
+from trimtab.kube.rest.resources import DEPLOYMENTS, EVENTS, INTENTS, KPI_PROFILES, NODES, PODS
+from trimtab.kube.runtime.event_recorder import EventRecorder
+from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.controller import IntentLoop
+from trimtab.operator.intents.effect_learner import Lessons
 from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.lessons import Lessons
-from trimtab.operator.intents.loop import IntentLoop
-from trimtab.operator.intents.observing import Observer
-from trimtab.operator.intents.performing import Performer
+from trimtab.operator.intents.executor import Performer
+from trimtab.operator.intents.intent_index import Roll
+from trimtab.operator.intents.observer import Observer
 from trimtab.operator.intents.planning import Planning
-from trimtab.operator.intents.roll import Roll
-from trimtab.operator.intents.telling import Telling
+from trimtab.operator.intents.status_writer import Telling
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
 

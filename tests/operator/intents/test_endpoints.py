@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from trimtab.intents.kpi.asking import Vector
+from trimtab.intents.kpi.client import Vector
 from trimtab.intents.kpi.query import Question
 from trimtab.operator.intents.endpoints import MOST, OWN, Endpoints
 

@@ -8,11 +8,11 @@ import aiohttp
 import msgspec
 import pytest
 
-from trimtab.kube.policies import Policy
-from trimtab.operator.config import OperatorConfig
-from trimtab.operator.listening import listening
+from trimtab.kube.kinds.policies import Policy
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.http_server import listening
+from trimtab.operator.policy.validation import GUARDRAIL
 from trimtab.operator.webhook.review import Request
-from trimtab.operator.webhook.rules import GUARDRAIL
 from trimtab.operator.webhook.server import VALIDATE, Admission
 
 

@@ -18,24 +18,23 @@ from structlog.testing import capture_logs
 from harness import process
 from harness.certificates import LOOPBACK, Authority, Pair
 from harness.cluster import Cluster, KubectlError
-from harness.watching import eventually
+from harness.informer_probe import eventually
 from trimtab.kube.auth import load_connection
-from trimtab.kube.client import Client, Object
+from trimtab.kube.cache.informer import Informer
 from trimtab.kube.errors import ConfigError, NotFound
-from trimtab.kube.informer import Informer
-from trimtab.kube.policies import Policy, policies
-from trimtab.kube.resources import OPTIMIZATION_POLICIES
-from trimtab.operator.config import OperatorConfig
-from trimtab.operator.live import LiveConfig
+from trimtab.kube.kinds.policies import Policy, policies
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
+from trimtab.operator.app import Operator
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.config.reloader import LiveConfig
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.process import Operator
-from trimtab.operator.webhook.certificate import Pair as ServingPair
-from trimtab.operator.webhook.certificate import made
-from trimtab.operator.webhook.gate import Gate
+from trimtab.operator.policy.validation import GUARDRAIL
+from trimtab.operator.webhook.certificates import SECRETS, made
+from trimtab.operator.webhook.certificates import Pair as ServingPair
+from trimtab.operator.webhook.lifecycle import Gate
 from trimtab.operator.webhook.registration import MUTATING, NAME, VALIDATING
-from trimtab.operator.webhook.rules import GUARDRAIL
 from trimtab.operator.webhook.server import Admission
-from trimtab.operator.webhook.shared import SECRETS
 
 UNKNOWN_STRATEGY = {"strategy": {"name": "crystal-ball"}}
 LIMITS = {"maxCpu": "4", "maxMemory": "8Gi", "forbiddenStrategies": ["krr"]}

@@ -12,8 +12,8 @@ from trimtab.api.optimizationpolicy.containers import (
     ContainerRule,
     ControlledResource,
 )
-from trimtab.api.optimizationpolicy.evidence import MetricsConfig, StrategyChoice
 from trimtab.api.optimizationpolicy.limits import CpuLimitRule, LimitMode, LimitRule
+from trimtab.api.optimizationpolicy.metrics_config import MetricsConfig, StrategyChoice
 from trimtab.api.optimizationpolicy.policy import Mode, OptimizationPolicy, OptimizationPolicySpec
 from trimtab.api.optimizationpolicy.selection import Namespaces, Selector, WorkloadTypes
 from trimtab.api.optimizationpolicy.status import MOST_LISTED, OptimizationPolicyStatus, WorkloadState

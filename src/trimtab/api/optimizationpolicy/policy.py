@@ -12,8 +12,8 @@ from trimtab.api.model import Model, Rule
 from trimtab.api.optimizationpolicy.bounds import ResourceBounds
 from trimtab.api.optimizationpolicy.changes import Changes
 from trimtab.api.optimizationpolicy.containers import ContainerRule
-from trimtab.api.optimizationpolicy.evidence import MetricsConfig, StrategyChoice
 from trimtab.api.optimizationpolicy.limits import KEEP, KEEP_RULE, LimitPolicy, LimitRule
+from trimtab.api.optimizationpolicy.metrics_config import MetricsConfig, StrategyChoice
 from trimtab.api.optimizationpolicy.selection import Selector
 from trimtab.api.optimizationpolicy.status import OptimizationPolicyStatus
 from trimtab.api.optimizationpolicy.updates import UpdateStrategy

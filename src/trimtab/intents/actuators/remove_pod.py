@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from trimtab.intents.deed import Deed
+from trimtab.intents.action import Deed
+from trimtab.intents.constraints import Limits
+from trimtab.intents.effects.availability_model import NEW, Serving
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.serving import NEW, Serving
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import PodState, State
 from trimtab.plugins import Settings

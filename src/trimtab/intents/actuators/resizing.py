@@ -12,12 +12,12 @@ from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 
+from trimtab.intents.action import Deed
 from trimtab.intents.actuator import Emergency
-from trimtab.intents.actuators.ladder import looked_at, rungs, whole
-from trimtab.intents.deed import Deed
+from trimtab.intents.actuators.candidate_values import looked_at, rungs, whole
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.sample import out_of_cpu
-from trimtab.intents.limits import Limits
+from trimtab.intents.effects.samples import out_of_cpu
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import Size, State
 from trimtab.plugins import Settings

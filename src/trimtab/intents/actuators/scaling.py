@@ -12,10 +12,10 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from trimtab.intents.actuators.ladder import looked_at, rungs
-from trimtab.intents.deed import Deed
+from trimtab.intents.action import Deed
+from trimtab.intents.actuators.candidate_values import looked_at, rungs
+from trimtab.intents.constraints import Limits
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import PodState, State, without_a_place
 from trimtab.plugins import Settings

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trimtab.errors import TrimtabError
-from trimtab.intents.effects.knobs import Fan, fan
+from trimtab.intents.effects.inputs import Fan, fan
 from trimtab.intents.state import State
 
 Moves = tuple[Sequence[float], Sequence[float]]

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trimtab.kube.pods import Pod
+from trimtab.kube.kinds.pods import Pod
 
 GONE_COUNTS = 3600.0
 """Seconds of what was before that a new pod inherits at most, in proportion: its own history outgrows it soon."""

@@ -17,7 +17,7 @@ import promql_parser as promql
 
 from trimtab.api.intent import TargetRef
 from trimtab.errors import TrimtabError
-from trimtab.usage.podnames import pod_pattern
+from trimtab.usage.pod_names import pod_pattern
 
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"|' r"'(?:\\.|[^'\\])*'|`[^`]*`|#[^\n]*", re.DOTALL)
 _PLACE = re.compile(r"\$(\w+)")

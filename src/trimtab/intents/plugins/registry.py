@@ -18,7 +18,7 @@ import grpc
 import structlog
 
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.plugins.wire import INFO, REGISTER, VERSION, Refused, Tls, describe, dial, listen
+from trimtab.intents.plugins.protocol import INFO, REGISTER, VERSION, Refused, Tls, describe, dial, listen
 
 log = structlog.get_logger(__name__)
 

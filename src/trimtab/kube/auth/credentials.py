@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from trimtab.kube.auth.material import Latest, Material
-from trimtab.kube.auth.secret import Secret
+from trimtab.kube.auth.credential_sources import Latest, Material
+from trimtab.kube.auth.redacted import Secret
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 

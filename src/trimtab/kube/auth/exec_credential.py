@@ -12,10 +12,10 @@ from typing import Annotated
 
 import msgspec
 
+from trimtab.kube.auth.credential_sources import Material
 from trimtab.kube.auth.credentials import Proof, bearer
-from trimtab.kube.auth.kubefile import Cluster, Exec
-from trimtab.kube.auth.material import Material
-from trimtab.kube.auth.secret import Secret, decode_secret
+from trimtab.kube.auth.kubeconfig_file import Cluster, Exec
+from trimtab.kube.auth.redacted import Secret, decode_secret
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 

@@ -21,7 +21,7 @@ import structlog
 from trimtab.kube.auth.credentials import Clock, Proof, utc_now
 from trimtab.kube.auth.exec_credential import Answer, checked, environment, read_answer
 from trimtab.kube.auth.kubeconfig import Entry
-from trimtab.kube.auth.kubefile import Exec
+from trimtab.kube.auth.kubeconfig_file import Exec
 from trimtab.kube.errors import ConfigError
 
 log = structlog.get_logger(__name__)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trimtab.kube.auth.kubefile import Cluster, Context, User, decode
-from trimtab.kube.auth.material import Kept, Material, Written
-from trimtab.kube.auth.secret import Secret
+from trimtab.kube.auth.credential_sources import Kept, Material, Written
+from trimtab.kube.auth.kubeconfig_file import Cluster, Context, User, decode
+from trimtab.kube.auth.redacted import Secret
 from trimtab.kube.errors import ConfigError
 
 T = TypeVar("T")

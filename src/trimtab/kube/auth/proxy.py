@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from yarl import URL
 
 from trimtab.kube.auth.credentials import basic
-from trimtab.kube.auth.secret import Secret
+from trimtab.kube.auth.redacted import Secret
 from trimtab.kube.errors import ConfigError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

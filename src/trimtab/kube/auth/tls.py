@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NoReturn, Self
 
-from trimtab.kube.auth.material import Latest, Material
+from trimtab.kube.auth.credential_sources import Latest, Material
 from trimtab.kube.errors import ConfigError
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)

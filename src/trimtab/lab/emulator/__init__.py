@@ -6,9 +6,9 @@
 `trimtab.lab.emulator.environment` has the same as a Gymnasium environment; it is imported by who learns.
 """
 
-from trimtab.lab.emulator.course import Course, Demand
 from trimtab.lab.emulator.emulation import Emulation, Place
-from trimtab.lab.emulator.journal import Entry, Journal
-from trimtab.lab.emulator.stress import Recommender, stress
+from trimtab.lab.emulator.load_profile import Course, Demand
+from trimtab.lab.emulator.run_log import Entry, Journal
+from trimtab.lab.emulator.runner import Recommender, stress
 
 __all__ = ["Course", "Demand", "Emulation", "Entry", "Journal", "Place", "Recommender", "stress"]

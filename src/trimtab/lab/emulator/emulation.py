@@ -19,27 +19,27 @@ from typing import Any, Self
 
 import aiohttp
 
-from trimtab.actuation.actuator import Actuator
-from trimtab.actuation.live import LiveCluster
-from trimtab.actuation.situation import Wish
+from trimtab.actuation.decide.context import Wish
+from trimtab.actuation.executor import Actuator
+from trimtab.actuation.kube_cluster import LiveCluster
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy, WorkloadState
 from trimtab.errors import TrimtabError
-from trimtab.kube.client import Client
-from trimtab.kube.events import EventRecorder
-from trimtab.kube.pods import Resources
-from trimtab.kube.workloads import WorkloadKey
-from trimtab.lab.emulator.burner import CONTAINER, IMAGE
-from trimtab.lab.emulator.course import Course
-from trimtab.lab.emulator.journal import Entry
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.client import Client
+from trimtab.kube.runtime.event_recorder import EventRecorder
+from trimtab.lab.emulator.load_profile import Course
 from trimtab.lab.emulator.meter import CADVISOR, Cadvisor, Counters, Used, between, glance
 from trimtab.lab.emulator.pods import Seen, StressPods
-from trimtab.lab.emulator.reach import ThroughApiServer
+from trimtab.lab.emulator.run_log import Entry
 from trimtab.lab.emulator.server import Utilisation, serve, uploaded
+from trimtab.lab.emulator.stress_pod import CONTAINER, IMAGE
+from trimtab.lab.emulator.transport import ThroughApiServer
 from trimtab.sizing.safe_minimum import with_headroom
 from trimtab.usage.errors import UsageError
-from trimtab.usage.kubelet import KubeletSettings
 from trimtab.usage.source import Source, source
+from trimtab.usage.sources.kubelet import KubeletSettings
 
 BRIEF = Duration.of_seconds(1)
 AT_ONCE = UpdateStrategy(

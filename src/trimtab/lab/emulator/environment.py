@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.kube.auth import Connection
-from trimtab.kube.client import Client
-from trimtab.lab.emulator.course import Course
+from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator.emulation import Emulation, Place
-from trimtab.lab.emulator.journal import Entry
-from trimtab.lab.environments.fleet import Rules
+from trimtab.lab.emulator.load_profile import Course
+from trimtab.lab.emulator.run_log import Entry
+from trimtab.lab.environments.container_sim import Rules
 from trimtab.lab.environments.reward import Weights, costs
 from trimtab.lab.environments.sizing import BOUNDS, UNCAPPED, Sizing, wanted
 from trimtab.lab.workloads import Workload

@@ -16,15 +16,15 @@ import numpy as np
 
 from trimtab.kube.auth import runs_in_pod
 from trimtab.kube.auth.tls import Trust
-from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
-from trimtab.kube.resources import NODES
-from trimtab.lab.emulator.burner import CONTAINER
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import NODES
+from trimtab.lab.emulator.stress_pod import CONTAINER
 from trimtab.usage.errors import SourceAway, UsageError
-from trimtab.usage.kubelet import BYTES_A_NODE, KubeletSettings, Node
-from trimtab.usage.prometheus.wire import Wire
+from trimtab.usage.prometheus.http_transport import Wire
 from trimtab.usage.sampled import Sampled
 from trimtab.usage.source import Ask, Source
+from trimtab.usage.sources.kubelet import BYTES_A_NODE, KubeletSettings, Node
 
 CADVISOR = "cadvisor"
 PATH = "/metrics/cadvisor"

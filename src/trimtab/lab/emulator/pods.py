@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from trimtab.api.quantity import memory_bytes, millicores
 from trimtab.errors import TrimtabError
-from trimtab.kube.client import Client, Object
-from trimtab.kube.pods import Resources
-from trimtab.kube.resources import DEPLOYMENTS, PODS, SERVICES
-from trimtab.lab.emulator.burner import CONTAINER, LABEL, deployment, service
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import DEPLOYMENTS, PODS, SERVICES
+from trimtab.lab.emulator.stress_pod import CONTAINER, LABEL, deployment, service
 
 POLL = 0.5
 

@@ -19,7 +19,7 @@ import numpy as np
 from aiohttp import web
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.emulator.course import Course, Demand
+from trimtab.lab.emulator.load_profile import Course, Demand
 
 MOST_BYTES = 256 << 20
 """Of an upload."""

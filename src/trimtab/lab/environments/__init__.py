@@ -10,9 +10,9 @@ actions would have other rewards.
 
 import gymnasium
 
+from trimtab.lab.environments.config import Course
+from trimtab.lab.environments.container_sim import Rules
 from trimtab.lab.environments.demand import AnyOf, Demand, Generated, Recorded
-from trimtab.lab.environments.episode import Course
-from trimtab.lab.environments.fleet import Rules
 from trimtab.lab.environments.reward import Weights
 
 __all__ = ["IDS", "AnyOf", "Course", "Demand", "Generated", "Recorded", "Rules", "Weights"]

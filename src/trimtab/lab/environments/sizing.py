@@ -6,7 +6,7 @@ target, upper bound and uncapped target of each resource. The updater's rule dec
 becomes the target. (The seed's text compares usage with the bounds; so does `Sizing` with `compare="usage"`.) The
 uncapped target decides nothing, as in Kubernetes.
 
-`SizingTarget` sees and chooses what the learned strategies do (`trimtab.sizing.learned_choice`).
+`SizingTarget` sees and chooses what the learned strategies do (`trimtab.lab.neural.actions`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
-from trimtab.lab.environments.episode import NO_EPISODE, OVER, Course, Episode
-from trimtab.lab.environments.fleet import Fleet
+from trimtab.lab.environments.config import NO_EPISODE, OVER, Course, Episode
+from trimtab.lab.environments.container_sim import Fleet
 from trimtab.lab.environments.vector import Singles, SizingVector, action_space, observation_space
 
 MOST_CORES, MOST_BYTES = 1024.0, 2.0**42

@@ -15,14 +15,14 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from trimtab.lab.environments.episode import NO_EPISODE, Course
-from trimtab.sizing.learned_choice import CHOICES, SEEN, Span
+from trimtab.lab.environments.config import NO_EPISODE, Course
+from trimtab.lab.neural.actions import CHOICES, SEEN, Span
 
 Singles = npt.NDArray[np.float32]
 
 
 def observation_space() -> Any:
-    """What an agent sees: see `trimtab.sizing.learned_choice`."""
+    """What an agent sees: see `trimtab.lab.neural.actions`."""
     return spaces.Box(-100.0, 100.0, (SEEN,), np.float32)
 
 

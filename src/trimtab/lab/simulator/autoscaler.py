@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimtab.lab.simulator.members import SimulatedPod, asked
+from trimtab.lab.simulator.objects import SimulatedPod, asked
 from trimtab.lab.simulator.physics import NOWHERE
-from trimtab.lab.simulator.placing import best_node, nodes_needed
+from trimtab.lab.simulator.scheduler import best_node, nodes_needed
 from trimtab.lab.simulator.world import World
 
 CALM = 600.0

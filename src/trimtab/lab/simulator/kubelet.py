@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.kube.pods import Resize, Resources
-from trimtab.lab.simulator.members import SimulatedPod, asked
+from trimtab.kube.kinds.pods import Resize, Resources
+from trimtab.lab.simulator.objects import SimulatedPod, asked
 from trimtab.lab.simulator.physics import rows_by_node
 
 if TYPE_CHECKING:

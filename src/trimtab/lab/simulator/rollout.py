@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trimtab.lab.simulator.members import SimulatedPod, SimulatedWorkload
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload
 
 if TYPE_CHECKING:
     from trimtab.lab.simulator.world import World

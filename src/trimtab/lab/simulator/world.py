@@ -12,14 +12,15 @@ from typing import Literal
 
 import numpy as np
 
-from trimtab.kube.pods import Container, Exit
-from trimtab.kube.schedule import Schedule
-from trimtab.kube.workloads import WorkloadKey
+from trimtab.kube.kinds.pods import Container, Exit
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.runtime.delay_heap import Schedule
 from trimtab.lab.simulator import kubelet
-from trimtab.lab.simulator.demanding import want
-from trimtab.lab.simulator.ground import Ground
+from trimtab.lab.simulator.container_arrays import Rows
+from trimtab.lab.simulator.demand import want
 from trimtab.lab.simulator.latency import QUANTILES, respond
-from trimtab.lab.simulator.members import SimulatedPod, SimulatedWorkload, asked, uid_of
+from trimtab.lab.simulator.nodes import Ground
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, asked, uid_of
 from trimtab.lab.simulator.physics import (
     BEST_EFFORT,
     BURSTABLE,
@@ -31,8 +32,7 @@ from trimtab.lab.simulator.physics import (
     step,
 )
 from trimtab.lab.simulator.rollout import roll
-from trimtab.lab.simulator.rows import Rows
-from trimtab.lab.simulator.scene import Scene, WorkloadSpec
+from trimtab.lab.simulator.scenario import Scene, WorkloadSpec
 from trimtab.sizing import qos
 
 MONDAY = 1767571200.0

@@ -4,8 +4,8 @@
 an id and `Folder().load(id)` has it back. One file a type.
 """
 
-from trimtab.lab.workloads.folder import Folder, Saved
 from trimtab.lab.workloads.generator import GENERATORS, Generator, generate, generator
+from trimtab.lab.workloads.library import Folder, Saved
 from trimtab.lab.workloads.workload import Workload
 
 __all__ = ["GENERATORS", "Folder", "Generator", "Saved", "Workload", "generate", "generator"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.draw import Draw
 from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+from trimtab.lab.workloads.sampling import Draw
 
 
 class BatchSettings(Typical):

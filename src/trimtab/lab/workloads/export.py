@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from trimtab.atomic_write import beside
 from trimtab.errors import TrimtabError
-from trimtab.files import beside
 from trimtab.lab.workloads.workload import Workload
 from trimtab.usage.trace import Floats
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.lab.workloads.draw import DAY
+from trimtab.lab.workloads.sampling import DAY
 from trimtab.usage.trace import Floats
 
 MIB = 2.0**20

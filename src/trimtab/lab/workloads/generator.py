@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads.draw import DAY, MOST_CELLS, WEEK, Draw
+from trimtab.lab.workloads.sampling import DAY, MOST_CELLS, WEEK, Draw
 from trimtab.lab.workloads.workload import Workload
 from trimtab.plugins import Family, Settings
 from trimtab.usage.trace import Floats

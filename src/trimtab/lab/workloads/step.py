@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trimtab.lab.workloads.draw import Draw
 from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
+from trimtab.lab.workloads.sampling import Draw
 
 
 class StepSettings(Typical):

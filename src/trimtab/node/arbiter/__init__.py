@@ -4,9 +4,9 @@
 other, to their parents and to the kernel's rules. All of it is pure; nothing is read or written here.
 """
 
-from trimtab.node.arbiter.admission import Refusal, World, admit
-from trimtab.node.arbiter.consolidation import Conflict, consolidate
-from trimtab.node.arbiter.wishes import Bound, Precedence, Spot, Value, Wish
+from trimtab.node.arbiter.requests import Bound, Precedence, Spot, Value, Wish
+from trimtab.node.arbiter.resolve import Conflict, consolidate
+from trimtab.node.arbiter.validate import Refusal, World, admit
 
 __all__ = [
     "Bound",

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.collectors.perf import CYCLES, INSTRUCTIONS, Event, Group
 from trimtab.node.collectors.unsupported import Unsupported
-from trimtab.node.picture import Metric, NodeView, Tier, container_subject
+from trimtab.node.model import Metric, NodeView, Tier, container_subject
 from trimtab.node.series import Series
 
 PERIOD = 10.0

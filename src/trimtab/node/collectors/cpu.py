@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trimtab.node.cgroups import Cgroup, Hierarchy, Version
 from trimtab.node.cgroups.knobs import CPU_STAT, CPU_USAGE
-from trimtab.node.collectors.files import Meters, OpenFile, all_cgroups
-from trimtab.node.picture import Metric, NodeView
+from trimtab.node.collectors.file_reader import Meters, OpenFile, all_cgroups
+from trimtab.node.model import Metric, NodeView
 from trimtab.node.series import Series
 
 PERIOD = 1.0

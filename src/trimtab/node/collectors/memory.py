@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from trimtab.node.cgroups import Cgroup, Hierarchy, Version
 from trimtab.node.cgroups.knobs import MEMORY_STAT
-from trimtab.node.collectors.files import Meters, OpenFile, containers, pods
-from trimtab.node.picture import Metric, NodeView
+from trimtab.node.collectors.file_reader import Meters, OpenFile, containers, pods
+from trimtab.node.model import Metric, NodeView
 from trimtab.node.series import Series
 
 _V2 = (b"\ninactive_anon ", b"\nactive_anon ", b"\nunevictable ", b"\nfile ", b"\nshmem ")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trimtab.node.collectors.files import PODS, OpenFile
-from trimtab.node.picture import NODE, SYSTEM, Metric, NodeView, Tier, pod_subject, tier_subject
+from trimtab.node.collectors.file_reader import PODS, OpenFile
+from trimtab.node.model import NODE, SYSTEM, Metric, NodeView, Tier, pod_subject, tier_subject
 from trimtab.node.series import Series
 
 PERIOD = 1.0

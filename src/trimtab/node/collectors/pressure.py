@@ -9,8 +9,8 @@ from typing import Final
 
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.cgroups.knobs import CPU_PRESSURE, IO_PRESSURE, MEMORY_PRESSURE
-from trimtab.node.collectors.files import all_cgroups, read_once
-from trimtab.node.picture import NODE, Metric, NodeView
+from trimtab.node.collectors.file_reader import all_cgroups, read_once
+from trimtab.node.model import NODE, Metric, NodeView
 from trimtab.node.series import Series
 
 PERIOD = 10.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trimtab.node.cgroups import Hierarchy
-from trimtab.node.collectors.files import read_once
-from trimtab.node.picture import NODE, Metric, NodeView, Tier, container_subject
+from trimtab.node.collectors.file_reader import read_once
+from trimtab.node.model import NODE, Metric, NodeView, Tier, container_subject
 from trimtab.node.series import Series
 
 PERIOD = 10.0

@@ -5,6 +5,6 @@ from the picture of the node to what was done.
 """
 
 from trimtab.node.executor.executor import Done, Executor
-from trimtab.node.executor.surface import Surface
+from trimtab.node.executor.knob_files import Surface
 
 __all__ = ["Done", "Executor", "Surface"]

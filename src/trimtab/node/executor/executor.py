@@ -13,15 +13,15 @@ from types import MappingProxyType
 
 import structlog
 
-from trimtab.node.arbiter.machine import CACHE_SHARES
-from trimtab.node.arbiter.values import Value
-from trimtab.node.arbiter.wishes import Spot
+from trimtab.node.arbiter.host_knobs import CACHE_SHARES
+from trimtab.node.arbiter.requests import Spot
+from trimtab.node.arbiter.value_order import Value
 from trimtab.node.cgroups import Vanished, Version
 from trimtab.node.cgroups.knobs import CPUSET_CPUS
-from trimtab.node.executor.levels import order
-from trimtab.node.executor.surface import Surface
-from trimtab.node.executor.world import Undisturbed
-from trimtab.node.journal import Journal
+from trimtab.node.executor.baseline import Undisturbed
+from trimtab.node.executor.knob_files import Surface
+from trimtab.node.executor.write_order import order
+from trimtab.node.restore_journal import Journal
 
 LOOK_AGAIN_SECONDS = 10.0
 """After so long a value is looked at again, in case somebody else wrote it. The kubelet sets the weights of its classes

@@ -19,7 +19,7 @@ from typing import Self, TypeAlias
 import grpc
 import structlog
 
-from trimtab.node.hooks import cri_terms as terms
+from trimtab.node.hooks import cri_codec as terms
 from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
 from trimtab.node.hooks.messages import cri_pb2 as pb
 

@@ -16,8 +16,8 @@ from typing import TypeVar
 import structlog
 from google.protobuf.message import Message
 
-from trimtab.kube.pace import Backoff
-from trimtab.node.hooks import nri_terms as terms
+from trimtab.kube.rest.retry import Backoff
+from trimtab.node.hooks import nri_codec as terms
 from trimtab.node.hooks import ttrpc
 from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
 from trimtab.node.hooks.messages import nri_pb2 as pb

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from trimtab.node.picture import Metric, NodeView, PodView, Tier, Windows, pod_subject, tier_subject
+from trimtab.node.model import Metric, NodeView, PodView, Tier, Windows, pod_subject, tier_subject
 from trimtab.node.prediction.histogram import CPU, DAY, MEMORY, Decaying, Packed
 
 EVERY: Final = 60.0

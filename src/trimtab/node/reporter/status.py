@@ -24,8 +24,8 @@ from trimtab.api.nodemetric import (
     Usage,
 )
 from trimtab.node.arbiter import Wish
-from trimtab.node.arbiter.values import shown
-from trimtab.node.picture import (
+from trimtab.node.arbiter.value_order import shown
+from trimtab.node.model import (
     BEST_EFFORT,
     NODE,
     SYSTEM,

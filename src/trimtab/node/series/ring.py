@@ -11,7 +11,7 @@ import math
 from array import array
 from typing import Self
 
-from trimtab.node.picture import Spread
+from trimtab.node.model import Spread
 
 _NEVER = -1
 

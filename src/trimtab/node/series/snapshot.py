@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 import structlog
 
-from trimtab.node.picture import Metric
+from trimtab.node.model import Metric
 from trimtab.node.series.ring import Ring
 from trimtab.node.series.store import Series
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trimtab.node.picture import Metric, Spread
+from trimtab.node.model import Metric, Spread
 from trimtab.node.series.ring import Ring, spread_of
 
 MOST_SERIES = 16_000
@@ -46,7 +46,7 @@ class Retention:
 
 
 class Series:
-    """Answers as `trimtab.node.picture.Windows` promises, at the time that it was last told."""
+    """Answers as `trimtab.node.model.Windows` promises, at the time that it was last told."""
 
     def __init__(self, retention: Retention | None = None, *, now: float = 0.0) -> None:
         self.retention = retention or Retention()

@@ -14,7 +14,7 @@ from trimtab.api.nodeqospolicy import BlockIO
 from trimtab.node.arbiter import Bound, Spot, Wish
 from trimtab.node.cgroups import Amounts, Knob
 from trimtab.node.cgroups.knobs import IO_READ_BPS, IO_READ_IOPS, IO_WEIGHT, IO_WRITE_BPS, IO_WRITE_IOPS
-from trimtab.node.picture import NodeView, Tier
+from trimtab.node.model import NodeView, Tier
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 

@@ -19,7 +19,7 @@ from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy
 from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish
 from trimtab.node.cgroups import Knob
 from trimtab.node.cgroups.knobs import CPU_BURST, CPU_PERIOD, CPU_QUOTA
-from trimtab.node.picture import (
+from trimtab.node.model import (
     BEST_EFFORT,
     NODE,
     ContainerView,

@@ -20,8 +20,8 @@ from trimtab.api.nodeqospolicy import CPUEvict, CPUEvictPolicy
 from trimtab.api.quantity import millicores
 from trimtab.node.cgroups import UNLIMITED
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_EFFECTIVE
-from trimtab.node.picture import BEST_EFFORT, Metric, PodView, Tier, pod_subject
-from trimtab.node.strategies.evicting import Choice
+from trimtab.node.model import BEST_EFFORT, Metric, PodView, Tier, pod_subject
+from trimtab.node.strategies.eviction_order import Choice
 from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
 
 REQUEST_ANNOTATION = "trimtab.io/cpu-request"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from trimtab.node.cgroups import QosClass
-from trimtab.node.picture import (
+from trimtab.node.model import (
     ContainerView,
     Cpu,
     Metric,

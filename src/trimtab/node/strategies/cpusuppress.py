@@ -23,7 +23,7 @@ from typing import ClassVar
 from trimtab.api.nodeqospolicy import CPUSuppress, CPUSuppressPolicy
 from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
-from trimtab.node.picture import SYSTEM, Metric, Tier, pod_subject
+from trimtab.node.model import SYSTEM, Metric, Tier, pod_subject
 from trimtab.node.strategies.cpuset import LEAST_CPUS, by_turns
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import MemoryEvict as Settings
-from trimtab.node.picture import NODE, Metric, PodView, Tier, pod_subject
-from trimtab.node.strategies.evicting import Choice
+from trimtab.node.model import NODE, Metric, PodView, Tier, pod_subject
+from trimtab.node.strategies.eviction_order import Choice
 from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
 
 LEAVES_SECONDS = 60.0

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import MemoryProtection, MemoryQoS
-from trimtab.kube.pods import Resources
+from trimtab.kube.kinds.pods import Resources
 from trimtab.node.arbiter import Bound, Spot, Wish
 from trimtab.node.cgroups.knobs import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
-from trimtab.node.picture import ContainerView, NodeView, Tier
+from trimtab.node.model import ContainerView, NodeView, Tier
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 PAGE = 4096

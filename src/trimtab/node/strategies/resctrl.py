@@ -15,9 +15,9 @@ from typing import ClassVar
 from trimtab.api.nodeqospolicy import CacheShare
 from trimtab.api.nodeqospolicy import Resctrl as Settings
 from trimtab.node.arbiter import Spot, Wish
-from trimtab.node.arbiter.machine import CACHE_SHARES
+from trimtab.node.arbiter.host_knobs import CACHE_SHARES
 from trimtab.node.cgroups.knobs import THREADS
-from trimtab.node.picture import Tier, cache_tier
+from trimtab.node.model import Tier, cache_tier
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 BANDWIDTH_STEP = 10

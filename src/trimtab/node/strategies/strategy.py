@@ -16,7 +16,7 @@ from trimtab.api.nodeqospolicy import BlockIO, NodeQoSPolicySpec
 from trimtab.node.arbiter import Spot, Value, Wish
 from trimtab.node.cgroups import Knob
 from trimtab.node.cgroups.knobs import CPUSET_CPUS, CPUSET_EFFECTIVE
-from trimtab.node.picture import NodeView, PodView, Windows
+from trimtab.node.model import NodeView, PodView, Windows
 from trimtab.node.strategies.cpuset import SharedCpus, shared_cpus
 from trimtab.plugins import Family
 

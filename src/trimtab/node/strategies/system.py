@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import System as Settings
 from trimtab.node.arbiter import Spot, Wish
-from trimtab.node.arbiter.machine import MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
+from trimtab.node.arbiter.host_knobs import MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
 from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
 
 PARTS = 10_000

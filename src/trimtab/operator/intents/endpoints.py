@@ -13,9 +13,9 @@ from typing import Self
 import structlog
 
 from trimtab.errors import TrimtabError
-from trimtab.intents.kpi.asking import Asking, Teller
+from trimtab.intents.kpi.client import Asking, Teller
+from trimtab.intents.kpi.measurement import Reading, unknown
 from trimtab.intents.kpi.query import Question
-from trimtab.intents.kpi.reading import Reading, unknown
 from trimtab.kube.errors import describe
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import source

@@ -14,14 +14,14 @@ import structlog
 from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import Actuator, actuator
 from trimtab.intents.arbitration import Claim, Ruling, arbitrate
-from trimtab.intents.limits import Limits
+from trimtab.intents.capacity import Room
+from trimtab.intents.constraints import Limits
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planner import PLANNERS, Budget, Planner, planner
+from trimtab.intents.plugins.client import Allowance, RemoteActuator, RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import Registry
-from trimtab.intents.plugins.remote import Allowance, RemoteActuator, RemotePlanner
-from trimtab.intents.room import Room
-from trimtab.operator.intents.settings import IntentSettings
+from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)

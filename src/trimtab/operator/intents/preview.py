@@ -13,29 +13,29 @@ from dataclasses import dataclass
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import actuator
-from trimtab.intents.effects.learning import complete, recalled
+from trimtab.intents.constraints import Limits
+from trimtab.intents.effects.fit import complete, recalled
 from trimtab.intents.effects.model import Effects
-from trimtab.intents.limits import Limits
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
 from trimtab.intents.planner import PLANNERS, Budget, planner
 from trimtab.intents.state import State
-from trimtab.kube.client import Client
+from trimtab.kube.cache.informer_set import Following
 from trimtab.kube.errors import ApiError, NotFound, describe
-from trimtab.kube.features import resizes_in_place
-from trimtab.kube.following import Following
-from trimtab.kube.intents import IntentKey
-from trimtab.kube.resources import INTENTS, VPAS
-from trimtab.operator.catalog import Catalog
-from trimtab.operator.config import OperatorConfig
+from trimtab.kube.kinds.custom import IntentKey
+from trimtab.kube.rest.capabilities import resizes_in_place
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import INTENTS, VPAS
+from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.config.intents import IntentSettings
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.capacity import room_of
 from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.guarding import Others, limits_of, said_of_use
-from trimtab.operator.intents.observing import Observation, Observer
+from trimtab.operator.intents.guardrails import Others, limits_of, said_of_use
+from trimtab.operator.intents.intent_index import Roll
+from trimtab.operator.intents.observer import Observation, Observer
 from trimtab.operator.intents.planning import BUILT_IN
-from trimtab.operator.intents.roll import Roll
-from trimtab.operator.intents.room import room_of
-from trimtab.operator.intents.safety import SafeSize
-from trimtab.operator.intents.settings import IntentSettings
+from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.store import Store
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import source

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from trimtab.actuation.clock import AHEAD
+from trimtab.actuation.decide.clock_skew import AHEAD
 from trimtab.api.fields import time_text
 from trimtab.api.intent import Verdict
-from trimtab.intents.deed import Deed
+from trimtab.intents.action import Deed
 from trimtab.intents.plan import Plan
-from trimtab.kube.intents import Intent
-from trimtab.operator.intents.observing import Observation
+from trimtab.kube.kinds.custom import Intent
+from trimtab.operator.intents.observer import Observation
 
 Document = dict[str, Any]
 

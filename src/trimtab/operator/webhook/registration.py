@@ -16,11 +16,11 @@ from typing import Any, Final
 from yarl import URL
 
 from trimtab.api import GROUP, VERSION, OptimizationPolicy
-from trimtab.kube.client import Client, Object
 from trimtab.kube.errors import NotFound
-from trimtab.kube.resources import Resource
-from trimtab.operator.config import FailurePolicy, Webhook
-from trimtab.operator.webhook.certificate import add_authority
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import Resource
+from trimtab.operator.config.model import FailurePolicy, Webhook
+from trimtab.operator.webhook.certificates import add_authority
 from trimtab.operator.webhook.server import MUTATE, PODS, VALIDATE
 
 VALIDATING = Resource(

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from trimtab.kube.client import Object
-from trimtab.operator.webhook.rules import GUARDRAIL
+from trimtab.kube.rest.client import Object
+from trimtab.operator.policy.validation import GUARDRAIL
 
 _WARNING_LENGTH = 256
 """What is longer, the API server cuts."""

@@ -16,12 +16,12 @@ from aiohttp import web
 
 from trimtab.api import InvalidObjectError, OptimizationPolicy
 from trimtab.kube.errors import NOT_UNDERSTOOD
-from trimtab.kube.policies import Policy
-from trimtab.operator.config import OperatorConfig
+from trimtab.kube.kinds.policies import Policy
+from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.webhook.newborn import Births, birth_patch
+from trimtab.operator.policy.validation import judge
+from trimtab.operator.webhook.pod_patch import Births, birth_patch
 from trimtab.operator.webhook.review import Answer, Request, reply, request_of
-from trimtab.operator.webhook.rules import judge
 
 log = structlog.get_logger(__name__)
 

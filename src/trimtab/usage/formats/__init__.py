@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.formats import alibaba2018, azure, bitbrains, google2011, google2019, own
+from trimtab.usage.formats import alibaba2018, azure, bitbrains, google2011, google2019, trimtab_format
+from trimtab.usage.formats.csv_header import head
+from trimtab.usage.formats.file_parts import Part
 from trimtab.usage.formats.format import Format
-from trimtab.usage.formats.head import head
-from trimtab.usage.formats.part import Part
 
 FORMATS = {
     one.name: one
     for one in (
-        own.FORMAT,
+        trimtab_format.FORMAT,
         bitbrains.FORMAT,
         google2011.FORMAT,
         google2019.FORMAT,

@@ -14,9 +14,9 @@ from typing import IO
 
 import numpy as np
 
+from trimtab.usage.formats.file_parts import Part
 from trimtab.usage.formats.format import GIB, Format, Layout, Row, Rows, Sizes, numbered, text
 from trimtab.usage.formats.meta import rows_beside
-from trimtab.usage.formats.part import Part
 from trimtab.usage.trace import Floats
 
 BYTES = 384 * GIB

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
+from trimtab.usage.formats.file_parts import Part
 from trimtab.usage.formats.format import BLOCK
-from trimtab.usage.formats.part import Part
 from trimtab.usage.trace import Floats
 
 

@@ -12,9 +12,9 @@ from typing import IO
 
 import numpy as np
 
+from trimtab.usage.formats.file_parts import Part
 from trimtab.usage.formats.format import Format, Layout, Row, Rows, Sizes, numbered, text
 from trimtab.usage.formats.meta import rows_beside
-from trimtab.usage.formats.part import Part
 
 READINGS = Layout({"timestamp": 0, "vm id": 1, "avg cpu": 4}, words=("vm id",), needed=("timestamp",))
 TABLE = Layout({"vm id": 0, "core count": 9}, words=("vm id", "core count"), needed=())

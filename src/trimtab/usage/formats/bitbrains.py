@@ -11,8 +11,8 @@ from typing import IO
 
 import numpy as np
 
+from trimtab.usage.formats.file_parts import Part
 from trimtab.usage.formats.format import Format, Layout, Row, Rows, places, text
-from trimtab.usage.formats.part import Part
 
 TIME = "Timestamp [ms]"
 CORES, HAS, USES, MEMORY = (

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.formats.part import Part
+from trimtab.usage.formats.file_parts import Part
 from trimtab.usage.trace import Floats
 
 BLOCK = 16_384

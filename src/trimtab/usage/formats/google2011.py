@@ -11,8 +11,8 @@ from typing import IO
 
 import numpy as np
 
+from trimtab.usage.formats.file_parts import Part
 from trimtab.usage.formats.format import GIB, Format, Layout, Row, Rows, numbered, text
-from trimtab.usage.formats.part import Part
 
 CORES, BYTES = 32.0, 128 * GIB
 COLUMNS = (19, 20)

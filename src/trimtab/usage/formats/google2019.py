@@ -19,8 +19,8 @@ import numpy as np
 from trimtab.errors import TrimtabError
 from trimtab.kube.errors import NOT_UNDERSTOOD
 from trimtab.usage.formats.arrow import batches, numbers
+from trimtab.usage.formats.file_parts import Part
 from trimtab.usage.formats.format import BLOCK, GIB, Format, Layout, Row, Rows, numbered, places, text
-from trimtab.usage.formats.part import Part
 from trimtab.usage.trace import Floats
 
 CORES, BYTES = 64.0, 256 * GIB

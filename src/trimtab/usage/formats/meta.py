@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.errors import TrimtabError
+from trimtab.usage.formats.file_parts import Part, of_file
 from trimtab.usage.formats.format import Layout, text
-from trimtab.usage.formats.part import Part, of_file
 
 
 def rows_beside(

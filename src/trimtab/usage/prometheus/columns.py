@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from trimtab.usage.prometheus.answer import Indices, Rows
+from trimtab.usage.prometheus.response import Indices, Rows
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Oom, PodContainer, plausible
 

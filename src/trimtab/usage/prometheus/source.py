@@ -19,26 +19,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.counting import counted
-from trimtab.kube.client import Client
-from trimtab.kube.pace import Backoff
-from trimtab.tasks import side_by_side
+from trimtab.aio import side_by_side
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import Backoff
+from trimtab.plural import counted
 from trimtab.usage.errors import BadAnswer, SourceRefused, UsageError
-from trimtab.usage.prometheus.answer import Grid, Indices, Series, first, samples
-from trimtab.usage.prometheus.answer import Rows as RowNumbers
-from trimtab.usage.prometheus.asking import Patience
+from trimtab.usage.prometheus.api import Server
 from trimtab.usage.prometheus.columns import Columns, events
-from trimtab.usage.prometheus.holdings import ADVICE, Holdings, Look, Memory
-from trimtab.usage.prometheus.parts import Part, parts_of
-from trimtab.usage.prometheus.pods import Pods
+from trimtab.usage.prometheus.endpoint import Way, ways_to
+from trimtab.usage.prometheus.http_transport import Wire
+from trimtab.usage.prometheus.inventory import ADVICE, Holdings, Look, Memory
+from trimtab.usage.prometheus.pod_selector import Pods
 from trimtab.usage.prometheus.promql import all_equal, selector
-from trimtab.usage.prometheus.remote import raw
-from trimtab.usage.prometheus.remote.raw import Raw, Rows
-from trimtab.usage.prometheus.scheme import CPU, KINDS, MEMORY, SCRAPES, Kind, Labels, Question, Window
-from trimtab.usage.prometheus.server import Server
+from trimtab.usage.prometheus.query_scheduler import Patience
+from trimtab.usage.prometheus.remote_read import sample_reader
+from trimtab.usage.prometheus.remote_read.sample_reader import Raw, Rows
+from trimtab.usage.prometheus.response import Grid, Indices, Series, first, samples
+from trimtab.usage.prometheus.response import Rows as RowNumbers
+from trimtab.usage.prometheus.schema import CPU, KINDS, MEMORY, SCRAPES, Kind, Labels, Question, Window
 from trimtab.usage.prometheus.settings import PrometheusSettings
-from trimtab.usage.prometheus.way import Way, ways_to
-from trimtab.usage.prometheus.wire import Wire
+from trimtab.usage.prometheus.sharding import Part, parts_of
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Oom, PodContainer, Usage
@@ -283,7 +283,7 @@ class Prometheus(Source[PrometheusSettings]):
     def _raw_parts(self, held: Holdings, ask: Ask) -> list[Part]:
         """Parts of which the raw samples fit twice into the largest answer that is taken in."""
         samples_a_step = max(1.0, ask.step / held.interval)
-        room = self.settings.bytes_an_answer / 2 / raw.BYTES_A_SAMPLE / samples_a_step
+        room = self.settings.bytes_an_answer / 2 / sample_reader.BYTES_A_SAMPLE / samples_a_step
         return list(
             parts_of(
                 held.series, steps=ask.steps, points_a_series=ask.steps, samples_a_query=max(1, int(room))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trimtab.usage.sampled.hour import LENGTH, Hour, Sample
-from trimtab.usage.sampled.shelf import Shelf
+from trimtab.usage.sampled.block_storage import Shelf
+from trimtab.usage.sampled.hour_block import LENGTH, Hour, Sample
 from trimtab.usage.source import Ask, Progress
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import PodContainer, Usage

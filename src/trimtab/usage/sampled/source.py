@@ -15,17 +15,17 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, field_validator
 
-from trimtab.counting import counted
-from trimtab.kube.client import Client
 from trimtab.kube.errors import KubeError, describe
-from trimtab.kube.features import cluster_uid
+from trimtab.kube.rest.capabilities import cluster_uid
+from trimtab.kube.rest.client import Client
 from trimtab.plugins import Settings
+from trimtab.plural import counted
 from trimtab.store import Store
 from trimtab.store.errors import StoreError
 from trimtab.usage.errors import SourceAway, SourceRefused, UsageError
+from trimtab.usage.sampled.block_storage import UNNAMED, InMemory, InStore
 from trimtab.usage.sampled.history import AHEAD, STALE, History
-from trimtab.usage.sampled.hour import LENGTH, Sample
-from trimtab.usage.sampled.shelf import UNNAMED, InMemory, InStore
+from trimtab.usage.sampled.hour_block import LENGTH, Sample
 from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
 from trimtab.usage.usage import Usage
 

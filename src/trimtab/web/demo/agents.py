@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trimtab.kube.nodemetrics import NodeReport
+from trimtab.kube.kinds.custom import NodeReport
 from trimtab.lab.simulator.world import World
 
 

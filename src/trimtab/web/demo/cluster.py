@@ -24,9 +24,9 @@ from trimtab.api.optimizationpolicy import (
     UpdateStrategy,
 )
 from trimtab.api.quantity import Quantity
-from trimtab.kube.pods import Resources
-from trimtab.kube.workloads import WorkloadKey
-from trimtab.lab.simulator.scene import ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scene, Service, WorkloadSpec
 from trimtab.lab.workloads import generate
 from trimtab.usage.trace import Trace
 

@@ -12,29 +12,28 @@ from statistics import median
 
 import msgspec
 
-from trimtab.actuation.actuator import Actuator
+from trimtab.actuation.executor import Actuator
 from trimtab.api.intent import IntentSpec, Objective, TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
-from trimtab.intents.kpi.asking import LABEL, Vector
+from trimtab.intents.kpi.client import LABEL, Vector
 from trimtab.intents.plugins.registry import Registry
-from trimtab.kube.intents import Intent
-from trimtab.kube.kpiprofiles import KPIProfile
-from trimtab.kube.resources import INTENTS, KPI_PROFILES
-from trimtab.kube.workloads import WorkloadKey
-from trimtab.lab.simulator.stage import Stage
+from trimtab.kube.kinds.custom import Intent, KPIProfile
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES
+from trimtab.lab.simulator.simulation import Stage
 from trimtab.lab.simulator.world import World
-from trimtab.operator.config import OperatorConfig
-from trimtab.operator.desk import IntentDesk
+from trimtab.operator.config.intents import IntentSettings
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.controller import IntentLoop
+from trimtab.operator.intents.effect_learner import Lessons
 from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.lessons import Lessons
-from trimtab.operator.intents.loop import IntentLoop
-from trimtab.operator.intents.observing import Observer
-from trimtab.operator.intents.performing import Performer
+from trimtab.operator.intents.executor import Performer
+from trimtab.operator.intents.intent_index import Roll
+from trimtab.operator.intents.observer import Observer
 from trimtab.operator.intents.planning import Planning
-from trimtab.operator.intents.roll import Roll
-from trimtab.operator.intents.settings import IntentSettings
-from trimtab.operator.intents.telling import Telling
-from trimtab.operator.statuses import Silence
+from trimtab.operator.intents.status_writer import Telling
+from trimtab.operator.policy.status_writer import Silence
+from trimtab.operator.state import IntentDesk
 
 LATENCY = 'simulated_seconds_p99{namespace="$namespace",container="$name"}'
 LOAD = 'simulated_requests{namespace="$namespace",container="$name"}'

@@ -10,10 +10,10 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from trimtab.counting import counted
-from trimtab.survey.amounts import cpu_text, memory_text, money_text, share_text
-from trimtab.survey.chart import chart
-from trimtab.web.board import Board
+from trimtab.plural import counted
+from trimtab.scan.render.text_chart import chart
+from trimtab.scan.render.units import cpu_text, memory_text, money_text, share_text
+from trimtab.web.backends.backend import Board
 from trimtab.web.model import HistoryEntry, Overview, Plot, Role, Values
 
 Document = dict[str, Any]

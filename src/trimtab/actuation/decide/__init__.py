@@ -1,0 +1,1 @@
+"""Pure decisions: which action a change needs next, and why it waits."""

@@ -1,0 +1,197 @@
+"""Decide which size a container has in effect. Everybody who needs that size asks here.
+
+A size stands in three places: the template, the annotation `trimtab.io/applied` and the running pods. They differ
+whenever pods are resized in place, because the template then keeps its old size: after a drain, a spot loss, a scale-out
+or a scale from zero, new pods start with the template's size until pod sync (`tend`) brings them to the applied one.
+Counting such pods at the size that they have for these seconds once made a recommendation start from the template, and
+cut a service that needed 3 cores to 1.2. So every pod counts with the size that it has after pod sync.
+
+The template rules for a container whose size in it was edited since: then the applied size is outdated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from trimtab.actuation.change_annotations import Change, Marks, Phase, Way, own_marks
+from trimtab.actuation.decide.startup_boost import has_more_cpu
+from trimtab.actuation.resources import Sizes, has_size, is_as_made, joined, same_fields, sizes_of
+from trimtab.api.optimizationpolicy import StartupBoost
+from trimtab.kube.kinds.pods import Container, Pod, Resources
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.sizing.constraints import as_counted
+
+_PROMOTED = frozenset({Phase.PROMOTING, Phase.VERIFYING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSync:
+    """The terms on which new pods are brought to the size of their workload."""
+
+    enabled: bool = True
+    """Whether pods are resized in place at all. Without that, each pod keeps the size that it was created with."""
+    startup_boost: StartupBoost | None = None
+    """The policy's rule for extra CPU while a pod starts."""
+    excluded: frozenset[str] = frozenset()
+    """Containers that the policy does not size: they keep what they were created with."""
+
+
+def live_pods(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods that run or will run."""
+    return [pod for pod in pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
+
+
+SYNCED = PodSync()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The size that a workload assigns to its pods, without the containers that its policy does not size."""
+
+    sizes: Sizes
+    template: Sizes
+    """The size that the same containers have in the template."""
+
+    @classmethod
+    def of(cls, marks: Marks, template: Sizes, *, excluded: Collection[str] = ()) -> Assignment:
+        """Return the applied size, or the template's for containers whose size in it was edited since."""
+        sizes, applied, change = dict(template), marks.applied, marks.change
+        if applied:
+            was = applied.template
+            sizes |= {
+                name: size for name, size in applied.sizes.items() if was.get(name) == template.get(name)
+            }
+        if change and _is_promoted(change, template):
+            sizes |= change.after
+        return cls(
+            {name: as_counted(each) for name, each in sizes.items() if name not in excluded},
+            {name: each for name, each in template.items() if name not in excluded},
+        )
+
+    def own_size(self, pod: Pod) -> dict[str, Resources]:
+        """Return the size that a pod should have once it has started.
+
+        In place nothing can be added or removed, so it keeps the requests and limits that only admission gave it.
+        """
+        current = sizes_of(pod.containers)
+        return {name: same_fields(now, self.sizes.get(name, now)) for name, now in current.items()}
+
+    def is_behind(self, pod: Pod) -> bool:
+        """Whether a pod still has the size of its template, and should have another."""
+        return is_as_made(pod, self.template) and not has_size(pod, self.own_size(pod))
+
+    def boostable_size(self, pod: Pod) -> dict[str, Resources]:
+        """Return the part of a pod's own size whose CPU a startup boost may raise.
+
+        CPU that admission added is left out: afterwards nobody could tell it from a boost.
+        """
+        stated = {name: (each.cpu_request, each.cpu_limit) for name, each in self.sizes.items()}
+        return {
+            name: each
+            for name, each in self.own_size(pod).items()
+            if stated.get(name) == (each.cpu_request, each.cpu_limit)
+        }
+
+    def synced_size(self, pod: Pod, sync: PodSync) -> dict[str, Resources]:
+        """Return the size that a pod has after pod sync; one that somebody else resized is left to them."""
+        current = sizes_of(pod.containers)
+        if not sync.enabled:
+            return current
+        if self.is_behind(pod):
+            return self.own_size(pod)
+        boostable = self.boostable_size(pod) if sync.startup_boost else {}
+        return current | boostable if boostable and has_more_cpu(pod, boostable) else current
+
+
+def effective_sizes(workload: Workload, pods: Iterable[Pod], sync: PodSync = SYNCED) -> dict[str, Resources]:
+    """Return the size that each container of a workload has in effect; init containers have none.
+
+    It does not depend on how many pods still have the size of the template.
+    """
+    return sizes_of(effective_containers(workload, pods, sync))
+
+
+def effective_containers(
+    workload: Workload, pods: Iterable[Pod], sync: PodSync = SYNCED
+) -> tuple[Container, ...]:
+    """Return the containers of a workload with the sizes that they have in effect, and its init containers.
+
+    That includes containers that admission injected: they are in no template, and still count for quota and QoS.
+    """
+    marks, template = own_marks(workload) or Marks(), sizes_of(workload.containers)
+    assignment = Assignment.of(marks, template, excluded=sync.excluded)
+    # Jobs that run were created from an earlier template of their CronJob, and are not resized.
+    live = [] if workload.kind == "CronJob" else live_pods(pods)
+    if live:
+        containers = _commonest(live, assignment, template, sync)
+    else:
+        containers = (_resized(each, assignment.sizes) for each in workload.containers)
+    changing = _size_in_change(marks.change, template) if marks.change else {}
+    return tuple(_resized(each, changing) for each in containers)
+
+
+def _commonest(
+    live: Sequence[Pod], assignment: Assignment, template: Sizes, sync: PodSync
+) -> Iterator[Container]:
+    """Yield each container with the size that most pods have after pod sync.
+
+    The newest pod tells everything else of a container. Which containers there are, and their order, depends neither on
+    the order of the pods nor on the few that lack a container or have one too many, as during a rollout.
+    """
+    votes: dict[str, Counter[Resources]] = {}
+    latest: dict[str, Container] = {}
+    # Replicas mostly share their containers, so that few of them need a look: the newest of each kind.
+    alike = Counter(pod.containers for pod in live)
+    newest = {pod.containers: pod for pod in sorted(live, key=_age)}
+    for pod in sorted(newest.values(), key=_age):
+        latest |= {each.name: each for each in pod.containers}
+        for name, size in assignment.synced_size(pod, sync).items():
+            votes.setdefault(name, Counter())[size] += alike[pod.containers]
+    yield from (each for each in pod.containers if each.role == "init")
+    order = {name: place for place, name in enumerate(template)}
+    for name in sorted(votes, key=lambda name: (order.get(name, len(order)), name)):
+        if name in template or 2 * votes[name].total() >= len(live):
+            yield msgspec.structs.replace(latest[name], resources=_winner(votes[name], assignment, name))
+
+
+def _age(pod: Pod) -> tuple[int, str]:
+    return pod.created, pod.name
+
+
+def _winner(votes: Counter[Resources], assignment: Assignment, name: str) -> Resources:
+    """Return the size with most votes; of equals the assigned one, then the largest, and never the one that came first."""
+
+    def rank(size: Resources) -> tuple[int, bool, list[int]]:
+        amounts = [amount or 0 for amount in msgspec.structs.astuple(size)]
+        return votes[size], size == assignment.sizes.get(name), amounts
+
+    return max(votes, key=rank)
+
+
+def _resized(container: Container, sizes: Sizes) -> Container:
+    wanted = sizes.get(container.name)
+    if container.role == "init" or wanted is None or wanted == as_counted(container.resources):
+        return container  # as the template has it, which may state a limit without a request
+    return msgspec.structs.replace(container, resources=wanted)
+
+
+def _size_in_change(change: Change, template: Sizes) -> Sizes:
+    """Return the size in effect while a change is under way: the new one once it is meant for all pods.
+
+    Nothing where somebody edited the template meanwhile: then the change is taken back, and the template rules.
+    """
+    if template not in (change.template, joined(change.template, change.after)):
+        return {}
+    return change.after if _is_promoted(change, template) else change.before
+
+
+def _is_promoted(change: Change, template: Sizes) -> bool:
+    """Whether all pods are to have the new size: those that come get it in place, or from the template that has it."""
+    if change.phase not in _PROMOTED:
+        return False
+    in_template = template == joined(change.template, change.after)
+    return in_template or (change.way is Way.IN_PLACE and template == change.template)

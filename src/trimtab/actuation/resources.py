@@ -1,0 +1,261 @@
+"""The size of a pod: what each of its containers asks for. To compare, join, write and read such sizes.
+
+Only containers that run beside each other have a size that is changed: init containers are done before anything
+could be learned of them. Left out: resources of the pod as a whole; a workload that has them is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from trimtab.api.quantity import Quantity
+from trimtab.kube.kinds.pods import Container, Pod, Resources
+from trimtab.sizing.guards.change_size import round_up
+from trimtab.sizing.recommendation import MIB, amount_text
+
+Sizes = Mapping[str, Resources]
+"""Resources by the name of the container."""
+
+_CPU_ROUNDING = 2
+"""Millicores by which a kernel's shares and quotas may differ from what was asked."""
+
+
+def sizes_of(containers: Iterable[Container]) -> dict[str, Resources]:
+    return {each.name: each.resources for each in containers if each.role != "init"}
+
+
+def joined(current: Sizes, wanted: Sizes) -> dict[str, Resources]:
+    """The current size with what is wanted in its place, for the containers that are there."""
+    return {name: wanted.get(name, resources) for name, resources in current.items()}
+
+
+def only(sizes: Sizes, names: Collection[str]) -> dict[str, Resources]:
+    """Of these containers alone."""
+    return {name: resources for name, resources in sizes.items() if name in names}
+
+
+def has_size(pod: Pod, sizes: Sizes) -> bool:
+    """Whether the pod's spec asks for it. Containers that the pod has not do not count."""
+    return _agree(sizes_of(pod.containers), sizes)
+
+
+def is_settled(pod: Pod, sizes: Sizes) -> bool:
+    """Whether the pod has this size in its spec and, as far as the kubelet reports it, in its cgroups."""
+    if pod.resize is not None or not has_size(pod, sizes):
+        return False
+    applied = {state.name: state.applied for state in pod.states if state.applied and state.name in sizes}
+    return all(_close(resources, sizes[name]) for name, resources in applied.items())
+
+
+def is_as_made(pod: Pod, template: Sizes) -> bool:
+    """Whether the pod has the size of its template; what the template leaves open, admission may have filled in."""
+    current = sizes_of(pod.containers)
+    return all(
+        made is None or made == now
+        for name, resources in template.items()
+        if name in current
+        for made, now in zip(_fields(resources), _fields(current[name]), strict=True)
+    )
+
+
+def grows(before: Sizes, after: Sizes) -> bool:
+    """Whether any container gets more of anything: such a change is the more urgent one."""
+    return _is_more(before, after, _fields)
+
+
+def needs_room(before: Sizes, after: Sizes) -> bool:
+    """Whether any container requests more, so that a node must have room for it."""
+    return _is_more(before, after, lambda each: (each.cpu_request, each.memory_request))
+
+
+def adds_memory(before: Sizes, after: Sizes) -> bool:
+    """Whether any container gets more memory, by request or by limit; to have no limit is to have more than any."""
+
+    def amounts(each: Resources) -> tuple[float, float]:
+        limit = math.inf if each.memory_limit is None else each.memory_limit
+        return each.memory_request or 0, limit
+
+    return any(
+        new > old
+        for name in before
+        if name in after
+        for old, new in zip(amounts(before[name]), amounts(after[name]), strict=True)
+    )
+
+
+def _is_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[int | None, ...]]) -> bool:
+    return any(
+        (new or 0) > (old or 0)
+        for name in before
+        if name in after
+        for old, new in zip(amounts(before[name]), amounts(after[name]), strict=True)
+    )
+
+
+def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
+    """What is wanted, with memory lowered only down to what is needed; not at all where that is unknown.
+
+    To have no limit is to have more than any, so that none is set where the need is unknown; and a limit stays above its
+    request.
+    """
+    enough = None if need is None else round_up("memory", need)
+
+    def floored(now: int | None, wish: int | None) -> int | None:
+        if now is None or wish is None or wish >= now:
+            return wish
+        return max(wish, now if enough is None else min(now, enough))
+
+    request = floored(current.memory_request, wanted.memory_request)
+    limit = floored(current.memory_limit, wanted.memory_limit)
+    if current.memory_limit is None and limit is not None:
+        limit = None if enough is None else max(limit, enough)
+    if limit is not None:
+        limit = max(limit, request or 0)
+    return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
+
+
+def keep_memory_limit(current: Resources, wanted: Resources) -> Resources:
+    """What is wanted, with a memory limit no lower than it is; and where that is the request too, the request neither, for
+    the QoS class would change.
+    """
+    limit, request = current.memory_limit, wanted.memory_request
+    if limit is None or wanted.memory_limit is None or wanted.memory_limit >= limit:
+        return wanted
+    if current.memory_request in (None, limit):
+        request = current.memory_request
+    return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
+
+
+def without_more_room(current: Resources, wanted: Resources) -> Resources:
+    """What can be had of it where no request can grow and no memory limit can shrink; limits grow where the QoS class lets them."""
+
+    def pair(
+        now: tuple[int | None, int | None], wish: tuple[int | None, int | None]
+    ) -> tuple[int | None, int | None]:
+        if (wish[0] or 0) <= (now[0] or 0):
+            return wish
+        return now if now[0] == now[1] else (now[0], wish[1])
+
+    cpu = pair((current.cpu_request, current.cpu_limit), (wanted.cpu_request, wanted.cpu_limit))
+    memory = pair(
+        (current.memory_request, current.memory_limit), (wanted.memory_request, wanted.memory_limit)
+    )
+    return keep_memory_limit(current, Resources(*cpu, *memory))
+
+
+def is_between(sizes: Sizes, one: Sizes, other: Sizes) -> bool:
+    """Whether each amount lies between those of two sizes; of containers that both have."""
+    return all(
+        min(first or 0, second or 0) <= (amount or 0) <= max(first or 0, second or 0)
+        for name in one.keys() & other.keys() & sizes.keys()
+        for amount, first, second in zip(
+            _fields(sizes[name]), _fields(one[name]), _fields(other[name]), strict=True
+        )
+    )
+
+
+def same_fields(current: Resources, wanted: Resources) -> Resources:
+    """What can be had of it in place: nothing is added or removed there, and a limit stays above its request."""
+
+    def kept(now: int | None, wish: int | None, least: int | None = None) -> int | None:
+        if now is None:
+            return None
+        return max(now, least or 0) if wish is None else wish
+
+    cpu = kept(current.cpu_request, wanted.cpu_request)
+    memory = kept(current.memory_request, wanted.memory_request)
+    return Resources(
+        cpu,
+        kept(current.cpu_limit, wanted.cpu_limit, cpu),
+        memory,
+        kept(current.memory_limit, wanted.memory_limit, memory),
+    )
+
+
+def at_least(current: Resources, wanted: Resources) -> Resources:
+    """What is wanted, with nothing less than it is now: without a limit it stays without, and one that is to go stays
+    above its request until then.
+    """
+
+    def more(now: int | None, wish: int | None) -> int | None:
+        return now if wish is None else max(now or 0, wish)
+
+    def wider(now: int | None, wish: int | None, request: int | None) -> int | None:
+        return None if now is None else max(now, wish or 0, request or 0)
+
+    cpu = more(current.cpu_request, wanted.cpu_request)
+    memory = more(current.memory_request, wanted.memory_request)
+    return Resources(
+        cpu,
+        wider(current.cpu_limit, wanted.cpu_limit, cpu),
+        memory,
+        wider(current.memory_limit, wanted.memory_limit, memory),
+    )
+
+
+def written(resources: Resources) -> dict[str, Any]:
+    """As a manifest has it."""
+    requests = _amounts(resources.cpu_request, resources.memory_request)
+    limits = _amounts(resources.cpu_limit, resources.memory_limit)
+    return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def said(sizes: Sizes) -> str:
+    """For people: `web: cpu 100m, memory 64Mi (limit 128Mi)`."""
+    return "; ".join(f"{name}: {_said(resources)}" for name, resources in sizes.items())
+
+
+def _said(resources: Resources) -> str:
+    parts = [
+        f"{what} {request or 'unset'}" + (f" (limit {limit})" if limit else "")
+        for what, request, limit in (
+            ("cpu", _cpu_text(resources.cpu_request), _cpu_text(resources.cpu_limit)),
+            ("memory", _memory_text(resources.memory_request), _memory_text(resources.memory_limit)),
+        )
+        if request or limit
+    ]
+    return ", ".join(parts) or "nothing asked for"
+
+
+def _cpu_text(millicores: int | None) -> str:
+    return "" if millicores is None else str(Quantity.of_millicores(millicores))
+
+
+def _memory_text(count: int | None) -> str:
+    """Format memory for people: exact where it is a whole number of MiB, else rounded, for nobody reads bytes."""
+    if count is None:
+        return ""
+    return str(Quantity.of_bytes(count)) if count % MIB == 0 else amount_text("memory", count)
+
+
+def _amounts(cpu: int | None, memory: int | None) -> dict[str, str]:
+    amounts = {} if cpu is None else {"cpu": str(Quantity.of_millicores(cpu))}
+    return amounts if memory is None else amounts | {"memory": str(Quantity.of_bytes(memory))}
+
+
+def _agree(current: Sizes, wanted: Sizes) -> bool:
+    return all(current[name] == resources for name, resources in wanted.items() if name in current)
+
+
+def _close(applied: Resources, wanted: Resources) -> bool:
+    for got, asked in ((applied.cpu_request, wanted.cpu_request), (applied.cpu_limit, wanted.cpu_limit)):
+        if got is not None and asked is not None and abs(got - asked) > max(_CPU_ROUNDING, asked // 100):
+            return False
+    return all(
+        got is None or asked is None or got == asked
+        for got, asked in (
+            (applied.memory_request, wanted.memory_request),
+            (applied.memory_limit, wanted.memory_limit),
+        )
+    )
+
+
+def _fields(resources: Resources) -> tuple[int | None, ...]:
+    return (
+        resources.cpu_request,
+        resources.cpu_limit,
+        resources.memory_request,
+        resources.memory_limit,
+    )

@@ -1,0 +1,86 @@
+"""The memory limits that running processes started with.
+
+A JVM with MaxRAMPercentage fixes its heap when it starts; a resize in place does not move it. Kubernetes does not
+remember the limit of that moment, so the annotations carry it from change to change, for as long as a pod from then runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from trimtab.actuation.change_annotations import Marks
+from trimtab.actuation.resources import Sizes, sizes_of
+from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.workloads import Workload
+
+
+class StartLimits(NamedTuple):
+    """The memory limits of the time when processes started, by container."""
+
+    largest: dict[str, int]
+    """The largest limit in bytes that a process may have started with; containers without a limit are left out."""
+    unknown: frozenset[str]
+    """Containers with a limit that neither their template nor our annotations explain: they may have started with more."""
+
+
+def memory_limits_at_start(workload: Workload, pods: Sequence[Pod], marks: Marks | None) -> StartLimits:
+    """Return what is known of the memory limits that the processes of these pods started with."""
+    marks = marks or Marks()
+    live = [pod for pod in pods if not pod.deleting]
+    oldest = min((pod.created for pod in live), default=0)
+    # A container that restarts to be resized has the heap of its present limit.
+    restarting = {each.name for pod in live for each in pod.containers if each.restart_on_memory_resize}
+    template = sizes_of(workload.containers)
+    present = _limits(sizes_of(pod.containers) for pod in live)
+    remembered = marks.applied.started if marks.applied and oldest <= marks.applied.at else {}
+    earlier = _limits([template, *_earlier(oldest, marks)])
+    largest: dict[str, int] = {}
+    for name in present.keys() | earlier.keys() | remembered.keys():
+        found = present.get(name, set())
+        if name not in restarting:
+            found = {*found, *earlier.get(name, ()), remembered.get(name, 0)}
+        if found:
+            largest[name] = max(found)
+    explained = _limits(_explained(oldest, marks))
+    unknown = {
+        name
+        for name, limits in present.items()
+        if name in template
+        and name not in restarting
+        and name not in remembered
+        and _exceed(limits - explained.get(name, set()), template[name].memory_limit)
+    }
+    return StartLimits(largest, frozenset(unknown))
+
+
+def _exceed(limits: Iterable[int], template: int | None) -> bool:
+    """Whether a limit is larger than the template's; where that has none, admission filled it in."""
+    return template is not None and any(limit > template for limit in limits)
+
+
+def _explained(oldest: int, marks: Marks) -> list[Sizes]:
+    """List the sizes that pods have by us, with a start that is known: by a change, or from admission on."""
+    change, applied = marks.change, marks.applied
+    found: list[Sizes] = [change.before, change.after, *change.odd.values()] if change else []
+    return [*found, applied.sizes] if applied and oldest > applied.at else found
+
+
+def _earlier(oldest: int, marks: Marks) -> list[Sizes]:
+    """List the sizes of before the last changes, where a pod of that time still runs."""
+    change, applied = marks.change, marks.applied
+    found: list[Sizes] = []
+    if change and oldest <= change.started:
+        found += [change.before, *change.odd.values()]
+    if applied and oldest <= applied.until:
+        found.append(applied.before)
+    return found
+
+
+def _limits(sizes: Iterable[Sizes]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for each in sizes:
+        for name, resources in each.items():
+            if resources.memory_limit is not None:
+                found.setdefault(name, set()).add(resources.memory_limit)
+    return found

@@ -1,0 +1,121 @@
+"""A preview of a plan, for people and for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from trimtab.intents.action import Deed
+from trimtab.intents.plan import Outcome, Purpose
+from trimtab.operator.intents.preview import Preview
+from trimtab.plural import counted
+
+_PURPOSES = {
+    Purpose.REACH: "to meet what is missed",
+    Purpose.RELEASE: "to give back what is not needed",
+    Purpose.COMPROMISE: "the best that can be had: not everything can be met",
+    Purpose.YIELD: "to give way to one that matters more",
+    Purpose.KEEP: "leave all as it is",
+}
+
+
+def renderables(found: Preview, *, width: int) -> Iterator[RenderableType]:
+    """What a terminal shows."""
+    goal, plan, state = found.goal, found.plan, found.state
+    yield Text(f"Intent {goal.intent}, priority {goal.priority:g}", style="bold")
+    yield Text(f"now: {_size(found)}" + (f", load {state.load:.4g}" if state.load is not None else ""))
+    yield _objectives(found)
+    yield Text(f"Plan: {_PURPOSES[plan.purpose]}", style="bold")
+    for deed in plan.deeds:
+        yield Text(f"  {deed.told()}"[:width])
+    for why in (*plan.why, *found.unknown, *found.remarks):
+        yield Text(f"  because {why}")
+    yield Text(
+        f"  costs {plan.cost:.3g} cores an hour, {abs(plan.saved):.3g} {'less' if plan.saved >= 0 else 'more'} than now;"
+        f" {plan.expanded} states looked at in {found.took * 1000:.1f} ms"
+        + ("" if plan.proven else "; a better one may exist")
+    )
+    if plan.alternatives:
+        yield Text("Alternatives", style="bold")
+        yield _alternatives(found)
+
+
+def document(found: Preview) -> dict[str, Any]:
+    """What programs read."""
+    made: dict[str, Any] = {
+        "intent": found.goal.intent,
+        "priority": found.goal.priority,
+        "state": msgspec.to_builtins(found.state),
+        "limits": {
+            name: value
+            for name, value in msgspec.to_builtins(found.limits).items()
+            if not (isinstance(value, float) and math.isinf(value))
+        },
+        "plan": msgspec.to_builtins(found.plan),
+        "unknown": list(found.unknown),
+        "remarks": list(found.remarks),
+        "seconds": found.took,
+    }
+    return made
+
+
+def _objectives(found: Preview) -> Table:
+    table = Table("objective", "now", "wanted", "is", "expected", "between", box=None, pad_edge=False)
+    outcomes = {each.objective: each for each in found.plan.outcomes}
+    for objective in found.goal.objectives:
+        now = found.state.objectives.get(objective.name)
+        outcome = outcomes.get(objective.name)
+        sign = "≤" if objective.less_is_better else "≥"
+        table.add_row(
+            objective.name,
+            _number(now),
+            f"{sign} {objective.value:g}",
+            objective.verdict(now).value,
+            _number(outcome.expected if outcome else None),
+            _between(outcome),
+        )
+    return table
+
+
+def _alternatives(found: Preview) -> Table:
+    table = Table("deeds", "expected", "cost", "meets all", box=None, pad_edge=False)
+    for each in found.plan.alternatives:
+        table.add_row(
+            Text(_deeds(each.deeds)),
+            _expected(each.outcomes),
+            f"{each.cost:.3g}",
+            "yes" if each.meets else "no",
+        )
+    return table
+
+
+def _deeds(deeds: Sequence[Deed]) -> str:
+    return "; ".join(deed.told() for deed in deeds) or "none"
+
+
+def _expected(outcomes: Iterable[Outcome]) -> str:
+    return ", ".join(f"{each.objective} {_number(each.expected)}" for each in outcomes)
+
+
+def _between(outcome: Outcome | None) -> str:
+    if outcome is None or outcome.low is None or outcome.high is None:
+        return ""
+    return f"{outcome.low:.4g} … {outcome.high:.4g}"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
+
+
+def _size(found: Preview) -> str:
+    state = found.state
+    cpu, memory = state.cpu, state.memory
+    size = [f"{cpu:g} cores" if cpu else "", f"{memory / 2**20:.0f} MiB" if memory else ""]
+    each = " and ".join(part for part in size if part)
+    return counted(state.replicas, "pod") + (f" of {each}" if each else "")

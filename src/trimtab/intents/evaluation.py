@@ -1,0 +1,96 @@
+"""Replay: recorded events planned again, one after the other, with what was learned until then.
+
+At each event it is asked what the next one will measure, given what the workload was then: that is what a model is
+for. It is asked of the model as learned so far, of the first guess, and of the belief that nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.actuator import Actuator
+from trimtab.intents.constraints import Limits
+from trimtab.intents.effects.fit import complete, learn
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.ido_import import Recorded
+from trimtab.intents.plan import Plan
+from trimtab.intents.planner import Planner
+
+
+class Forecast(NamedTuple):
+    """What was said of the next measurement of a latency, and what it was."""
+
+    learned: float
+    guessed: float
+    unchanged: float
+    measured: float
+
+
+class Turn(NamedTuple):
+    event: Recorded
+    plan: Plan
+    samples: int
+    """From how many events it had learned."""
+    forecasts: tuple[Forecast, ...]
+
+
+def replay(
+    events: Sequence[Recorded],
+    *,
+    planner: Planner,
+    actuators: Sequence[Actuator],
+    limits: Limits | None = None,
+    given: Effects | None = None,
+) -> list[Turn]:
+    """Each event as it is planned now; `given` are effects that a person gave."""
+    given = given or Effects()
+    turns = []
+    for place, event in enumerate(events):
+        known = [(each.at, each.state) for each in events[: place + 1]]
+        learned = learn(event.goal, known, now=event.at)
+        effects = Effects(learned={**given.learned, **learned.learned}, given=given.given)
+        plan = planner.plan(
+            event.state,
+            event.goal,
+            actuators=actuators,
+            effects=effects,
+            limits=limits or Limits(),
+            now=event.at,
+        )
+        after = events[place + 1] if place + 1 < len(events) else None
+        turns.append(Turn(event, plan, len(known), _forecasts(event, after, effects)))
+    return turns
+
+
+def error(forecasts: Sequence[Forecast], which: int) -> float:
+    """How far off forecasts are, as a fraction: the typical one (the median)."""
+    off = [abs(log(each[which] / each.measured)) for each in forecasts]
+    return exp(float(np.median(off))) - 1 if off else float("nan")
+
+
+def _forecasts(event: Recorded, after: Recorded | None, effects: Effects) -> tuple[Forecast, ...]:
+    if after is None:
+        return ()
+    state = event.state
+    changed = replace(after.state, objectives=state.objectives)
+    (learned,) = complete(effects, event.goal, state).after(state, [changed], group="")
+    (guessed,) = complete(Effects(), event.goal, state).after(state, [changed], group="")
+    found = []
+    for objective in event.goal.objectives:
+        now, then = (each.objectives.get(objective.name) for each in (state, after.state))
+        if objective.kind is KPIType.LATENCY and now and then:
+            found.append(
+                Forecast(
+                    learned.objectives[objective.name] or now,
+                    guessed.objectives[objective.name] or now,
+                    now,
+                    then,
+                )
+            )
+    return tuple(found)

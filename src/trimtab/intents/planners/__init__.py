@@ -1,0 +1,1 @@
+"""Planners search for the plan of least cost that meets the objectives."""

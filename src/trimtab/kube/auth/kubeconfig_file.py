@@ -1,0 +1,131 @@
+"""One kubeconfig file: the fields that we use, and what is wrong with it if it cannot be read.
+
+Unknown fields are left alone, as kubectl does. What may be secret is wrapped at once, and no message quotes a
+value. Finding, merging and choosing among files is in `kubeconfig`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from trimtab.kube.auth.redacted import Secret, decode_secret
+from trimtab.kube.cache.projection import without_nulls
+from trimtab.kube.errors import ConfigError
+
+
+class Extension(msgspec.Struct, frozen=True):
+    name: str = ""
+    extension: Any = None
+
+
+class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    """How to reach an API server and how to know it."""
+
+    server: str = ""
+    tls_server_name: str = ""
+    insecure_skip_tls_verify: bool = False
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    proxy_url: Secret = Secret("")  # may hold a password
+    disable_compression: bool = False
+    extensions: tuple[Extension, ...] = ()
+
+
+class ExecVariable(msgspec.Struct, frozen=True):
+    name: str
+    value: Secret = Secret("")
+
+
+class Exec(msgspec.Struct, frozen=True, rename="camel"):
+    """A program that hands out credentials."""
+
+    command: str = ""
+    args: tuple[Secret, ...] = ()
+    env: tuple[ExecVariable, ...] = ()
+    api_version: str = ""
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class AuthProvider(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class User(msgspec.Struct, frozen=True, rename="kebab"):
+    """Who we are, and how we prove it."""
+
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: Secret = Secret("")
+    token: Secret = Secret("")
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    password: Secret = Secret("")
+    impersonate: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: tuple[str, ...] = ()
+    as_user_extra: dict[str, tuple[str, ...]] = {}
+    exec: Exec | None = None
+    auth_provider: AuthProvider | None = None
+
+
+class Context(msgspec.Struct, frozen=True):
+    """A cluster, a user and a namespace under one name."""
+
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: Cluster = Cluster()
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: User = User()
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: Context = Context()
+
+
+class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+    current_context: str = ""
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as kubectl reads it: JSON's types only, so that a name like 2026-01-01 stays text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:timestamp"]
+    for first, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def decode(content: bytes, path: Path) -> KubeconfigFile:
+    try:
+        # The loader is a safe one.
+        parsed = yaml.load(content, Loader=_Loader)  # noqa: S506
+        return msgspec.convert(without_nulls(parsed) or {}, KubeconfigFile, dec_hook=decode_secret)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        # PyYAML quotes tags and aliases, and an unquoted password that begins with ! or * reads as one.
+        shown = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError)
+        problem = error.problem if shown else "quote values that begin with !, & or *"
+        raise ConfigError(f"{path}: {line}not valid YAML: {problem}") from None
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$.")
+        raise ConfigError(f"{path}: {place.rstrip('`') or 'the file'}: {problem}") from None
+    except (yaml.YAMLError, ValueError):
+        raise ConfigError(f"{path}: not valid YAML") from None

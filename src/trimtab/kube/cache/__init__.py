@@ -1,0 +1,1 @@
+"""Local copies of cluster objects, kept current by list and watch."""

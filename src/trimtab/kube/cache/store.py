@@ -1,0 +1,125 @@
+"""The records of one resource in memory, with indexes, and who is told when they change.
+
+Records live by namespace and then by name, which makes the namespace an index for free. A cache takes
+in what a watch says and guards two promises to its handlers: an older version never follows a newer
+one (unless a full list says so: a server's data may have been restored from a backup), and an object
+replaced under its name while nobody looked is reported deleted, then added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from trimtab.kube.cache.projection import R, Versioned
+
+log = structlog.get_logger(__name__)
+
+R_contra = TypeVar("R_contra", contravariant=True)
+
+Index = Callable[[R], Hashable]
+"""What a record is found under; None leaves it out of the index."""
+
+
+class Handler(Protocol[R_contra]):
+    """Told of each change: (None, new) added, (old, new) changed, (old, None) deleted.
+
+    It runs inside the informer's loop: it notes a key in a work queue and returns at once.
+    """
+
+    def __call__(self, old: R_contra | None, new: R_contra | None, /) -> None: ...
+
+
+class Cache(Generic[R]):
+    """All records of one resource that the server has, as far as the watch has told us."""
+
+    def __init__(self, indexes: Mapping[str, Index[R]] | None = None) -> None:
+        self._records: dict[str, dict[str, R]] = {}
+        self._size = 0
+        self._functions = dict(indexes or {})
+        self._indexes: dict[str, dict[Hashable, dict[R, None]]] = {name: {} for name in self._functions}
+        self._handlers: list[Handler[R]] = []
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[R]:
+        for records in self._records.values():
+            yield from records.values()
+
+    def get(self, name: str, namespace: str = "") -> R | None:
+        return self._records.get(namespace, {}).get(name)
+
+    def in_namespace(self, namespace: str) -> list[R]:
+        return list(self._records.get(namespace, {}).values())
+
+    def find(self, index: str, value: Hashable) -> list[R]:
+        """The records that the named index holds under the value."""
+        return list(self._indexes[index].get(value, ()))
+
+    def on_change(self, handler: Handler[R]) -> None:
+        """Tell the handler of every change from now on, and of each record already here as added."""
+        self._handlers.append(handler)
+        for record in list(self):
+            handler(None, record)
+
+    def put(self, record: R, *, listed: bool = False) -> None:
+        """Take in a record; one that is older than what we have is ignored, unless a full list has it."""
+        old = self.get(record.name, record.namespace)
+        if old is not None and record.uid != old.uid and (listed or record.version >= old.version):
+            self._drop(old)
+            old = None
+        if old is None:
+            self._size += 1
+        elif record.version and (
+            record.version == old.version or (record.version < old.version and not listed)
+        ):
+            return  # of one without a number nobody can tell
+        self._records.setdefault(record.namespace, {})[record.name] = record
+        self._reindex(old, record)
+        self._tell(old, record)
+
+    def remove(self, gone: Versioned) -> None:
+        """Forget an object that the server has deleted, unless a newer one has taken its name."""
+        old = self.get(gone.name, gone.namespace)
+        if old is not None and old.version <= gone.version:
+            self._drop(old)
+
+    def keep_only(self, uids: AbstractSet[str]) -> None:
+        """After a full list: what was not in it is gone."""
+        for record in [record for record in self if record.uid not in uids]:
+            self._drop(record)
+
+    def _drop(self, record: R) -> None:
+        records = self._records[record.namespace]
+        del records[record.name]
+        if not records:
+            del self._records[record.namespace]
+        self._size -= 1
+        self._reindex(record, None)
+        self._tell(record, None)
+
+    def _tell(self, old: R | None, new: R | None) -> None:
+        for handler in self._handlers:
+            try:
+                handler(old, new)
+            except Exception:
+                log.exception("cache.handler_failed", handler=repr(handler))
+
+    def _reindex(self, old: R | None, new: R | None) -> None:
+        for name, function in self._functions.items():
+            index = self._indexes[name]
+            if old is not None and (value := function(old)) is not None:
+                bucket = index[value]
+                del bucket[old]
+                if not bucket:
+                    del index[value]
+            if new is not None and (value := function(new)) is not None:
+                bucket_or_none = index.get(value)
+                if bucket_or_none is None:
+                    index[value] = {new: None}
+                else:
+                    bucket_or_none[new] = None

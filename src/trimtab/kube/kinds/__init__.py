@@ -1,0 +1,1 @@
+"""One record type for each Kubernetes kind that Trimtab reads, with its projection from JSON."""

@@ -1,0 +1,215 @@
+"""What users declare in kinds of ours: who an object is, what it wants, and its status as the server sent it.
+
+Equal specs are read once. The status stays the JSON that it came in, so that whoever writes one can see whether it
+differs, and since when a verdict stands outlives a restart. Left out: OptimizationPolicies, of which there may be
+thousands, and which nobody reads the status of (`policies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from trimtab.api import Intent as IntentKind
+from trimtab.api import KPIProfile as KPIProfileKind
+from trimtab.api import NodeQoSPolicy
+from trimtab.api.errors import InvalidObjectError
+from trimtab.api.intent import IntentSpec, TargetRef
+from trimtab.api.kind import Kind
+from trimtab.api.kpiprofile import KPIProfileSpec
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
+from trimtab.kube.cache.interning import Memo
+from trimtab.kube.cache.projection import Folding, MetadataWire, Shape, seconds, version_number
+from trimtab.kube.kinds.workloads import WorkloadKey, kind_name
+
+S = TypeVar("S")
+
+
+class Declared(msgspec.Struct, Generic[S], frozen=True, eq=False):
+    """One object; `S` is the model of its spec."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    version: int = 0
+    generation: int = 0
+    created: int = 0
+    spec: S | None = None
+    """None for one that was let in before its kind knew better,"""
+    problem: str = ""
+    """and this is what is wrong with it."""
+    status: bytes = b"{}"
+    """As the server sent it."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+
+D = TypeVar("D", bound=Declared[Any])
+
+
+class _DeclaredWire(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def declared(kind: type[Kind], record: type[D], folding: Folding | None = None) -> Shape[D]:
+    """Read objects of a kind as such records."""
+    shared = folding or Folding()
+    specs = Memo(partial(_read, kind))
+
+    def fold(wire: _DeclaredWire) -> D:
+        found = wire.metadata
+        spec, problem = specs[bytes(wire.spec)]
+        return record(
+            namespace=shared.intern[found.namespace],
+            name=found.name,
+            uid=found.uid,
+            version=version_number(found.resource_version),
+            generation=found.generation,
+            created=seconds(found.creation_timestamp),
+            spec=spec,
+            problem=problem,
+            status=bytes(wire.status),
+        )
+
+    return Shape(wire=_DeclaredWire, fold=fold)
+
+
+def _read(kind: type[Kind], raw: bytes) -> tuple[Any, str]:
+    try:
+        found = kind.read({"kind": kind.__name__, "spec": msgspec.json.decode(raw)})
+    except InvalidObjectError as error:
+        return None, str(error)
+    return vars(found)["spec"], ""
+
+
+IntentKey = tuple[str, str]
+"""The namespace and the name of an intent."""
+
+
+class Intent(Declared[IntentSpec], frozen=True, eq=False):
+    """One Intent."""
+
+    @property
+    def target(self) -> WorkloadKey | None:
+        """The workload that it is about, be it there or not."""
+        return target_key(self.spec.target_ref, self.namespace) if self.spec else None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def target_key(target: TargetRef, namespace: str) -> WorkloadKey:
+    group, slash, _ = target.api_version.rpartition("/")
+    # A kind may be spelled with its group, as policies do.
+    kind = target.kind if "." in target.kind else kind_name(target.kind, group if slash else "")
+    return WorkloadKey(kind, namespace, target.name)
+
+
+def intents(folding: Folding | None = None) -> Shape[Intent]:
+    """Read Intents as records."""
+    return declared(IntentKind, Intent, folding)
+
+
+ProfileKey = tuple[str, str]
+"""The namespace and the name of a profile."""
+
+
+class KPIProfile(Declared[KPIProfileSpec], frozen=True, eq=False):
+    """One KPIProfile."""
+
+
+def profile_key(measured_by: str, namespace: str) -> ProfileKey:
+    """Which profile an objective of this namespace means."""
+    elsewhere, slash, name = measured_by.rpartition("/")
+    return (elsewhere if slash else namespace), name
+
+
+def kpi_profiles(folding: Folding | None = None) -> Shape[KPIProfile]:
+    """Read KPIProfiles as records."""
+    return declared(KPIProfileKind, KPIProfile, folding)
+
+
+class QosPolicy(Declared[NodeQoSPolicySpec], frozen=True, eq=False):
+    """One NodeQoSPolicy. One whose spec makes no sense holds nowhere."""
+
+
+def qos_policies() -> Shape[QosPolicy]:
+    """Read NodeQoSPolicies as records."""
+    return declared(NodeQoSPolicy, QosPolicy)
+
+
+def policy_for(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosPolicy | None:
+    """The one that holds on a node with these labels."""
+    selecting = [
+        (-policy.spec.weight, policy.name, policy)
+        for policy in policies
+        if policy.spec is not None
+        and (policy.spec.node_selector is None or policy.spec.node_selector.matches(labels))
+    ]
+    return min(selecting, key=lambda one: one[:2])[2] if selecting else None
+
+
+class TurnedKnob(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A setting of the kernel's that the agent holds, and why."""
+
+    where: str = ""
+    knob: str = ""
+    value: str = ""
+    why: str = ""
+
+
+class NodeReport(msgspec.Struct, frozen=True, gc=False):
+    """What an agent last told of its node."""
+
+    name: str
+    uid: str = ""
+    version: int = 0
+    at: float | None = None
+    pressure: tuple[tuple[str, float], ...] = ()
+    """The share of time, 0 to 1, in which some task waited for each resource."""
+    knobs: tuple[TurnedKnob, ...] = ()
+    policy: str = ""
+
+    @property
+    def namespace(self) -> str:
+        return ""
+
+
+class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    update_time: datetime | None = None
+    pressure: dict[str, float | None] | None = None
+    knobs: tuple[TurnedKnob, ...] = ()
+    qos_policy: str | None = None
+
+
+class _NodeMetricWire(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    status: _StatusWire = _StatusWire()
+
+
+def node_reports() -> Shape[NodeReport]:
+    """Read NodeMetrics as compact records."""
+
+    def fold(wire: _NodeMetricWire) -> NodeReport:
+        metadata, status = wire.metadata, wire.status
+        return NodeReport(
+            name=metadata.name,
+            uid=metadata.uid,
+            version=version_number(metadata.resource_version),
+            at=status.update_time.timestamp() if status.update_time else None,
+            pressure=tuple(
+                (name, each) for name, each in (status.pressure or {}).items() if each is not None
+            ),
+            knobs=status.knobs,
+            policy=status.qos_policy or "",
+        )
+
+    return Shape(wire=_NodeMetricWire, fold=fold)

@@ -1,0 +1,127 @@
+"""Heap settings in a pod template: the few words of command lines and variables that bound a container's heap.
+
+Only these words are kept, and of most workloads nothing: command lines are long, environments hold secrets, and neither
+is anybody's business here. `sizing.heap` interprets the words. Values from a ConfigMap, a Secret or an `envFrom` are not
+read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from trimtab.kube.cache.interning import InternTable
+from trimtab.kube.cache.projection import Labels
+
+# Flags may stand anywhere in a word: scripts take them as `-J-Xmx2g`, `--jvm-options=-Xmx2g` or in quotes.
+_WORDS = re.compile(
+    r"-Xmx[^\s\"',;]+"
+    r"|-XX:(?:MaxHeapSize|MaxRAM|MaxRAMPercentage|MinRAMPercentage|MaxRAMFraction|MaxDirectMemorySize)=[^\s\"',;]+"
+    r"|--max[-_]old[-_]space[-_]size(?:[-_]percentage)?[= ][^\s\"',;]+"
+)
+JAVA_COMMAND = re.compile(r"(?<![\w.=-])java(?=\s|$)")
+"""The command that starts a JVM: without any flag its heap is the default share of the memory."""
+_REFERENCE = re.compile(r"\$(?:\(([\w.-]+)\)|\{(\w+)\}|(\w+))")
+RUNTIME_VARIABLES = frozenset(
+    {
+        "GOMEMLIMIT",
+        "DOTNET_GCHeapHardLimit",
+        "COMPlus_GCHeapHardLimit",
+        "DOTNET_GCHeapHardLimitPercent",
+        "COMPlus_GCHeapHardLimitPercent",
+        "JAVA_MAX_MEM_RATIO",
+        "STRIMZI_DYNAMIC_HEAP_PERCENTAGE",
+    }
+)
+"""Variables whose whole value bounds a heap."""
+SIZE_VARIABLE = re.compile(
+    r"(?i)(?!.*(?:min|init|new|young|xms|dump|percent|ratio))(?:.*heap.*|.*xmx.*|spark_\w+_memory)"
+)
+"""Names of variables that give a start script the size of a heap, such as Cassandra's `MAX_HEAP_SIZE`."""
+_AMOUNT = re.compile(r"\d{1,18}[kKmMgGtT]?(?:i?[bB])?")
+_ANY = re.compile(
+    rb"(?i)-Xmx|MaxHeapSize|MaxRAM|MinRAM|MaxDirectMemory|[-_]old[-_]space[-_]size|GOMEMLIMIT|heap|xmx|\bjava\b"
+    rb"|JAVA_MAX_MEM_RATIO|spark_\w+_memory"
+)
+
+
+class HeapHint(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The words about one container's heap: of its command line, and by the variable that they stand in."""
+
+    container: str
+    args: str
+    env: Labels
+
+
+class _Variable(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    value: str = ""
+
+
+class _Container(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[_Variable, ...] = ()
+
+
+class _Spec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+
+
+class TemplateWire(msgspec.Struct, frozen=True, gc=False):
+    """The parts of a pod template that may speak of heaps."""
+
+    spec: _Spec = _Spec()
+
+
+_TEMPLATES = msgspec.json.Decoder(TemplateWire)
+
+
+def heap_hints(template: bytes, intern: InternTable) -> tuple[HeapHint, ...]:
+    """Find the heap settings in a template, as JSON; containers without any are left out."""
+    if _ANY.search(template) is None:
+        return ()
+    try:
+        spec = _TEMPLATES.decode(template).spec
+    except msgspec.ValidationError:  # a kind of somebody's own may spell it in its own way
+        return ()
+    found = [_hint(container) for container in (*spec.containers, *spec.init_containers)]
+    hints: tuple[HeapHint, ...] = intern[tuple(intern[hint] for hint in found if hint.args or hint.env)]
+    return hints
+
+
+def _hint(container: _Container) -> HeapHint:
+    values = {variable.name: variable.value for variable in container.env}
+    kept = ((name, _kept(name, _expand(value, values))) for name, value in values.items())
+    command_line = _expand(" ".join((*container.command, *container.args)), values)
+    return HeapHint(
+        container=container.name,
+        args=_words(command_line) or ("java" if JAVA_COMMAND.search(command_line) else ""),
+        env=tuple((name, words) for name, words in kept if words),
+    )
+
+
+def _kept(name: str, value: str) -> str:
+    """Return the part of a variable's value that bounds a heap."""
+    is_size = SIZE_VARIABLE.fullmatch(name) and _AMOUNT.fullmatch(value)
+    return value if is_size or name in RUNTIME_VARIABLES else _words(value)
+
+
+def _expand(text: str, values: Mapping[str, str]) -> str:
+    """Replace references to variables: `$(NAME)` by the kubelet, `$NAME` and `${NAME}` by a shell."""
+    if "$" not in text:
+        return text
+
+    def value(reference: re.Match[str]) -> str:
+        name = reference[1] or reference[2] or reference[3]
+        return values.get(name, reference[0])
+
+    return _REFERENCE.sub(value, text)
+
+
+def _words(text: str) -> str:
+    return " ".join(_WORDS.findall(text))

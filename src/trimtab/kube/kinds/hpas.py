@@ -1,0 +1,146 @@
+"""HorizontalPodAutoscalers (autoscaling/v2), folded to what they scale and which requests they look at.
+
+Metrics that are no share of a request (pods', objects', external ones, average values) are left out: a change of
+size does not move them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from trimtab.kube.cache.projection import Folding, MetadataWire, Shape, version_number
+
+
+class Target(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The object that an autoscaler is about, in its own namespace."""
+
+    kind: str
+    group: str
+    name: str
+
+
+class Utilisation(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """A share of the request, in percent, that an autoscaler holds usage to."""
+
+    resource: Literal["cpu", "memory"]
+    target: int
+    container: str = ""
+    """Only this container of each pod; all of them when empty."""
+    current: int | None = None
+    """What it last saw; None when it has not."""
+
+
+class Hpa(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One HorizontalPodAutoscaler."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    target: Target
+    min_replicas: int
+    max_replicas: int
+    utilisations: tuple[Utilisation, ...]
+
+
+class TargetWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A reference to an object, as every autoscaler has it."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+    def target(self) -> Target:
+        group, slash, _ = self.api_version.rpartition("/")
+        return Target(self.kind, group if slash else "", self.name)
+
+
+class _AmountWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    average_utilization: int | None = None
+
+
+class _ResourceTarget(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    target: _AmountWire = _AmountWire()
+
+
+class _ContainerTarget(_ResourceTarget, frozen=True, gc=False):
+    container: str = ""
+
+
+class _MetricWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    resource: _ResourceTarget | None = None
+    container_resource: _ContainerTarget | None = None
+
+
+class _ResourceReading(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    current: _AmountWire = _AmountWire()
+
+
+class _ContainerReading(_ResourceReading, frozen=True, gc=False):
+    container: str = ""
+
+
+class _CurrentWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    resource: _ResourceReading | None = None
+    container_resource: _ContainerReading | None = None
+
+
+class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    scale_target_ref: TargetWire = TargetWire()
+    min_replicas: int | None = None
+    max_replicas: int = 0
+    metrics: tuple[_MetricWire, ...] = ()
+
+
+class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    current_metrics: tuple[_CurrentWire, ...] | None = None
+
+
+class _HpaWire(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: _SpecWire = _SpecWire()
+    status: _StatusWire = _StatusWire()
+
+
+def hpas(folding: Folding | None = None) -> Shape[Hpa]:
+    """Read HorizontalPodAutoscalers as compact records."""
+    shared = folding or Folding()
+
+    def fold(wire: _HpaWire) -> Hpa:
+        found, spec = wire.metadata, wire.spec
+        return Hpa(
+            namespace=shared.intern[found.namespace],
+            name=found.name,
+            uid=found.uid,
+            version=version_number(found.resource_version),
+            target=spec.scale_target_ref.target(),
+            min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
+            max_replicas=spec.max_replicas,
+            utilisations=shared.intern[_utilisations(wire)],
+        )
+
+    return Shape(wire=_HpaWire, fold=fold)
+
+
+def _utilisations(wire: _HpaWire) -> tuple[Utilisation, ...]:
+    seen: dict[tuple[str, str], int | None] = {}
+    for current in wire.status.current_metrics or ():
+        if current.resource:
+            seen[current.resource.name, ""] = current.resource.current.average_utilization
+        if each := current.container_resource:
+            seen[each.name, each.container] = each.current.average_utilization
+    found = []
+    for metric in wire.spec.metrics:
+        read = metric.resource or metric.container_resource
+        if read is None or read.target.average_utilization is None:
+            continue
+        container = read.container if isinstance(read, _ContainerTarget) else ""
+        match read.name:
+            case "cpu" | "memory" as resource:
+                current_share = seen.get((resource, container))
+                found.append(Utilisation(resource, read.target.average_utilization, container, current_share))
+    return tuple(found)

@@ -1,0 +1,64 @@
+"""What a pod takes of its node, as kube-scheduler counts it: `PodRequests` of k8s.io/component-helpers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from trimtab.kube.kinds.nodes import Room
+from trimtab.kube.kinds.pods import Container, Pod, Resources
+from trimtab.kube.kinds.workloads import Workload
+
+_NOTHING = Resources()
+
+
+def pod_requests(pod: Pod) -> Room:
+    """Return what a pod takes of its node, with its overhead, in millicores and bytes."""
+    applied = {state.name: state.applied for state in pod.states if state.applied is not None}
+    infeasible = pod.resize is not None and pod.resize.reason == "Infeasible"
+    return Room(
+        cpu=_requested(pod.containers, pod.whole, applied, infeasible=infeasible, resource="cpu")
+        + (pod.overhead.cpu_request or 0),
+        memory=_requested(pod.containers, pod.whole, applied, infeasible=infeasible, resource="memory")
+        + (pod.overhead.memory_request or 0),
+    )
+
+
+def template_requests(workload: Workload) -> Room:
+    """Return what a new pod of a workload takes of its node, in millicores and bytes.
+
+    Its overhead is not in the template: the RuntimeClass brings it when the pod is created.
+    """
+    whole = workload.whole or _NOTHING
+    return Room(
+        cpu=_requested(workload.containers, whole, {}, infeasible=False, resource="cpu"),
+        memory=_requested(workload.containers, whole, {}, infeasible=False, resource="memory"),
+    )
+
+
+def _requested(
+    containers: Iterable[Container],
+    whole: Resources,
+    applied: Mapping[str, Resources],
+    *,
+    infeasible: bool,
+    resource: str,
+) -> int:
+    """Return what is requested for the pod as a whole or, where that is not said, what its containers take at most."""
+    field = f"{resource}_request"
+    if (of_pod := getattr(whole, field)) is not None:
+        return int(of_pod)
+    running = sidecars = starting = 0
+    for each in containers:
+        # A limit without a request is a request as well; the API server fills it in for pods, but not for templates.
+        wanted = getattr(each.resources, field)
+        wanted = (getattr(each.resources, f"{resource}_limit") if wanted is None else wanted) or 0
+        if (has := applied.get(each.name)) is not None:
+            # Until a resize is done, the larger of both sizes is reserved. One that can never be done reserves nothing.
+            wanted = (getattr(has, field) or 0) if infeasible else max(wanted, getattr(has, field) or 0)
+        if each.role == "init":  # it runs alone but for the sidecars that were started before it
+            starting = max(starting, sidecars + wanted)
+            continue
+        running += wanted
+        if each.role == "sidecar":
+            sidecars += wanted
+    return max(running, starting)

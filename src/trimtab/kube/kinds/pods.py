@@ -1,0 +1,381 @@
+"""Pods, folded to what sizing, actuation and planning look at: about a tenth of what the server sends.
+
+Left out on purpose: volumes, environment, probes, container ids, the times of running containers. They would differ
+from replica to replica and so could not be shared.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.kube.cache.interning import Memo
+from trimtab.kube.cache.projection import (
+    Folding,
+    Labels,
+    MetadataWire,
+    Owner,
+    Shape,
+    holds,
+    seconds,
+    version_number,
+)
+
+_PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+
+Role = Literal["main", "init", "sidecar"]
+
+
+class Resources(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """Requests and limits of one container, in millicores and bytes; None where it has none."""
+
+    cpu_request: int | None = None
+    cpu_limit: int | None = None
+    memory_request: int | None = None
+    memory_limit: int | None = None
+
+
+class Container(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """A container as the pod's spec wants it."""
+
+    name: str
+    role: Role
+    resources: Resources
+    restart_on_cpu_resize: bool = False
+    restart_on_memory_resize: bool = False
+    image: str = ""
+    """The image as the spec names it: with another one, what was seen of the container's needs may no longer hold."""
+
+
+class Exit(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """How a container last ended."""
+
+    reason: str
+    code: int
+    at: int
+
+
+class ContainerState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """A container as the kubelet reports it; `applied` is what its cgroup has now, `ended` that it does not run at present."""
+
+    name: str
+    ready: bool
+    restarts: int
+    waiting: str
+    applied: Resources | None
+    last_exit: Exit | None
+    ended: bool = False
+
+
+class Resize(msgspec.Struct, frozen=True, gc=False):
+    """A resize that is under way (PodResizeInProgress) or cannot be done now or ever (PodResizePending, with its reason)."""
+
+    condition: str
+    reason: str
+    message: str
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One pod. Times are seconds since 1970; equality is identity, so that sets of pods are cheap."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    node: str
+    phase: str
+    qos: str
+    ready: bool
+    deleting: bool
+    priority: int
+    created: int
+    started: int
+    owner: Owner | None
+    labels: Labels
+    annotations: Labels
+    containers: tuple[Container, ...]
+    states: tuple[ContainerState, ...]
+    resize: Resize | None
+    whole: Resources = Resources()
+    """What its spec has for the pod as a whole, at `spec.resources`."""
+    overhead: Resources = Resources()
+    """What its sandbox takes besides its containers, as requests."""
+    ready_since: int = 0
+    """Since when it is ready, by the clock of its node; 0 where it is not, or does not say."""
+
+
+_NOTHING = Resources()
+_Amounts = dict[str, str | int | float]
+"""Numbers, too, in the template of a kind that is not built in: of the others the server makes text."""
+
+
+class _ResourcesWire(msgspec.Struct, frozen=True, gc=False):
+    requests: _Amounts = {}
+    limits: _Amounts = {}
+
+
+class _ResizePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    resource_name: str = ""
+    restart_policy: str = ""
+
+
+RawResources = Annotated[msgspec.Raw, holds(_ResourcesWire)]
+_RESOURCES = msgspec.json.Decoder(_ResourcesWire)
+_RESIZE_POLICIES = msgspec.json.Decoder(list[_ResizePolicyWire])
+
+
+class _ContainerWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    name: str = ""
+    resources: RawResources = msgspec.Raw(b"{}")
+    resize_policy: Annotated[msgspec.Raw, holds(list[_ResizePolicyWire])] = msgspec.Raw(b"[]")
+    restart_policy: str | None = None
+    image: str | None = None
+
+
+class ContainersWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """The containers in the spec of a pod, or of a workload's template."""
+
+    containers: tuple[_ContainerWire, ...] = ()
+    init_containers: tuple[_ContainerWire, ...] = ()
+
+
+class _SpecWire(ContainersWire, rename="camel", frozen=True, gc=False):
+    node_name: str = ""
+    priority: int = 0
+    resources: RawResources = msgspec.Raw(b"{}")
+    overhead: _Amounts = {}
+
+
+class _TerminatedWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    reason: str = ""
+    exit_code: int = 0
+    finished_at: datetime | None = None
+
+
+class _WaitingWire(msgspec.Struct, frozen=True, gc=False):
+    reason: str = ""
+
+
+class _StateWire(msgspec.Struct, frozen=True, gc=False):
+    terminated: _TerminatedWire | None = None
+    waiting: _WaitingWire | None = None
+
+
+class _ContainerStatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    resources: RawResources = msgspec.Raw(b"null")
+    state: _StateWire = _StateWire()
+    last_state: _StateWire = _StateWire()
+
+
+class _ConditionWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    """As text: of most conditions nobody asks."""
+
+
+class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    phase: str = ""
+    qos_class: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[_ConditionWire, ...] = ()
+    container_statuses: tuple[_ContainerStatusWire, ...] = ()
+    init_container_statuses: tuple[_ContainerStatusWire, ...] = ()
+
+
+class _PodWire(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: _SpecWire = _SpecWire()
+    status: _StatusWire = _StatusWire()
+
+
+def pods(folding: Folding | None = None) -> Shape[Pod]:
+    """Read pods as compact records; caches that share a `Folding` share equal values."""
+    return Shape(wire=_PodWire, fold=_PodFolding(folding or Folding()).fold)
+
+
+class ContainerFolding:
+    """Folds the containers of pods and templates: looked up by what makes them differ, and made only when new."""
+
+    def __init__(self, folding: Folding) -> None:
+        self._intern = folding.intern
+        self.resources = Memo(self._make_resources)
+        self._container = Memo(self._make_container)
+
+    def fold(self, spec: ContainersWire) -> tuple[Container, ...]:
+        known = self._container
+        found = [
+            known[w.name, "main", bytes(w.resources), bytes(w.resize_policy), w.image or ""]
+            for w in spec.containers
+        ]
+        for wire in spec.init_containers:
+            role: Role = "sidecar" if wire.restart_policy == "Always" else "init"
+            differs = wire.name, role, bytes(wire.resources), bytes(wire.resize_policy), wire.image or ""
+            found.append(known[differs])
+        containers: tuple[Container, ...] = self._intern[tuple(found)]
+        return containers
+
+    def _make_container(self, differs: tuple[str, Role, bytes, bytes, str]) -> Container:
+        name, role, resources, resize_policy, image = differs
+        restart_on = [
+            policy.resource_name
+            for policy in _RESIZE_POLICIES.decode(resize_policy)
+            if policy.restart_policy == "RestartContainer"
+        ]
+        container: Container = self._intern[
+            Container(
+                self._intern[name],
+                role,
+                self.resources[resources],
+                "cpu" in restart_on,
+                "memory" in restart_on,
+                self._intern[image],
+            )
+        ]
+        return container
+
+    def _make_resources(self, raw: bytes) -> Resources:
+        wire = _RESOURCES.decode(raw)
+        requests, limits = wire.requests, wire.limits
+        resources: Resources = self._intern[
+            Resources(
+                _amount(requests, "cpu"),
+                _amount(limits, "cpu"),
+                _amount(requests, "memory"),
+                _amount(limits, "memory"),
+            )
+        ]
+        return resources
+
+
+class _PodFolding:
+    """Folds pods. What their containers are and how they fare is made only when it is new."""
+
+    def __init__(self, folding: Folding) -> None:
+        self._folding = folding
+        self._intern = folding.intern
+        self._containers = ContainerFolding(folding)
+        self._state = Memo(self._make_state)
+
+    def fold(self, wire: _PodWire) -> Pod:
+        folding, intern = self._folding, self._intern
+        metadata, spec, status = wire.metadata, wire.spec, wire.status
+        ready, ready_since, resize = _conditions(status.conditions)
+        return Pod(
+            intern[metadata.namespace],
+            metadata.name,
+            metadata.uid,
+            version_number(metadata.resource_version),
+            intern[spec.node_name],
+            intern[status.phase],
+            intern[status.qos_class],
+            ready,
+            metadata.deletion_timestamp is not None,
+            spec.priority,
+            seconds(metadata.creation_timestamp),
+            seconds(status.start_time),
+            folding.owner(metadata.owner_references),
+            folding.labels(metadata.labels),
+            folding.our_annotations(metadata.annotations),
+            self._containers.fold(spec),
+            self._states(status),
+            resize,
+            self._containers.resources[bytes(spec.resources)],
+            self._overhead(spec.overhead),
+            ready_since,
+        )
+
+    def _overhead(self, amounts: _Amounts) -> Resources:
+        if not amounts:  # as of nearly every pod
+            return _NOTHING
+        found: Resources = self._intern[
+            Resources(cpu_request=_amount(amounts, "cpu"), memory_request=_amount(amounts, "memory"))
+        ]
+        return found
+
+    def _states(self, status: _StatusWire) -> tuple[ContainerState, ...]:
+        wires = status.container_statuses
+        if status.init_container_statuses:
+            wires += status.init_container_statuses
+        known = self._state
+        found = []
+        for wire in wires:
+            state = wire.state
+            found.append(
+                known[
+                    wire.name,
+                    wire.ready,
+                    wire.restart_count,
+                    bytes(wire.resources),
+                    state.waiting,
+                    state.terminated,
+                    wire.last_state.terminated,
+                ]
+            )
+        states: tuple[ContainerState, ...] = self._intern[tuple(found)]
+        return states
+
+    def _make_state(
+        self,
+        differs: tuple[
+            str, bool, int, bytes, _WaitingWire | None, _TerminatedWire | None, _TerminatedWire | None
+        ],
+    ) -> ContainerState:
+        name, ready, restarts, resources, waiting, present, former = differs
+        ended = present or former
+        made: ContainerState = self._intern[
+            ContainerState(
+                name=self._intern[name],
+                ready=ready,
+                restarts=restarts,
+                waiting=self._intern[waiting.reason] if waiting else "",
+                applied=None if resources == b"null" else self._containers.resources[resources],
+                last_exit=Exit(self._intern[ended.reason], ended.exit_code, seconds(ended.finished_at))
+                if ended
+                else None,
+                ended=present is not None,
+            )
+        ]
+        return made
+
+
+def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, int, Resize | None]:
+    """Whether the pod is ready, since when, and its resize if there is one."""
+    ready, since = False, 0
+    resize: Resize | None = None
+    in_progress: Resize | None = None
+    for condition in conditions:
+        kind = condition.type
+        if kind == "Ready":
+            ready = condition.status == "True"
+            since = _moment(condition.last_transition_time) if ready else 0
+        elif kind == _PENDING and condition.status == "True":
+            resize = Resize(kind, condition.reason, condition.message)
+        elif kind == _IN_PROGRESS and condition.status == "True":
+            in_progress = Resize(kind, condition.reason, condition.message)
+    # A pod whose first resize is under way and whose second has to wait has both: only the pending one is about the size
+    # that the spec has now, and only it says Infeasible or Deferred.
+    return ready, since, resize or in_progress
+
+
+def _moment(text: str | None) -> int:
+    """Read a time; 0 where there is none that can be read."""
+    try:
+        return seconds(datetime.fromisoformat(text)) if text else 0
+    except ValueError:
+        return 0
+
+
+def _amount(amounts: _Amounts, resource: str) -> int | None:
+    found = amounts.get(resource)
+    if found is None:
+        return None
+    return millicores(str(found)) if resource == "cpu" else memory_bytes(str(found))

@@ -1,0 +1,389 @@
+"""How each kind of workload is written in JSON: the fields that are read, each of the type that its kind gives it.
+
+Kinds share field names and not their types: `status.active` counts the pods of a Job and lists the Jobs of a CronJob. So
+each built-in kind has a struct of its own, which tests compare with the schema that the API server publishes. A custom
+kind has no schema that could be relied on: it is read by the struct of the built-in kind that it is named after, or as
+something that scales, and a field of another shape counts as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from trimtab.kube.cache.projection import MetadataWire, RawLabels, holds
+from trimtab.kube.kinds.pods import ContainersWire, RawResources
+from trimtab.kube.kinds.scheduling import Toleration
+from trimtab.kube.rest.resources import (
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_ENDED = frozenset({"Complete", "Failed"})
+
+
+class WorkloadState(NamedTuple):
+    """What a workload of any kind says of its pods."""
+
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+    selector: msgspec.Raw = msgspec.Raw(b"{}")
+    replicas: int = 1
+    """The number of pods that it wants."""
+    updated: int = 0
+    """The number of pods that have the latest template."""
+    ready: int = 0
+    """The number of pods that are ready."""
+    update: str = ""
+    """How it replaces its pods when the template changes; empty when it does not say."""
+    partition: int = 0
+    rolling: bool = False
+    paused: bool = False
+    finished: bool = False
+    observed_generation: int | str | None = None
+
+
+class _Expression(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class Selector(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A label selector."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[_Expression, ...] = ()
+
+
+class PodSpec(ContainersWire, rename="camel", frozen=True, gc=False):
+    """The spec of a pod template."""
+
+    resources: RawResources = msgspec.Raw(b"{}")
+    tolerations: Annotated[msgspec.Raw, holds(tuple[Toleration, ...])] = msgspec.Raw(b"[]")
+    node_selector: RawLabels = msgspec.Raw(b"{}")
+
+
+class Template(msgspec.Struct, frozen=True, gc=False):
+    """A pod template."""
+
+    spec: PodSpec = PodSpec()
+
+
+RawSelector = Annotated[msgspec.Raw, holds(Selector)]
+RawTemplate = Annotated[msgspec.Raw, holds(Template)]
+
+
+class _RollingUpdate(msgspec.Struct, frozen=True, gc=False):
+    partition: int = 0
+
+
+class _Update(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+
+
+class _PartitionedUpdate(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    type: str = ""
+    rolling_update: _RollingUpdate | None = None
+
+
+class _Pods(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """The part of a spec that most kinds share."""
+
+    selector: RawSelector = msgspec.Raw(b"{}")
+    template: RawTemplate = msgspec.Raw(b"{}")
+
+
+class _DeploymentSpec(_Pods, rename="camel", frozen=True, gc=False):
+    replicas: int = 1
+    paused: bool = False
+    strategy: _Update = _Update()
+
+
+class _ReplicaStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    observed_generation: int | None = None
+    replicas: int = 0
+    ready_replicas: int = 0
+
+
+class _DeploymentStatus(_ReplicaStatus, rename="camel", frozen=True, gc=False):
+    updated_replicas: int = 0
+
+
+class _Deployment(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: _DeploymentSpec = _DeploymentSpec()
+    status: _DeploymentStatus = _DeploymentStatus()
+
+    def state(self) -> WorkloadState:
+        spec, status = self.spec, self.status
+        return WorkloadState(
+            template=spec.template,
+            selector=spec.selector,
+            replicas=spec.replicas,
+            updated=status.updated_replicas,
+            ready=status.ready_replicas,
+            update=spec.strategy.type,
+            # One that grows has fewer pods than it wants and yet is not rolled: only pods of an older template count.
+            rolling=status.replicas > status.updated_replicas,
+            paused=spec.paused,
+            observed_generation=status.observed_generation,
+        )
+
+
+class _StatefulSetSpec(_Pods, rename="camel", frozen=True, gc=False):
+    replicas: int = 1
+    update_strategy: _PartitionedUpdate = _PartitionedUpdate()
+
+
+class _StatefulSetStatus(_DeploymentStatus, rename="camel", frozen=True, gc=False):
+    current_revision: str = ""
+    update_revision: str = ""
+
+
+class _StatefulSet(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: _StatefulSetSpec = _StatefulSetSpec()
+    status: _StatefulSetStatus = _StatefulSetStatus()
+
+    def state(self) -> WorkloadState:
+        spec, status, update = self.spec, self.status, self.spec.update_strategy
+        by_itself = update.type != "OnDelete"
+        partition = update.rolling_update.partition if by_itself and update.rolling_update else 0
+        return WorkloadState(
+            template=spec.template,
+            selector=spec.selector,
+            replicas=spec.replicas,
+            updated=status.updated_replicas,
+            ready=status.ready_replicas,
+            update=update.type,
+            partition=partition,
+            rolling=by_itself
+            and status.current_revision != status.update_revision
+            and status.updated_replicas < status.replicas - partition,
+            observed_generation=status.observed_generation,
+        )
+
+
+class _DaemonSetSpec(_Pods, rename="camel", frozen=True, gc=False):
+    update_strategy: _Update = _Update()
+
+
+class _DaemonSetStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    observed_generation: int | None = None
+    current_number_scheduled: int = 0
+    desired_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    number_ready: int = 0
+
+
+class _DaemonSet(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: _DaemonSetSpec = _DaemonSetSpec()
+    status: _DaemonSetStatus = _DaemonSetStatus()
+
+    def state(self) -> WorkloadState:
+        spec, status = self.spec, self.status
+        return WorkloadState(
+            template=spec.template,
+            selector=spec.selector,
+            replicas=status.desired_number_scheduled,
+            updated=status.updated_number_scheduled,
+            ready=status.number_ready,
+            update=spec.update_strategy.type,
+            rolling=spec.update_strategy.type != "OnDelete"
+            and status.updated_number_scheduled < status.current_number_scheduled,
+            observed_generation=status.observed_generation,
+        )
+
+
+class _ReplicaSetSpec(_Pods, frozen=True, gc=False):
+    replicas: int = 1
+
+
+class _ReplicaSet(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: _ReplicaSetSpec = _ReplicaSetSpec()
+    status: _ReplicaStatus = _ReplicaStatus()
+
+    def state(self) -> WorkloadState:
+        spec, status = self.spec, self.status
+        return WorkloadState(
+            template=spec.template,
+            selector=spec.selector,
+            replicas=spec.replicas,
+            updated=status.replicas,
+            ready=status.ready_replicas,
+            observed_generation=status.observed_generation,
+        )
+
+
+class _Condition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _JobSpec(_Pods, frozen=True, gc=False):
+    parallelism: int = 1
+    suspend: bool = False
+
+
+class _JobStatus(msgspec.Struct, frozen=True, gc=False):
+    active: int = 0
+    ready: int = 0
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _Job(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: _JobSpec = _JobSpec()
+    status: _JobStatus = _JobStatus()
+
+    def state(self) -> WorkloadState:
+        spec, status = self.spec, self.status
+        return WorkloadState(
+            template=spec.template,
+            selector=spec.selector,
+            replicas=spec.parallelism,
+            updated=status.active,
+            ready=status.ready,
+            paused=spec.suspend,
+            finished=any(each.status == "True" and each.type in _ENDED for each in status.conditions),
+        )
+
+
+class _JobTemplateSpec(msgspec.Struct, frozen=True, gc=False):
+    template: RawTemplate = msgspec.Raw(b"{}")
+
+
+class _JobTemplate(msgspec.Struct, frozen=True, gc=False):
+    spec: _JobTemplateSpec = _JobTemplateSpec()
+
+
+class _CronJobSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    suspend: bool = False
+    job_template: _JobTemplate = _JobTemplate()
+
+
+class _CronJob(msgspec.Struct, frozen=True, gc=False):
+    """A CronJob, whose status has nothing to read: its pods are counted by its Jobs."""
+
+    metadata: MetadataWire = MetadataWire()
+    spec: _CronJobSpec = _CronJobSpec()
+
+    def state(self) -> WorkloadState:
+        return WorkloadState(template=self.spec.job_template.spec.template, paused=self.spec.suspend)
+
+
+class _ScalableSpec(_Pods, rename="camel", frozen=True, gc=False):
+    replicas: int = 1
+    paused: bool = False
+    suspend: bool = False
+    update_strategy: _Update = _Update()
+
+
+class _ScalableStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    observed_generation: int | str | None = None  # Argo's Rollouts have it as text
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+
+
+class _Scalable(msgspec.Struct, frozen=True, gc=False):
+    """Any kind with a scale subresource, by the names that such kinds tend to share."""
+
+    metadata: MetadataWire = MetadataWire()
+    spec: _ScalableSpec = _ScalableSpec()
+    status: _ScalableStatus = _ScalableStatus()
+
+    def state(self) -> WorkloadState:
+        spec, status = self.spec, self.status
+        return WorkloadState(
+            template=spec.template,
+            selector=spec.selector,
+            replicas=spec.replicas,
+            updated=status.updated_replicas,
+            ready=status.ready_replicas,
+            update=spec.update_strategy.type,
+            paused=spec.paused or spec.suspend,
+            observed_generation=status.observed_generation,
+        )
+
+
+_WIRES: dict[Resource, type[Any]] = {
+    DEPLOYMENTS: _Deployment,
+    STATEFUL_SETS: _StatefulSet,
+    DAEMON_SETS: _DaemonSet,
+    REPLICA_SETS: _ReplicaSet,
+    JOBS: _Job,
+    CRON_JOBS: _CronJob,
+}
+KINDS = tuple(_WIRES)
+"""The built-in kinds."""
+_BY_KIND = {resource.kind: wire for resource, wire in _WIRES.items()}
+
+
+class _Custom(msgspec.Struct, frozen=True, gc=False):
+    """An object of a custom kind: only its metadata has a shape that the server vouches for."""
+
+    metadata: MetadataWire = MetadataWire()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def wire_type(resource: Resource) -> type[Any]:
+    """Return the struct that objects of a resource are decoded into."""
+    return _WIRES.get(resource, _Custom)
+
+
+def state_reader(resource: Resource) -> Callable[[Any], WorkloadState]:
+    """Return the function that reads the state of one decoded object of a resource."""
+    if resource in _WIRES:
+        return _state
+    kind = _BY_KIND.get(resource.kind, _Scalable)
+    parts = {
+        field.name: field.type for field in msgspec.structs.fields(kind) if field.name in {"spec", "status"}
+    }
+
+    def read(wire: _Custom) -> WorkloadState:
+        found = kind(**{name: read_fitting(part, getattr(wire, name)) for name, part in parts.items()})
+        return _state(found)
+
+    return read
+
+
+def _state(wire: Any) -> WorkloadState:
+    state: WorkloadState = wire.state()
+    return state
+
+
+def read_fitting(kind: type[S], raw: msgspec.Raw) -> S:
+    """Decode what fits a struct, field by field: what has another shape counts as absent."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError:
+        pass
+    try:
+        parts = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return kind()
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        part = parts.get(field.encode_name)
+        if part is None:
+            continue
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            found[field.name] = read_fitting(field.type, part)
+            continue
+        try:
+            found[field.name] = msgspec.json.decode(part, type=field.type)
+        except msgspec.ValidationError:
+            continue
+    return kind(**found)

@@ -1,0 +1,1 @@
+"""Requests to the API server: transport, retries, list pages, discovery, RBAC rules, typed object access."""

@@ -1,0 +1,103 @@
+"""What a cluster is and can do: its uid, its version, its resources, resizing in place.
+
+Read from the server's own discovery rather than deduced from its version, which managed offerings and
+feature gates make unreliable.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from trimtab.kube.errors import ApiError, NotFound, Status
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import NAMESPACES
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """A Kubernetes version as far as it matters for what a server can do."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """From `v1.36.3`, `1.36` or what a provider makes of it, such as `v1.30.4-gke.100`."""
+        found = re.match(r"v?(\d+)\.(\d+)", text)
+        return cls(int(found[1]), int(found[2])) if found else cls(0, 0)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+LOWERS_MEMORY_LIMITS = Version(1, 34)
+"""The first version in which the memory limit of a running container can be lowered without restarting it: before, its
+server refuses that (kubernetes/kubernetes#133012)."""
+
+
+def lowers_memory_limits(*versions: Version) -> bool:
+    """Whether servers and kubelets of these versions lower memory limits in place; one that is unknown is not counted."""
+    return all(each >= LOWERS_MEMORY_LIMITS for each in versions if each.major)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersion:
+    """What a server says of itself."""
+
+    text: str
+    version: Version
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _ResourceList(msgspec.Struct, frozen=True):
+    resources: tuple[_Resource, ...] = ()
+
+
+_RESOURCES = msgspec.json.Decoder(_ResourceList)
+
+
+async def server_version(client: Client) -> ServerVersion:
+    said = await client.version()
+    text = str(said.get("gitVersion", "unknown"))
+    return ServerVersion(text=text, version=Version.parse(text))
+
+
+async def served(client: Client, group_version: str) -> frozenset[str]:
+    """The resources (`pods`, `pods/resize`, …) of a group and version; none when the server has no such group."""
+    path = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
+    try:
+        answer = await client.request("GET", path, read=_RESOURCES.decode)
+    except NotFound:
+        return frozenset()
+    return frozenset(resource.name for resource in answer.resources)
+
+
+async def resizes_in_place(client: Client) -> bool:
+    """Whether running pods can be resized: the feature is on exactly when the subresource is served."""
+    return "pods/resize" in await served(client, "v1")
+
+
+async def cluster_uid(client: Client) -> str:
+    """Return what tells a cluster from all others: the uid of its namespace kube-system.
+
+    It is listed and not got: the operator lists namespaces, and needs no further right.
+    """
+    found = await client.items(NAMESPACES, fields="metadata.name=kube-system")
+    if not found:
+        raise NotFound(Status(message='namespaces "kube-system" not found', reason="NotFound", code=404))
+    return str(found[0]["metadata"]["uid"])
+
+
+async def answers(client: Client, path: str) -> bool:
+    """Whether a path is served and its server is up (an aggregated API can be registered and yet be down)."""
+    try:
+        await client.request("GET", path, read=bytes)
+    except ApiError:
+        return False
+    return True

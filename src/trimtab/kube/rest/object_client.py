@@ -1,0 +1,46 @@
+"""What is asked of an API server by those who only read and write single objects: a `Client`, or a simulated server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from trimtab.kube.rest.client import FIELD_MANAGER, Object, PatchType
+from trimtab.kube.rest.resources import Resource
+
+
+class Objects(Protocol):
+    """Objects of any resource, as JSON; each method as the `Client` has it."""
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str | None = ..., subresource: str | None = ...
+    ) -> Object: ...
+
+    async def items(
+        self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> list[Object]: ...
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        type: PatchType,  # noqa: A002 - Kubernetes' own word for it
+        namespace: str | None = None,
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
+    ) -> Object: ...
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
+    ) -> Object: ...

@@ -1,0 +1,276 @@
+"""The wire to one API server: sends a request, again where that may help, and names what went wrong.
+
+It knows HTTP, credentials, pace and failures, and nothing of Kubernetes objects: that is the client's. Which failure
+is worth another try is decided in `pace`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from ipaddress import ip_address
+from typing import Self, TypeVar
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from trimtab import __version__
+from trimtab.kube.auth import Connection, runs_in_pod
+from trimtab.kube.cache.projection import JSON
+from trimtab.kube.errors import (
+    ConfigError,
+    Garbled,
+    KubeError,
+    TimedOut,
+    Unauthorized,
+    Unreachable,
+    describe,
+    error_from_response,
+    understood,
+)
+from trimtab.kube.rest.retry import RateLimit, RetryRule
+
+T = TypeVar("T")
+
+_AT_ONCE = 64
+"""Requests under way. Streams do not count: they last, and there may be as many as a cluster has kinds."""
+
+_SLOWEST = 20.0
+"""Times the longest silence that an answer may take as a whole: one that only trickles has an end too."""
+
+_STREAM_BUFFER = 512 << 10
+_FEW_BYTES = 64 << 10
+_TLS_RECORD = 20 << 10
+"""More than a TLS record can be long, so that the beginning of one never counts as too much."""
+
+
+class Wire:
+    """A pool of connections to one API server, used as an async context manager."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        rate: RateLimit,
+        retry: RetryRule,
+        timeout: float,
+        compress: bool,
+        rng: random.Random,
+    ) -> None:
+        self.connection = connection
+        self._compress = compress
+        self._rate = rate
+        self._retry = retry
+        self._timeout = timeout
+        self._rng = rng
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            headers={
+                "User-Agent": f"trimtab/{__version__}",
+                "Accept-Encoding": "gzip" if self._compress else "identity",
+            },
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        repeatable: bool = True,
+        read: Callable[[bytes], T],
+    ) -> T:
+        """Send a request, again where that may help, and return what is read in the body of the answer."""
+        # By silence and not by duration: over a slow line a page of a list takes its time, and comes.
+        timeout = aiohttp.ClientTimeout(
+            total=self._timeout * _SLOWEST, sock_connect=10, sock_read=self._timeout
+        )
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                async with (
+                    self._turns,
+                    self._exchange(
+                        method,
+                        path,
+                        params=params or {},
+                        body=body,
+                        content_type=content_type,
+                        accept=accept,
+                        timeout=timeout,
+                    ) as response,
+                ):
+                    content = await response.read()
+                return understood(content, read, request=f"{method} {path}")
+            except KubeError as error:
+                delay = self._retry.delay(error, attempt=attempt, repeatable=repeatable, rng=self._rng)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, str], accept: str, silence: float, gather: float
+    ) -> AsyncIterator[AsyncIterable[bytes]]:
+        """The bytes of an answer without end as they come; `silence` seconds without any mean a dead connection.
+
+        After a few bytes reading rests for `gather` seconds, so that what comes meanwhile is read at once.
+        """
+        # A deadline of our own: aiohttp's stops where it believes that reading is paused or the peer is done, and it
+        # does not hold while a connection is waited for.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        with _named_errors(f"GET {path}"):
+            async with (
+                asyncio.timeout(silence) as deadline,
+                self._exchange(
+                    "GET", path, params=params, accept=accept, timeout=timeout, buffer=_STREAM_BUFFER
+                ) as response,
+            ):
+                if "json" not in response.content_type:
+                    raise Garbled.answer(
+                        await response.content.read(_FEW_BYTES),
+                        f"it sends {response.content_type}",
+                        request=f"GET {path}",
+                    )
+                try:
+                    _read_ahead_little(response)
+                    yield _gathered(response, gather, silence, deadline)
+                finally:
+                    # Nobody waits for the end of an endless answer: the connection is dropped, not taken leave of.
+                    if (connection := response.connection) and (transport := connection.transport):
+                        transport.abort()
+
+    @asynccontextmanager
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str],
+        accept: str,
+        timeout: aiohttp.ClientTimeout,
+        buffer: int = 64 << 10,
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request and its answer; a refused token is renewed and tried once more."""
+        request = f"{method} {path}"
+        assert self._session is not None, "use it as `async with`"
+        await asyncio.sleep(self._rate.book(asyncio.get_running_loop().time()))
+        url = URL(self.connection.server + path, encoded=True).with_query(dict(params))
+        with _named_errors(request):
+            for last_try in (False, True):
+                identity = await self.connection.identity()
+                headers = CIMultiDict(identity.headers, Accept=accept)
+                if body is not None:
+                    headers["Content-Type"] = content_type
+                async with self._session.request(
+                    method,
+                    url,
+                    data=None if body is None else io.BytesIO(body),
+                    headers=headers,
+                    ssl=identity.ssl,
+                    server_hostname=self.connection.server_hostname,
+                    proxy=self.connection.proxy,
+                    proxy_headers=self.connection.proxy_headers,
+                    timeout=timeout,
+                    read_bufsize=buffer,
+                    allow_redirects=False,
+                ) as response:
+                    if response.status < 300:
+                        yield response
+                        return
+                    error = error_from_response(
+                        response.status,
+                        await response.read(),
+                        request=request,
+                        retry_after=response.headers.get("Retry-After"),
+                    )
+                if (
+                    last_try
+                    or not isinstance(error, Unauthorized)
+                    or not await self.connection.renew(identity)
+                ):
+                    raise error
+
+
+def is_far(connection: Connection) -> bool:
+    """Whether the way to a server is worth compressing for: that costs both sides more CPU than a short way costs time.
+
+    Short is the network of a cluster, in a pod, and this machine.
+    """
+    host = URL(connection.server).host or ""
+    try:
+        is_here = ip_address(host).is_loopback
+    except ValueError:
+        is_here = host == "localhost"
+    return not runs_in_pod() and not is_here
+
+
+@contextmanager
+def _named_errors(request: str) -> Iterator[None]:
+    """Give what the network did a name from our own tree, and say whether the server may have seen the request."""
+    try:
+        yield
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise ConfigError(
+            f"{request}: the server's certificate is not trusted ({describe(error)}); "
+            "check certificate-authority and tls-server-name of the cluster"
+        ) from error
+    except (
+        aiohttp.ConnectionTimeoutError,
+        aiohttp.ClientConnectorError,
+        aiohttp.ClientHttpProxyError,
+    ) as error:
+        kind = TimedOut if isinstance(error, TimeoutError) else Unreachable
+        raise kind(f"{request}: cannot connect: {describe(error)}", sent=False) from error
+    except TimeoutError as error:
+        raise TimedOut(f"{request}: no answer in time", sent=True) from error
+    except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
+        raise Unreachable(f"{request}: the connection broke: {describe(error)}", sent=True) from error
+
+
+def _read_ahead_little(response: aiohttp.ClientResponse) -> None:
+    """Leave to the kernel what comes while reading rests: under TLS each packet would be taken at once, half a megabyte."""
+    if (connection := response.connection) and (transport := connection.transport):
+        limit = getattr(transport, "set_read_buffer_limits", None)  # a transport without TLS has none to set
+        if limit is not None:
+            limit(high=2 * _TLS_RECORD, low=_TLS_RECORD)
+
+
+async def _gathered(
+    response: aiohttp.ClientResponse, pause: float, silence: float, deadline: asyncio.Timeout
+) -> AsyncIterator[bytes]:
+    """The bytes of an answer; after a few, nothing is read for a moment, and then what has come all at once."""
+    clock = asyncio.get_running_loop().time
+    async for chunk in response.content.iter_any():
+        deadline.reschedule(clock() + silence)
+        yield chunk
+        if (
+            len(chunk) < _FEW_BYTES
+            and (connection := response.connection)
+            and (transport := connection.transport)
+        ):
+            transport.pause_reading()
+            await asyncio.sleep(pause)
+            transport.resume_reading()

@@ -1,0 +1,1 @@
+"""The parts that controllers run on: work queue, leader election, Events."""

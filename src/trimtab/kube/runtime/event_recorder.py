@@ -1,0 +1,163 @@
+"""Tells users what we did to an object and why, where they look for it: in its Events.
+
+To record one costs the caller nothing and cannot fail; what is worth a write is decided by the `ledger` and
+written in the background. Events are for people and may be lost: when too many come at once, when
+the API server is away for long, when the process ends without a `flush`. What must last is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Never
+
+import msgspec
+import structlog
+from prometheus_client import Counter
+
+from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import EVENTS
+from trimtab.kube.rest.timestamps import micro_time
+from trimtab.kube.runtime.event_correlator import EventType, Ledger, ObjectReference, Restraint, Said, Series
+
+log = structlog.get_logger(__name__)
+
+_WRITTEN = Counter("trimtab_events_written_total", "Events written, first time or again", ["type"])
+_DROPPED = Counter("trimtab_events_dropped_total", "Events that were not written, by why", ["why"])
+
+# What the API server accepts; it counts the bytes of a note.
+_NOTE_BYTES = 1024
+_NAME_LENGTH = 128
+_CAMEL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
+
+
+class EventRecorder:
+    """Records events in the name of one component; `run` it as a task."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        component: str,
+        instance: str,
+        now: Callable[[], datetime],
+        restraint: Restraint | None = None,
+    ) -> None:
+        self._client = client
+        self._component = component
+        self._instance = instance[:_NAME_LENGTH]
+        self._now = now
+        self._restraint = restraint or Restraint()
+        self._ledger = Ledger(self._restraint)
+        self._queue: deque[tuple[Said, datetime]] = deque()
+        self._recorded = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    def record(
+        self,
+        about: ObjectReference,
+        *,
+        type: EventType,  # noqa: A002 - Kubernetes' own word for it
+        reason: str,
+        message: str,
+        action: str,
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Say what happened to an object: why in a CamelCase word, what was done in another, and a sentence."""
+        if not _is_word(reason) or not _is_word(action):
+            _DROPPED.labels("invalid").inc()
+            log.error("events.invalid", reason=reason, action=action, fix="make both a CamelCase word")
+        elif len(self._queue) >= self._restraint.queued:
+            _DROPPED.labels("queue full").inc()
+        else:
+            self._queue.append((Said(about, type, reason, _cut(message), action, related), self._now()))
+            self._recorded.set()
+
+    async def run(self) -> Never:
+        """Write what is recorded until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._ledger.next_time):
+                    await self._recorded.wait()
+            await self._write_due()
+
+    async def flush(self) -> None:
+        """Write what is recorded so far without waiting for its turn, as far as its objects may have writes.
+
+        At shutdown, put a time-out around it: the API server may be away.
+        """
+        await self._write_due(hurry=True)
+
+    async def _write_due(self, *, hurry: bool = False) -> None:
+        async with self._writing:
+            now = asyncio.get_running_loop().time()
+            self._take_in(now)
+            if hurry:
+                self._ledger.hurry(now)
+            while (series := self._ledger.due(now)) is not None:
+                await self._write(series)
+                self._ledger.done(series, now)
+
+    def _take_in(self, now: float) -> None:
+        self._recorded.clear()
+        while self._queue:
+            if not self._ledger.enter(*self._queue.popleft(), now):
+                _DROPPED.labels("too many for one object").inc()
+
+    async def _write(self, series: Series) -> None:
+        try:
+            # Applying makes or changes the event, whichever is needed, and may be repeated.
+            await self._client.apply(EVENTS, self._event(series), force=True)
+        except KubeError as error:
+            _DROPPED.labels(type(error).__name__).inc()
+            log.warning(
+                "events.dropped",
+                about=_name(series.said.about),
+                reason=series.said.reason,
+                error=describe(error),
+            )
+        except Exception:
+            _DROPPED.labels("unexpected").inc()
+            log.exception("events.dropped", about=_name(series.said.about), reason=series.said.reason)
+        else:
+            _WRITTEN.labels(series.said.type).inc()
+
+    def _event(self, series: Series) -> Object:
+        said = series.said
+        event: Object = {
+            # Objects without a namespace have their events in this one.
+            "metadata": {"name": series.name, "namespace": said.about.namespace or "default"},
+            "eventTime": micro_time(series.first),
+            "reportingController": self._component,
+            "reportingInstance": self._instance,
+            "regarding": msgspec.to_builtins(said.about),
+            "type": said.type,
+            "reason": said.reason,
+            "action": said.action,
+            "note": said.message,
+        }
+        if said.related is not None:
+            event["related"] = msgspec.to_builtins(said.related)
+        if series.count > 1:
+            event["series"] = {"count": series.count, "lastObservedTime": micro_time(series.last)}
+        return event
+
+
+def _is_word(text: str) -> bool:
+    return len(text) <= _NAME_LENGTH and _CAMEL_CASE.fullmatch(text) is not None
+
+
+def _cut(message: str) -> str:
+    encoded = message.encode()
+    if len(encoded) <= _NOTE_BYTES:
+        return message
+    return encoded[: _NOTE_BYTES - len("…".encode())].decode(errors="ignore") + "…"
+
+
+def _name(about: ObjectReference) -> str:
+    return f"{about.kind} {about.namespace}/{about.name}" if about.namespace else f"{about.kind} {about.name}"

@@ -1,0 +1,56 @@
+"""One replay among many: a strategy, its settings, a recording. What an engine gives to a worker.
+
+A run is never divided by containers: a strategy may learn from all of them together, and would say something else of
+a part. So an engine can only choose where a run is made, and the result is the same bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from trimtab.lab.backtest import Progress, Schedule, backtest
+from trimtab.lab.oracle import Oracle
+from trimtab.lab.scores import Scores
+from trimtab.sizing import Strategy, strategy
+from trimtab.sizing.strategy import takes
+from trimtab.usage.trace import Trace
+
+ORACLE = Oracle.name
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A strategy with its settings on one recording."""
+
+    source: str
+    """The name of the recording."""
+    strategy: str
+    settings: Mapping[str, str]
+
+    def scores(self, trace: Trace, schedule: Schedule, *, progress: Progress | None = None) -> Scores:
+        return backtest(trace, self._new(trace, schedule), schedule, progress=progress)
+
+    def _new(self, trace: Trace, schedule: Schedule) -> Strategy[Any]:
+        if self.strategy == ORACLE:
+            return Oracle(trace, update=schedule.update)
+        return strategy(self.strategy, trace.containers, **{**told(self.strategy, schedule), **self.settings})
+
+
+def told(name: str, schedule: Schedule) -> dict[str, float]:
+    """What of the schedule a strategy has settings for; those that are given go before."""
+    return {key: getattr(schedule, key) for key in ("update", "stabilization") if takes(name, key)}
+
+
+Advance = Callable[[int, int], None]
+"""Told which run has come how many steps further."""
+
+
+class Engine(Protocol):
+    """Makes runs, somewhere."""
+
+    def __call__(
+        self, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, *, advance: Advance
+    ) -> Iterator[tuple[int, Scores]]:
+        """The scores of each run with its number, as they come."""

@@ -1,0 +1,1 @@
+"""Strategies with trained weights; `lab.training` makes the weights."""

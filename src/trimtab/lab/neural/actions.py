@@ -1,0 +1,72 @@
+"""What an agent sees of a container, and what it may choose: the same in the environments and in the strategy.
+
+A choice is a place from 0 to 1 for CPU and for memory, on a logarithmic scale: of CPU between somewhat under the mean of
+the last day and somewhat over the peak of the week, of memory between that peak and half as much again. So the worst that an untrained agent can ask for is still sane, and
+ten times the usage gives ten times the size. What is seen are the record's features of both resources, at which place
+the request stands now, how wide the span is, and how long ago the last OOM was.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from trimtab.lab.neural.features import FEATURES
+from trimtab.sizing.strategy import Floats
+
+CHOICES = 2
+BESIDE = 5
+SEEN = 2 * FEATURES + BESIDE
+"""How many numbers an agent sees."""
+OOM_HOURS = 24.0
+"""The time in which an OOM is forgotten to a third."""
+
+
+class Span(NamedTuple):
+    """Between which sizes an agent chooses, for each container; NaN where nothing is known."""
+
+    low: Floats
+    high: Floats
+
+    def size(self, place: Floats) -> Floats:
+        sizes: Floats = self.low * (self.high / self.low) ** np.clip(place, 0.0, 1.0)
+        return sizes
+
+    def place(self, size: Floats) -> Floats:
+        """Where a size stands; a little beyond the ends at most."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            places = np.log(size / self.low) / np.log(self.high / self.low)
+        return np.clip(np.nan_to_num(places, nan=0.5), -0.5, 1.5)
+
+    @property
+    def width(self) -> Floats:
+        return np.log(self.high / self.low)
+
+
+def cpu_span(level: Floats, peak: Floats) -> Span:
+    return Span(low=0.7 * level, high=1.2 * np.maximum(peak, level))
+
+
+def memory_span(level: Floats, peak: Floats) -> Span:
+    """Never under the week's peak: what a container once needed it may need again, and then it is killed."""
+    highest = np.maximum(peak, level)
+    return Span(low=1.0 * highest, high=1.5 * highest)
+
+
+def seen(
+    *,
+    cpu: Floats,
+    memory: Floats,
+    spans: tuple[Span, Span],
+    requests: tuple[Floats, Floats],
+    hours_since_oom: Floats,
+) -> Floats:
+    """What the agent sees, a row a container; zeros where nothing is known."""
+    beside = [
+        *(span.place(request) for span, request in zip(spans, requests, strict=True)),
+        *(span.width for span in spans),
+        np.exp(-hours_since_oom / OOM_HOURS),
+    ]
+    view: Floats = np.nan_to_num(np.concatenate([cpu, memory, np.stack(beside, axis=1)], axis=1))
+    return view

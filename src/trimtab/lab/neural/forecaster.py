@@ -1,0 +1,297 @@
+"""A network forecasts the quantiles of the coming hour, and the size is the one with the least expected cost.
+
+The network (`trimtab train --learner forecaster`) is shown a week of a container in numbers without a scale
+(`learned_record`), and answers with quantiles: of CPU samples, and of the hour's peak of memory. What a size costs
+follows from them: what is asked for, plus a penalty for time over it and for use left unserved. So the risk is set
+here, as for `trimtab`, and not when the network is trained. What another size would have saved adds up until it is
+worth a change. A container that has more or less harm than was asked is treated with more or less care: so the network
+need not be right about workloads that it has never seen.
+
+Sizes are named once an hour, counted from the first sample, and stay until the next. Memory is never under the week's
+peak, and after an OOM at once above what was too little: of so rare an event a network has seen too few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from pydantic import Field
+
+from trimtab.lab.neural.features import FEATURES, Hours, Record
+from trimtab.lab.neural.network import Network, network, outputs, read
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, kills
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+
+MONTH_HOURS = 720.0
+FINE = 4
+"""Places that are looked at from one quantile to the next."""
+TAIL, TAIL_STEP, TAIL_POWER = 8, 1.1, 3.0
+"""Places beyond the last quantile, how far apart, and the power by which it gets unlikely to be over them."""
+CPU_PRICE, OOM_PRICE = 0.16, 0.05
+"""What harm costs in units of mean use, divided by the risk asked, as for `trimtab`."""
+CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.25
+"""How many times the week's peak a container is given at most."""
+OWED, MOVES = 0.5 ** (1 / 12), 0.5 ** (1 / 24)
+"""What is left after an hour of what a change would have saved, and of the changes that were made."""
+OFTEN = 7.0
+"""Changes of late from which on the next must have more to save: about five a day."""
+LEARNS, WORST = 0.03, 10.0
+"""How fast a container is treated with more care whose harm is over what was asked, and what counts as most of it."""
+LEAST_CARE, MOST_CARE = 0.25, 20.0
+MEMORY_TOLERANCE = 0.3
+"""The part of the tolerance that holds for memory, which moves less."""
+NEAR = 0.2
+"""How far from the size a request may be without being worth a change."""
+NEED = 0.5
+"""Where between what a killed container had and what it gets its need is taken to be."""
+
+
+class ForecasterSettings(Settings):
+    """What is asked for."""
+
+    weights: str = "forecaster"
+    """The network: the one that ships with Trimtab, or the path of an .npz file that `trimtab train` has written."""
+    cpu_risk: float = Field(default=0.02, gt=0, lt=1)
+    """The share of time that a container may need more CPU than it asks for: less risk, more cost."""
+    memory_risk: float = Field(default=0.2, gt=0)
+    """OOMs a container and month that are worth the memory saved: less risk, more cost."""
+    unserved: float = Field(default=0.5, ge=0, le=1)
+    """What counts as harm: 0 is time over the request alone, 1 is CPU left unserved alone, which covers spikes better."""
+    tolerance: float = Field(default=0.8, ge=0)
+    """What a size must have cost too much for it to be changed, as a fraction of what the container uses in an hour."""
+    oom_bump: float = Field(default=1.25, gt=1)
+    """A killed container gets this many times what it had,"""
+    oom_min_bump: float = Field(default=64 * 2.0**20, ge=0)
+    """or this many bytes more, whichever is more."""
+
+
+class Held(NamedTuple):
+    """What each container has, and how it fared with it."""
+
+    size: Floats
+    owed: Floats
+    """What another size would have been expected to save since the last change."""
+    moves: Floats
+    """How often the size was changed of late; as if it had been so often before the first."""
+    care: Floats
+    """How much dearer harm is for this container than the network thinks, by what harm it had."""
+    over: Floats
+    """Samples of this hour over the size."""
+
+    @classmethod
+    def new(cls, rows: int) -> Held:
+        return cls(np.full(rows, np.nan), np.zeros(rows), np.full(rows, OFTEN), np.ones(rows), np.zeros(rows))
+
+
+class Stake(NamedTuple):
+    """What harm costs, in units of the level, and between which multiples of the week's peak a size is."""
+
+    risk: float
+    """The share of samples that may be over the size."""
+    under: float
+    unserved: float
+    change: float
+    footing: float
+    headroom: float
+
+
+@njit(cache=True, error_model="numpy")
+def count_over(values: Floats, most: float, held: Held) -> None:
+    """Note which samples are over the size; those that are not believed are over nothing."""
+    for row in range(values.size):
+        if held.size[row] < values[row] <= most:
+            held.over[row] += 1.0
+
+
+@njit(cache=True, error_model="numpy")
+def decide(
+    stake: Stake,
+    taus: Floats,
+    quantiles: Floats,
+    levels: Floats,
+    peaks: Floats,
+    samples: npt.NDArray[np.int64],
+    held: Held,
+) -> None:
+    """End an hour: let each container be treated with the care that it needs, and name its size anew where that is worth it.
+
+    `quantiles` has the network's answers: the lowest quantile's logarithm, then what is between each and the next.
+    """
+    count = (taus.size - 1) * FINE + 1 + TAIL
+    sizes, over, costs = np.empty(count), np.empty(count), np.empty(count)
+    for row in range(levels.size):
+        if np.isnan(levels[row]):
+            continue
+        size, level, peak = held.size[row], levels[row], peaks[row]
+        if samples[row] > 0 and not np.isnan(size):
+            harm = min(held.over[row] / samples[row] / stake.risk, WORST)
+            held.care[row] = min(max(held.care[row] * np.exp(LEARNS * (harm - 1.0)), LEAST_CARE), MOST_CARE)
+        held.over[row] = 0.0
+        care = held.care[row]
+        _lay_out(taus, quantiles[row], sizes, over)
+        share = 0.5 if np.isnan(size) else min(max(level / size, 0.02), 1.0)
+        best = _cheapest(sizes, over, share, stake.under * care, share + stake.unserved * care, costs)
+        wanted = min(max(sizes[best] * level, peak * stake.footing), peak * stake.headroom)
+        held.moves[row] *= MOVES
+        if np.isnan(size):
+            held.size[row] = wanted
+            continue
+        at = np.interp(np.log(np.array([size, wanted]) / level), np.log(sizes), costs)
+        beyond = max(size / level - sizes[-1], 0.0) * share
+        held.owed[row] = held.owed[row] * OWED + max(at[0] + beyond - at[1], 0.0) / share
+        brake = max(1.0, held.moves[row] / OFTEN) ** 4
+        if held.owed[row] > stake.change * brake or size < peak * stake.footing:
+            held.owed[row] = 0.0
+            held.moves[row] += 1.0
+            held.size[row] = wanted
+
+
+@njit(cache=True, error_model="numpy")
+def _cheapest(sizes: Floats, over: Floats, price: float, under: float, unserved: float, costs: Floats) -> int:
+    """Which size has the least expected cost; and the cost of each."""
+    lack, best = 0.0, sizes.size - 1
+    for place in range(sizes.size - 1, -1, -1):
+        if place < sizes.size - 1:
+            lack += (sizes[place + 1] - sizes[place]) * (over[place] + over[place + 1]) / 2
+        costs[place] = price * sizes[place] + under * over[place] + unserved * lack
+        if costs[place] < costs[best]:
+            best = place
+    return best
+
+
+@njit(cache=True, error_model="numpy")
+def _lay_out(taus: Floats, answers: Floats, sizes: Floats, over: Floats) -> None:
+    """The sizes that are looked at, as multiples of the level, and how likely it is to be over each."""
+    low, place = min(max(answers[0], -8.0), 8.0), 0
+    for which in range(taus.size - 1):
+        step = answers[which + 1]
+        rise = min(step if step > 30.0 else np.log1p(np.exp(step)), 8.0)  # softplus, as in training
+        for fine in range(FINE):
+            part = fine / FINE
+            sizes[place] = np.exp(low + part * rise)
+            over[place] = 1.0 - (taus[which] + part * (taus[which + 1] - taus[which]))
+            place += 1
+        low += rise
+    for beyond in range(TAIL + 1):
+        sizes[place] = np.exp(low) * TAIL_STEP**beyond
+        over[place] = (1.0 - taus[-1]) * TAIL_STEP ** (-TAIL_POWER * beyond)
+        place += 1
+
+
+class Forecast:
+    """One resource of all containers: its record, its network and what they have."""
+
+    def __init__(self, rows: int, *, model: Network, taus: Floats, stake: Stake, most: float) -> None:
+        self._model, self._taus, self._stake, self._most = model, taus, stake, most
+        self.record = Record(rows, most=most)
+        self.held = Held.new(rows)
+
+    def add(self, usage: Floats) -> None:
+        count_over(usage, self._most, self.held)
+        self.record.add(usage)
+
+    def named(self, now: int, ahead: float) -> Held:
+        """What is held from the next hour on. Changes nothing."""
+        shown = self.record.show(now, ahead)
+        held = Held(*(array.copy() for array in self.held))
+        answers = outputs(self._model, shown.features)
+        samples = self.record.filling.samples
+        decide(self._stake, self._taus, answers, shown.levels, shown.peaks, samples, held)
+        return held
+
+    def close(self, now: int, coming: int, ahead: float) -> None:
+        """End the hour, and name the sizes of the next."""
+        self.held = self.named(now, ahead)
+        self.record.close(now, coming)
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        held = {f"{prefix}held.{name}": array for name, array in self.held._asdict().items()}
+        return self.record.arrays(prefix) | held
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        self.record.take_over(prefix, arrays)
+        self.held = Held(*(arrays[f"{prefix}held.{name}"] for name in Held._fields))
+
+
+class Forecaster(Strategy[ForecasterSettings]):
+    """Sizes by what a network expects of the coming hour."""
+
+    name: ClassVar[str] = "forecaster"
+    settings_type: ClassVar[type[Settings]] = ForecasterSettings
+    counts_samples = False  # hours count, not samples
+
+    def __init__(self, containers: int, settings: ForecasterSettings) -> None:
+        super().__init__(containers, settings)
+        s, arrays = settings, read(settings.weights)
+
+        def forecast(prefix: str, stake: Stake, most: float) -> Forecast:
+            model = network(arrays, prefix, inputs=FEATURES, source=s.weights)
+            taus = np.asarray(arrays[prefix + "taus"], np.float64)
+            return Forecast(containers, model=model, taus=taus, stake=stake, most=most)
+
+        self._cpu = forecast(
+            "cpu.",
+            Stake(
+                risk=s.cpu_risk,
+                under=(1.0 - s.unserved) * CPU_PRICE / s.cpu_risk,
+                unserved=s.unserved * CPU_PRICE / s.cpu_risk,
+                change=s.tolerance,
+                footing=0.0,
+                headroom=CPU_HEADROOM,
+            ),
+            CPU_MOST,
+        )
+        self._memory = forecast(
+            "memory.",
+            Stake(
+                risk=s.memory_risk / MONTH_HOURS,
+                under=OOM_PRICE / (s.memory_risk / MONTH_HOURS),
+                unserved=0.0,
+                change=s.tolerance * MEMORY_TOLERANCE,
+                footing=1.0,
+                headroom=MEMORY_HEADROOM,
+            ),
+            MEMORY_MOST,
+        )
+        self._hours = Hours()
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        turned = self._hours.turn(t)
+        for forecast, usage in ((self._cpu, cpu), (self._memory, memory)):
+            if turned is not None:
+                over, now = turned
+                forecast.close(over, now, self._hours.start(now))
+            forecast.add(usage)
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present hour
+        containers, memory = kills(self.containers, containers, memory)
+        bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
+        size = self._memory.held.size
+        size[containers] = np.fmax(size[containers], bumped)
+        needs = np.full(self.containers, np.nan)
+        needs[containers] = memory + NEED * (bumped - memory)
+        self._memory.record.add(needs)
+
+    def recommend(self, t: float) -> Sizes:
+        return Sizes(cpu=self._bounds(self._cpu, t), memory=self._bounds(self._memory, t))
+
+    def _bounds(self, forecast: Forecast, t: float) -> Bounds:
+        held = forecast.held
+        if self._hours.begun and self._hours.is_late(t):
+            held = forecast.named(self._hours.number, self._hours.start(self._hours.number + 1))
+        target = held.size.copy()
+        return Bounds(target=target, lower=target * (1 - NEAR), upper=target * (1 + NEAR))
+
+    def arrays(self) -> dict[str, Array]:
+        return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | {"clock": self._hours.clock}
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.take_over("cpu.", arrays)
+        self._memory.take_over("memory.", arrays)
+        self._hours.clock = arrays["clock"]

@@ -1,0 +1,122 @@
+"""Small networks, computed row by row in compiled loops: the same bits for a container whoever stands beside it.
+
+A network has two hidden layers and a straight way past them. It is trained elsewhere (`trimtab train`) and only read
+here: arrays by name in an .npz file without any code in it, and beside it a card that says how it was made. So that
+sizing needs no library for learning.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from trimtab.errors import TrimtabError
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.strategy import Floats
+
+OUTERMOST = 6.0
+"""Inputs are cut at so many standard deviations: nothing is known farther out."""
+
+
+class Network(NamedTuple):
+    """What is computed with: middle and width of each input, then the layers."""
+
+    middle: Floats
+    width: Floats
+    first: Floats
+    first_bias: Floats
+    second: Floats
+    second_bias: Floats
+    last: Floats
+    last_bias: Floats
+    past: Floats
+    """From the inputs straight to the outputs."""
+
+    @property
+    def inputs(self) -> int:
+        return len(self.middle)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.last_bias)
+
+
+@njit(cache=True, error_model="numpy")
+def compute(network: Network, shown: Floats, out: Floats) -> None:
+    """The outputs of each row."""
+    first, second = np.empty(len(network.first_bias)), np.empty(len(network.second_bias))
+    inputs = np.empty(len(network.middle))
+    for row in range(shown.shape[0]):
+        for i in range(inputs.size):
+            value = (shown[row, i] - network.middle[i]) / network.width[i]
+            inputs[i] = min(max(value, -OUTERMOST), OUTERMOST)
+        _layer(inputs, network.first, network.first_bias, first)
+        _bend(first)
+        _layer(first, network.second, network.second_bias, second)
+        _bend(second)
+        _layer(second, network.last, network.last_bias, out[row])
+        for i in range(inputs.size):
+            for j in range(out.shape[1]):
+                out[row, j] += inputs[i] * network.past[i, j]
+
+
+@njit(cache=True, error_model="numpy")
+def _layer(inputs: Floats, weights: Floats, bias: Floats, out: Floats) -> None:
+    for j in range(out.size):
+        out[j] = bias[j]
+    for i in range(inputs.size):
+        for j in range(out.size):
+            out[j] += inputs[i] * weights[i, j]
+
+
+@njit(cache=True, error_model="numpy")
+def _bend(values: Floats) -> None:
+    for i in range(values.size):
+        values[i] = max(values[i], 0.0)
+
+
+def outputs(network: Network, shown: Floats) -> Floats:
+    """The outputs of each row; the input is a row each."""
+    out = np.empty((len(shown), network.outputs))
+    compute(network, shown, out)
+    return out
+
+
+@cache
+def read(weights: str) -> dict[str, Array]:
+    """The arrays of a file of weights: one that ships with Trimtab by its name, or any by its path."""
+    path = Path(weights)
+    if path.suffix != ".npz":
+        path = Path(str(files("trimtab.lab.neural"))) / "weights" / f"{weights}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise TrimtabError(
+            f"weights: {weights}: cannot be read: {error}; name a file that `trimtab train` has written"
+        ) from None
+
+
+def network(arrays: dict[str, Array], prefix: str, *, inputs: int, source: str) -> Network:
+    """The network of this prefix; refused where it was not made for so many inputs."""
+    try:
+        made = Network(*(_floats(arrays[prefix + name]) for name in Network._fields))
+    except KeyError as missing:
+        raise TrimtabError(
+            f"weights: {source}: has no {missing.args[0]!r}; it is of another learner"
+        ) from None
+    if made.inputs != inputs:
+        raise TrimtabError(
+            f"weights: {source}: made for {made.inputs} inputs, not {inputs}; train it anew with this version"
+        )
+    return made
+
+
+def _floats(array: Any) -> Floats:
+    return np.ascontiguousarray(array, np.float64)

@@ -1,0 +1,103 @@
+"""Runs on a Ray cluster, a task a run; or on a Ray of this machine, started for the purpose.
+
+Ray is an extra and loaded only here. Its machines need the same trimtab as this one, and the same kind of processor
+for the same result to the last bit. Ray's own usage report, which goes over the network, is off unless asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from socket import create_connection
+from typing import Any
+from urllib.parse import urlsplit
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.backtest import Schedule
+from trimtab.lab.job import Advance, Run
+from trimtab.lab.scores import Scores
+from trimtab.usage.trace import Trace
+
+HERE = "local"
+REACHED_WITHIN = 10.0
+"""Seconds."""
+
+
+class OnRay:
+    """An `Engine`. The address is Ray's: `auto`, `host:6379`, `ray://host:10001`; `local` starts one here."""
+
+    def __init__(self, address: str = HERE, *, cpus: int | None = None) -> None:
+        self._address = address
+        self._cpus = cpus
+        """For a Ray that is started here; all of the machine's if not given."""
+
+    def __call__(
+        self, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, *, advance: Advance
+    ) -> Iterator[tuple[int, Scores]]:
+        with self.connected() as ray:
+            held = {source: ray.put(trace) for source, trace in traces.items()}
+            task = ray.remote(_scores)
+            pending = {
+                task.remote(held[run.source], run, schedule): number for number, run in enumerate(runs)
+            }
+            while pending:
+                done, _ = ray.wait(list(pending), num_returns=1)
+                for result in done:
+                    number = pending.pop(result)
+                    scores = ray.get(result)
+                    advance(number, traces[runs[number].source].steps)
+                    yield number, scores
+
+    @contextmanager
+    def connected(self) -> Iterator[Any]:
+        """Ray itself, for as long as it is needed; one that this process is connected to already is used, and stays."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ImportError:
+            raise TrimtabError("--engine ray: Ray is not installed: pip install 'trimtab[ray]'") from None
+        if ray.is_initialized():
+            yield ray
+            return
+        own: dict[str, Any] = (
+            {"num_cpus": self._cpus, "include_dashboard": False} if self._address == HERE else {}
+        )
+        self._refuse_nobody()
+        try:
+            ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR, **own)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise self._failure(error) from None
+        try:
+            yield ray
+        except ray.exceptions.RayError as error:
+            raise self._failure(error) from None
+        finally:
+            ray.shutdown()
+
+    def _refuse_nobody(self) -> None:
+        """Where nobody listens Ray itself waits for minutes."""
+        there = urlsplit(self._address if "://" in self._address else f"//{self._address}")
+        try:
+            where = (there.hostname, there.port)
+        except ValueError as error:
+            raise self._failure(error) from None
+        if where[0] and where[1]:  # else it is a word that Ray knows, or tells of
+            try:
+                create_connection(where, REACHED_WITHIN).close()
+            except OSError as error:
+                why = error.strerror or "no answer"
+                raise TrimtabError(
+                    f"--ray-address {self._address}: cannot connect: {why}; see that a Ray head is up there"
+                ) from None
+
+    def _failure(self, error: Exception) -> TrimtabError:
+        told = str(error).strip().splitlines() or [type(error).__name__]
+        return TrimtabError(f"--engine ray: {self._address}: {told[-1]}")
+
+
+def _scores(trace: Trace, run: Run, schedule: Schedule) -> Scores:
+    # What Ray shares cannot be written; arrays of the same type as elsewhere meet the same compiled code.
+    return run.scores(replace(trace, cpu=trace.cpu.copy(), memory=trace.memory.copy()), schedule)

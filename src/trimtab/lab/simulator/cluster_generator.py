@@ -1,0 +1,179 @@
+"""A believable cluster: services, databases, batch and the rest, with requests as people write them.
+
+Who uses how much comes from the workload generators. What is asked for is a guess at the peak, mostly far too much and
+sometimes too little, in the round numbers that people like; about half set no CPU limit. The nodes are as many as
+these requests need, and a few more. For a recording the same is done: each of its series is a workload.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.kinds.pods import Resources
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.lab.simulator.scheduler import nodes_needed
+from trimtab.lab.workloads import Workload, generate
+from trimtab.usage.trace import Floats, Trace
+
+MIB = 2.0**20
+TYPES = {
+    "diurnal_web": ("shop", 0.4),
+    "jvm": ("shop", 0.15),
+    "borg": ("platform", 0.15),
+    "batch": ("data", 0.1),
+    "step": ("data", 0.1),
+    "flash_crowd": ("shop", 0.05),
+    "memory_leak": ("platform", 0.05),
+}
+"""Generators, the namespace that their workloads are in, and how large a share of all they are."""
+
+_MILLICORES = (10, 25, 50, 100, 200, 250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000)
+_MEBIBYTES = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768)
+_SPARE = 1.15
+"""Times the nodes that are needed."""
+STEP = 300.0
+"""Seconds of a step, where nobody says otherwise."""
+_UNRECORDED = 64 * MIB
+"""What a container holds of whose memory nothing was recorded."""
+
+
+def town(
+    *,
+    workloads: int = 40,
+    days: float = 7.0,
+    step: float = STEP,
+    seed: int = 0,
+    node_cpu: float = 8.0,
+    node_memory: float = 32 * GIB,
+) -> Scene:
+    """A cluster with so many workloads; the same for the same seed."""
+    drawn: list[tuple[str, Workload]] = []
+    shares = np.cumsum([share for _, share in TYPES.values()])
+    before = 0
+    for (kind, (namespace, _)), share in zip(TYPES.items(), shares / shares[-1], strict=True):
+        count, before = round(workloads * share) - before, round(workloads * share)
+        if count:
+            drawn.append(
+                (namespace, generate(kind, count=count, seed=seed, step=step, duration=days * 86400))
+            )
+    demand = Trace(
+        names=tuple(name.replace("_", "-") for _, each in drawn for name in each.names),
+        start=drawn[0][1].start,
+        step=step,
+        cpu=np.ascontiguousarray(np.concatenate([each.cpu for _, each in drawn]).T),
+        memory=np.ascontiguousarray(np.concatenate([each.memory for _, each in drawn]).T),
+    )
+    namespaces = [namespace for namespace, each in drawn for _ in range(each.series)]
+    serves = [each.requests is not None for _, each in drawn for _ in range(each.series)]
+    return settled(
+        demand, namespaces=namespaces, serves=serves, seed=seed, node_cpu=node_cpu, node_memory=node_memory
+    )
+
+
+def settled(
+    demand: Trace,
+    *,
+    namespaces: Sequence[str] | None = None,
+    serves: Sequence[bool] | None = None,
+    replicas: int | None = None,
+    seed: int = 0,
+    node_cpu: float = 8.0,
+    node_memory: float = 32 * GIB,
+) -> Scene:
+    """A cluster whose workloads want this, one a series; each has `replicas`, or some number that fits its kind.
+
+    A series without any CPU is left out; one without any memory holds a little, for no process runs in none.
+    """
+    chance = np.random.default_rng([seed, 20])
+    demand = _with_memory(demand)
+    found: list[WorkloadSpec] = []
+    taken: set[str] = set()
+    for series, name in enumerate(demand.names):
+        if np.isnan(demand.cpu[:, series]).all():
+            continue
+        called = _name(name, series, taken=taken)
+        taken.add(called)
+        service = serves[series] if serves else False
+        many = replicas or int(chance.integers(2, 9) if service else chance.choice([1, 1, 2, 3]))
+        resources = _guess(demand.cpu[:, series], demand.memory[:, series], chance, node_cpu, node_memory)
+        found.append(
+            WorkloadSpec(
+                name=called,
+                namespace=namespaces[series] if namespaces else "default",
+                kind="StatefulSet" if not service and chance.random() < 0.3 else "Deployment",
+                replicas=many,
+                containers=(ContainerSpec(series=series, resources=resources),),
+                service=_service(demand.cpu[:, series]) if service else None,
+            )
+        )
+    if not found:
+        raise TrimtabError("the recording has no series with CPU usage; there is nothing to simulate")
+    # The largest were there first, or they would never have found a place.
+    found.sort(key=lambda each: -(each.containers[0].resources.cpu_request or 0))
+    sizes = np.array(
+        [
+            (each.containers[0].resources.cpu_request, each.containers[0].resources.memory_request)
+            for each in found
+            for _ in range(each.replicas)
+        ],
+        np.float64,
+    )
+    pool = NodePool(count=1, cpu=node_cpu, memory=node_memory)
+    needed = nodes_needed(
+        sizes[:, 0],
+        sizes[:, 1],
+        node_cpu=pool.allocatable_cpu * 1000,
+        node_memory=pool.allocatable_memory,
+        node_pods=pool.pods,
+    )
+    pool = NodePool(count=math.ceil(needed * _SPARE), cpu=node_cpu, memory=node_memory)
+    return Scene(pools=(pool,), workloads=tuple(found), demand=demand)
+
+
+def _with_memory(demand: Trace) -> Trace:
+    unknown = np.isnan(demand.memory).all(axis=0) & ~np.isnan(demand.cpu)
+    return replace(demand, memory=np.where(unknown, _UNRECORDED, demand.memory)) if unknown.any() else demand
+
+
+def _guess(
+    cpu: Floats, memory: Floats, chance: np.random.Generator, node_cpu: float, node_memory: float
+) -> Resources:
+    """What somebody would ask for whose service uses this at its peak."""
+    peak, held = float(np.nanquantile(cpu, 0.99)), float(np.nanmax(memory))
+    request = _round(peak * 1000 * chance.lognormal(0.5, 0.6), _MILLICORES, most=node_cpu * 800)
+    amount = _round(
+        held / MIB * max(chance.lognormal(0.4, 0.4), 0.95), _MEBIBYTES, most=node_memory / MIB * 0.8
+    )
+    request_memory = int(amount * MIB)
+    limits = chance.random()
+    cpu_limit = None if limits < 0.5 else max(2 * request, int(peak * 1200)) if limits < 0.85 else request
+    memory_limit = request_memory if chance.random() < 0.4 else 2 * request_memory
+    return Resources(request, cpu_limit, request_memory, memory_limit)
+
+
+def _round(amount: float, steps: Sequence[int], *, most: float) -> int:
+    """The next round number, if that is no more than the most."""
+    possible = [step for step in steps if step <= most] or steps[:1]
+    return next((step for step in possible if step >= amount), possible[-1])
+
+
+def _service(cpu: Floats) -> Service:
+    """Requests of a few milliseconds each, the fewer the smaller the service; the objective is what users feel."""
+    return Service(cpu_seconds=float(np.clip(np.nanmean(cpu) / 20, 0.002, 0.05)), objective=0.5)
+
+
+def _name(name: str, series: int, *, taken: Collection[str]) -> str:
+    """As Kubernetes allows it, and as nobody else is called."""
+    kept = "".join(letter if letter.isalnum() else "-" for letter in name.lower()).strip("-")[:40].rstrip("-")
+    is_numbered = kept.rsplit("-", 1)[-1].isdigit()
+    if is_numbered and kept not in taken:
+        return kept
+    own = f"{kept or 'series'}-{series}"
+    while own in taken:
+        own = f"{own}-{series}"
+    return own

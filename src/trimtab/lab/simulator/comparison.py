@@ -1,0 +1,175 @@
+"""The same cluster under one policy after another: what each would have needed, wasted, harmed and cost.
+
+All see the same demand, and act by the same operator with the same way of applying, its defaults: requests alone, in
+place where that can be. Only the policy differs, as a rule its strategy; `none` leaves requests as they are. Nodes come
+and go as they are needed, so that what is asked for too little is felt.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from trimtab.api import Duration, OptimizationPolicy
+from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec, StrategyChoice, UpdateStrategy
+from trimtab.errors import TrimtabError
+from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
+from trimtab.lab.simulator.metrics import Moment
+from trimtab.lab.simulator.physics import Floats
+from trimtab.lab.simulator.scenario import NodePool, Scene, WorkloadSpec
+from trimtab.lab.simulator.simulated_informers import namespace_labels
+from trimtab.lab.simulator.simulation import Stage
+from trimtab.recommender.workload import sizing_of
+from trimtab.sizing.strategy import STRATEGIES
+
+NONE = "none"
+Policies = Mapping[str, OptimizationPolicySpec]
+
+
+def policies_of(contender: str) -> Policies:
+    """What a contender wants: `none`, the name of a strategy, or the file of an OptimizationPolicy."""
+    if contender == NONE:
+        return {}
+    if contender.endswith((".yaml", ".yml", ".json")):
+        return _read(Path(contender))
+    STRATEGIES.type_of(contender)
+    return {
+        contender: OptimizationPolicySpec(
+            mode=Mode.AUTO,
+            strategy=StrategyChoice(name=contender),
+            update_strategy=UpdateStrategy(allow_recreate=True),
+            reconciliation_interval=Duration.parse("30m"),
+        )
+    }
+
+
+def _read(path: Path) -> Policies:
+    try:
+        documents = [found for found in yaml.safe_load_all(path.read_text()) if found]
+    except OSError as error:
+        raise TrimtabError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TrimtabError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+    if not documents:
+        raise TrimtabError(f"{path}: there is no OptimizationPolicy in it")
+    read = [OptimizationPolicy.read(document, origin=str(path)) for document in documents]
+    return {f"{path.stem}-{place}": _here(policy.spec, path) for place, policy in enumerate(read)}
+
+
+def _here(spec: OptimizationPolicySpec, path: Path) -> OptimizationPolicySpec:
+    """As it is meant in a simulated cluster, which has one source of usage, whatever the policy calls its own."""
+    sizing = sizing_of(spec)
+    try:
+        STRATEGIES.settings_of(sizing.strategy, sizing.given())
+    except TrimtabError as error:
+        raise TrimtabError(f"{path}: spec.strategy: {error}") from None
+    config = spec.metrics_config.model_copy(update={"provider": None})
+    return spec.model_copy(update={"metrics_config": config})
+
+
+def refuse_idle(contender: str, scene: Scene) -> None:
+    """Complain of policies that are about no workload of the cluster: they would be nobody by another name."""
+    policies = policies_of(contender).values()
+    if policies and not any(_selects(spec, workload) for spec in policies for workload in scene.workloads):
+        there = ", ".join(sorted({workload.namespace for workload in scene.workloads}))
+        raise TrimtabError(
+            f"{contender}: it selects none of the workloads; their namespaces are {there}, without labels of their own"
+        )
+
+
+def _selects(spec: OptimizationPolicySpec, workload: WorkloadSpec) -> bool:
+    return spec.selector.selects(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        labels=workload.labels,
+        namespace_labels=namespace_labels(workload.namespace),
+    )
+
+
+@dataclass(slots=True)
+class Course:
+    """How one contender fared, moment by moment; harm and cost are counted from `begins` on."""
+
+    contender: str
+    pool: NodePool
+    begins: float
+    moments: list[Moment] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+
+    def note(self, moment: Moment) -> None:
+        self.moments.append(moment)
+        if moment.at > self.begins:
+            self.happened.update(
+                each.reason for each in moment.happenings if each.pod or each.reason != "Resized"
+            )
+
+    def series(self, name: str, *, counted: bool = False) -> Floats:
+        """One field of all moments, or of those that count."""
+        chosen = (each for each in self.moments if not counted or each.at > self.begins)
+        return np.array([getattr(each, name) for each in chosen], np.float64)
+
+    @property
+    def days(self) -> float:
+        """That count."""
+        return max(self.moments[-1].at - max(self.begins, self.moments[0].at), 1.0) / 86400
+
+    def summary(self) -> dict[str, float]:
+        """In numbers; each is a mean over time, save counts and shares."""
+
+        def total(name: str) -> float:
+            return float(self.series(name, counted=True).sum())
+
+        def mean(name: str) -> float:
+            return float(self.series(name, counted=True).mean())
+
+        node = MONTH_HOURS * (CPU_HOUR * self.pool.cpu + GIB_HOUR * self.pool.memory / GIB)
+        used, slack, requested = total("cpu_used"), total("cpu_slack"), total("cpu_requested")
+        throttled = self.series("throttled", counted=True) * self.series("cpu_used", counted=True)
+        return {
+            "nodes": mean("nodes"),
+            "nodes_needed": mean("nodes_needed"),
+            "cpu_slack": _share(slack, requested),
+            # What is used and not requested follows: requests less slack are what is used within them.
+            "over_request": _share(max(used - (requested - slack), 0.0), used),
+            "memory_slack": _share(total("memory_slack"), total("memory_requested")),
+            "ooms": total("kills"),
+            "evictions": float(self.happened["Evicted"]),
+            "throttled": _share(float(throttled.sum()), used),
+            "starved": _share(total("cpu_starved"), used + total("cpu_starved")),
+            "slo_missed": _share(total("slow"), total("services")),
+            "pending": mean("pending"),
+            "changes_day": self.happened["Resizing"] / self.days,
+            "reverted": float(self.happened["Reverted"]),
+            "dollars_month": mean("dollars_month"),
+            "node_dollars_month": mean("nodes") * node,
+        }
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+async def play(
+    scene: Scene,
+    contender: str,
+    *,
+    days: float,
+    warm_up: float,
+    seed: int = 0,
+    advance: Callable[[float], None] = lambda _: None,
+) -> Course:
+    """Let a contender have the cluster for so many days; `advance` is told the share that is done."""
+    async with Stage(scene, policies=policies_of(contender), seed=seed, autoscale=True) as stage:
+        course = Course(contender, scene.pools[0], begins=stage.world.start + warm_up)
+        stage.observe(course.note)
+        steps = round(days * 86400 / stage.step)
+        for done in range(1, steps + 1):
+            await stage.run(stage.step)
+            if done % 12 == 0 or done == steps:
+                advance(done / steps)
+    return course

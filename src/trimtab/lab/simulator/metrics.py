@@ -1,0 +1,118 @@
+"""How a simulated cluster fares at one moment, in a few numbers: what is there, asked for, used, missing and paid.
+
+Money is what the requests of all pods cost a month at OpenCost's prices. The nodes that are needed are those of the
+first pool that all pods would fit on if they were packed well; that is counted now and then only, for it is slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
+from trimtab.lab.simulator.objects import asked
+from trimtab.lab.simulator.physics import Containers, Floats
+from trimtab.lab.simulator.scheduler import nodes_needed
+from trimtab.lab.simulator.world import Happening, World
+
+REQUESTED, USED, SLACK, MEMORY_REQUESTED, MEMORY_USED, MEMORY_SLACK, STARVED, THROTTLED = range(8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The step that ended at `at`. Cores, bytes, dollars a month."""
+
+    at: float
+    cpu_allocatable: float
+    cpu_requested: float
+    """By pods that have a node."""
+    cpu_used: float
+    cpu_slack: float
+    """Requested and not used, container by container."""
+    cpu_starved: float
+    """Wanted and, for want of CPU or by a limit, not had."""
+    memory_allocatable: float
+    memory_requested: float
+    memory_used: float
+    memory_slack: float
+    throttled: float
+    """The share of the CPU's periods in which limits held containers back, by what they used."""
+    pods: int
+    pending: int
+    kills: int
+    nodes: int
+    nodes_needed: int
+    services: int
+    """Workloads that answered requests,"""
+    slow: int
+    """and of them those that did not meet their objective."""
+    dollars_month: float
+    happenings: tuple[Happening, ...]
+    """What happened in this step, of the operator's doing or not."""
+
+
+def moment(world: World, *, needed: int) -> Moment:
+    """The last step of a world, with what happened in it, which is taken out."""
+    sums = np.zeros(8)
+    total(world.rows.containers, world.rows.cpu, sums)
+    happened, world.happenings = world.happenings, []
+    objectives = np.array(
+        [spec.service.objective if spec.service else np.inf for spec in world.scene.workloads]
+    )
+    answers = ~np.isnan(world.times[:, -1])
+    used = float(sums[USED])
+    return Moment(
+        at=world.now,
+        cpu_allocatable=float(world.ground.allocatable_cpu[world.ground.open].sum()) / 1000,
+        cpu_requested=float(sums[REQUESTED]),
+        cpu_used=used,
+        cpu_slack=float(sums[SLACK]),
+        cpu_starved=float(sums[STARVED]),
+        memory_allocatable=float(world.ground.allocatable_memory[world.ground.open].sum()),
+        memory_requested=float(sums[MEMORY_REQUESTED]),
+        memory_used=float(sums[MEMORY_USED]),
+        memory_slack=float(sums[MEMORY_SLACK]),
+        throttled=float(sums[THROTTLED]) / used if used > 0 else 0.0,
+        pods=len(world.pods),
+        pending=len(world.pending),
+        kills=world.kills,
+        nodes=int(world.ground.open.sum()),
+        nodes_needed=needed,
+        services=int(answers.sum()),
+        slow=int((world.times[answers, -1] > objectives[answers]).sum()),
+        dollars_month=MONTH_HOURS
+        * (CPU_HOUR * float(sums[REQUESTED]) + GIB_HOUR * float(sums[MEMORY_REQUESTED]) / GIB),
+        happenings=tuple(happened),
+    )
+
+
+def needed_by(world: World) -> int:
+    """How many nodes of the first pool all pods of now need, those that wait included."""
+    pool = world.scene.pools[0]
+    sizes = np.array([asked(pod.applied) for pod in world.pods.values()], np.float64).reshape(-1, 2)
+    return nodes_needed(
+        sizes[:, 0],
+        sizes[:, 1],
+        node_cpu=pool.allocatable_cpu * 1000,
+        node_memory=pool.allocatable_memory,
+        node_pods=pool.pods,
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def total(containers: Containers, wanted: Floats, sums: Floats) -> None:
+    """Add up all containers that stand somewhere."""
+    for row in range(len(containers.node)):
+        if containers.node[row] < 0:
+            continue
+        used, held = containers.cpu[row], containers.memory[row]
+        sums[REQUESTED] += containers.cpu_request[row]
+        sums[USED] += used
+        sums[SLACK] += max(containers.cpu_request[row] - used, 0.0)
+        sums[MEMORY_REQUESTED] += containers.memory_request[row]
+        sums[MEMORY_USED] += held
+        sums[MEMORY_SLACK] += max(containers.memory_request[row] - held, 0.0)
+        sums[STARVED] += max(wanted[row] - used, 0.0)
+        sums[THROTTLED] += containers.throttled[row] * used

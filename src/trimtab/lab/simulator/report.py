@@ -1,0 +1,99 @@
+"""A contest as one HTML page: what was there, asked for and used over time, contender by contender, and the table.
+
+The page is whole in itself: charts are SVG, there is no script and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+import numpy as np
+
+from trimtab.lab.report import COLOURS, STYLE, table
+from trimtab.lab.scores import GIB
+from trimtab.lab.simulator.comparison import Course
+from trimtab.lab.simulator.physics import Floats
+
+WIDTH, HEIGHT, EDGE, LEGEND = 660, 240, 46, 150
+MOST_POINTS = 600
+
+Line = tuple[str, Floats]
+
+
+def page(title: str, courses: Sequence[Course], rows: Sequence[Sequence[str]]) -> str:
+    """The page; `rows` is the table with its head."""
+    charts = [
+        _together("Nodes", courses, lambda course: course.series("nodes")),
+        _together(
+            "Dollars a month that requests cost", courses, lambda course: course.series("dollars_month")
+        ),
+        *map(_cpu, courses),
+        *map(_memory, courses),
+        _together(
+            "Containers killed for memory, so far", courses, lambda course: np.cumsum(course.series("kills"))
+        ),
+        _together("Services that miss their objective", courses, lambda course: course.series("slow")),
+    ]
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
+        f"<h1>{escape(title)}</h1><p>The same cluster and the same demand; only who sets the requests differs.</p>"
+        f"{table(rows)}{''.join(charts)}"
+    )
+
+
+def _together(title: str, courses: Sequence[Course], what: Callable[[Course], Floats]) -> str:
+    return chart(title, _days(courses[0]), [(course.contender, what(course)) for course in courses])
+
+
+def _cpu(course: Course) -> str:
+    lines = [(what, course.series(f"cpu_{what}")) for what in ("allocatable", "requested", "used")]
+    return chart(f"CPU under {course.contender}, cores", _days(course), lines)
+
+
+def _memory(course: Course) -> str:
+    lines = [(what, course.series(f"memory_{what}") / GIB) for what in ("allocatable", "requested", "used")]
+    return chart(f"Memory under {course.contender}, GiB", _days(course), lines)
+
+
+def _days(course: Course) -> Floats:
+    at = course.series("at")
+    days: Floats = (at - at[0]) / 86400
+    return days
+
+
+def chart(title: str, days: Floats, lines: Sequence[Line]) -> str:
+    """Lines over days, from 0 up."""
+    top = max(1e-9, *(float(values.max()) for _, values in lines))
+    long = max(float(days[-1]), 1e-9)
+    every = max(1, len(days) // MOST_POINTS)
+
+    def x(day: float) -> float:
+        return EDGE + day / long * (WIDTH - 2 * EDGE)
+
+    def y(value: float) -> float:
+        return HEIGHT - EDGE - value / top * (HEIGHT - 2 * EDGE)
+
+    drawn = []
+    for share in (0.0, 0.5, 1.0):
+        drawn.append(f'<path d="M{EDGE} {y(share * top):.1f}H{WIDTH - EDGE}" stroke="#e2e8f0"/>')
+        drawn.append(
+            f'<text x="{EDGE - 6}" y="{y(share * top) + 4:.1f}" text-anchor="end">{share * top:,.4g}</text>'
+        )
+    drawn += [
+        f'<text x="{x(day):.1f}" y="{HEIGHT - EDGE + 18}" text-anchor="middle">day {day}</text>'
+        for day in range(0, int(long) + 1, max(1, round(long / 7)))
+    ]
+    for number, (name, values) in enumerate(lines):
+        colour = COLOURS[number % len(COLOURS)]
+        points = " ".join(
+            f"{x(day):.1f},{y(value):.1f}" for day, value in zip(days[::every], values[::every], strict=True)
+        )
+        drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        drawn.append(
+            f'<text x="{WIDTH - EDGE + 8}" y="{EDGE + 18 * number}" fill="{colour}">{escape(name)}</text>'
+        )
+    return (
+        f'<h2>{escape(title)}</h2><svg xmlns="http://www.w3.org/2000/svg" '
+        f'viewBox="0 0 {WIDTH + LEGEND} {HEIGHT}" font-size="13">{"".join(drawn)}</svg>'
+    )

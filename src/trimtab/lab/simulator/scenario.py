@@ -1,0 +1,114 @@
+"""What a simulated cluster is made of: nodes, workloads, and what their containers want over time.
+
+Demand is a `Trace`, whose columns containers name: what one replica wants while all replicas of the workload are there.
+A generator's workload, a recording and a file all come as one. Left out: DaemonSets, Jobs and CronJobs, affinities,
+priorities; a pod here stands where it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.usage.trace import Trace
+
+GIB = 2.0**30
+_KEPT_CPU, _KEPT_MEMORY = 0.02, 0.07
+"""The share of a node that its system keeps for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePool:
+    """Nodes that are all alike."""
+
+    name: str = "node"
+    count: int
+    cpu: float
+    """Cores,"""
+    memory: float
+    """bytes"""
+    pods: int = 110
+    """and pods that one has."""
+
+    @property
+    def allocatable_cpu(self) -> float:
+        return self.cpu * (1 - _KEPT_CPU)
+
+    @property
+    def allocatable_memory(self) -> float:
+        return self.memory * (1 - _KEPT_MEMORY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSpec:
+    """A container in the template of a workload."""
+
+    name: str = "main"
+    series: int
+    """The column of the demand that each replica of it wants."""
+    resources: Resources
+    burst: float = 0.3
+    """How much its demand for CPU differs from one of the kernel's periods to the next, as a share of its mean."""
+    restart_on_memory_resize: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What answers requests: of the first container, whose CPU they cost."""
+
+    cpu_seconds: float = 0.02
+    """CPU time of a request."""
+    objective: float = 0.5
+    """Seconds in which 99 of 100 are to be answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """A workload. Its load is spread over the pods that are ready; what each of its pods holds in memory is its own."""
+
+    name: str
+    namespace: str = "default"
+    kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+    replicas: int = 1
+    containers: tuple[ContainerSpec, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    update: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
+    starts_in: float = 10.0
+    """Seconds from a pod's start to its being ready."""
+    budget: int | None = None
+    """How many of its pods an eviction may leave missing, as a PodDisruptionBudget says; any when left out."""
+    service: Service | None = None
+
+    @property
+    def key(self) -> WorkloadKey:
+        return WorkloadKey(self.kind, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A cluster before anything has happened."""
+
+    pools: tuple[NodePool, ...]
+    workloads: tuple[WorkloadSpec, ...]
+    demand: Trace
+    noise: float = 0.1
+    """How much the CPU of one replica differs from that of another, at each step, as a share; memory half as much."""
+    interference: float = 0.3
+    """How much longer everything takes on a node whose CPU is all used."""
+
+    def __post_init__(self) -> None:
+        if not self.pools or not self.workloads:
+            raise TrimtabError("a simulated cluster needs at least one node and one workload; name some")
+        most = self.demand.containers
+        for workload in self.workloads:
+            for container in workload.containers:
+                if not 0 <= container.series < most:
+                    raise TrimtabError(
+                        f"{workload.key} {container.name}: series {container.series} is none of the {most} of demand"
+                    )
+        if len({workload.key for workload in self.workloads}) < len(self.workloads):
+            raise TrimtabError("workloads: two have the same kind, namespace and name; rename one")

@@ -1,0 +1,186 @@
+"""What the operator sees of a simulated cluster: its own live picture, fed from the world instead of by informers.
+
+The catalog is the production one. It asks to follow resources; here each is a cache that `refresh` brings up to date
+with what has changed in the world, and what nobody puts anything into (HPAs, quotas) stays empty. Objects that are
+written whole, a policy's status, an annotation, are kept by `SimulatedObjects`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Never
+
+from trimtab.kube.cache.informer import Scope
+from trimtab.kube.cache.projection import R, Shape
+from trimtab.kube.cache.store import Cache, Index
+from trimtab.kube.errors import NotFound, Status
+from trimtab.kube.kinds.metadata import Metadata
+from trimtab.kube.kinds.workloads import WorkloadKey, kind_name
+from trimtab.kube.rest.client import FIELD_MANAGER, Object, PatchType
+from trimtab.kube.rest.discovery import Discovery
+from trimtab.kube.rest.resources import NAMESPACES, NODES, PODS, Resource
+from trimtab.lab.simulator.objects import RESOURCES, SimulatedPod, uid_of
+from trimtab.lab.simulator.world import World
+from trimtab.operator.cluster_state import FAILED
+
+
+class SimulatedFollowing:
+    """Caches of all that is followed, kept true by the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._caches: dict[Resource, list[Cache[Any]]] = {}
+
+    def follow(
+        self,
+        resource: Resource,
+        shape: Shape[R],
+        *,
+        scope: Scope | None = None,
+        indexes: Mapping[str, Index[R]] | None = None,
+        optional: bool = False,
+    ) -> Cache[R]:
+        del shape, optional  # nothing is decoded, and everything is there
+        cache: Cache[R] = Cache(indexes)
+        if scope != FAILED:  # of which there are none: every pod here is started again
+            self._caches.setdefault(resource, []).append(cache)
+        return cache
+
+    def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
+        """Nothing is ever discovered."""
+
+    def troubles(self) -> Mapping[str, str]:
+        return {}
+
+    def unread(self, resource: Resource) -> str:
+        del resource
+        return ""
+
+    async def settled(self) -> None:
+        return None
+
+    async def run(self) -> Never:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    def begin(self) -> None:
+        """Put in what never changes."""
+        for node in self._world.ground.records():
+            self.put(NODES, node)
+        for name in sorted({"kube-system"} | {key.namespace for key in self._world.workloads}):
+            self.put(NAMESPACES, _namespace(name))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take in all that has changed since the last time."""
+        world = self._world
+        for pod in world.gone:
+            for cache in self._caches[PODS]:
+                cache.remove(pod.record(""))
+        world.gone.clear()
+        changed, world.changed = world.changed, {}
+        for member in changed.values():
+            if isinstance(member, SimulatedPod):
+                self.put(PODS, member.record(world.node_name(member)))
+            else:
+                self.put(RESOURCES[member.spec.kind], member.record())
+
+    def put(self, resource: Resource, record: Any) -> None:
+        for cache in self._caches[resource]:
+            cache.put(record)
+
+
+class SimulatedObjects:
+    """Implements `trimtab.kube.rest.object_client.Objects` as far as the operator writes whole objects."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.statuses: dict[tuple[str, str, str], Object] = {}
+        """By kind, namespace and name."""
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> Object:
+        del subresource
+        status = self.statuses.get((resource.kind, namespace or "", name), {})
+        return {"metadata": {"name": name, "namespace": namespace}, "status": status}
+
+    async def items(
+        self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> list[Object]:
+        del resource, namespace, labels, fields
+        return []
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        type: PatchType,  # noqa: A002 - Kubernetes' own word for it
+        namespace: str | None = None,
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
+    ) -> Object:
+        del type, force, dry_run
+        if subresource == "status":
+            self.statuses[resource.kind, namespace or "", name] = body["status"]
+            return dict(body)
+        key = WorkloadKey(kind_name(resource.kind, resource.group), namespace or "", name)
+        workload = self._world.workloads.get(key)
+        if workload is None:
+            raise NotFound(Status(message=f"{key} not found", reason="NotFound", code=NotFound.code))
+        workload.annotations[manager] = dict(body["metadata"]["annotations"])
+        self._world.note(workload)
+        return dict(body)
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
+    ) -> Object:
+        metadata = body["metadata"]
+        return await self.patch(
+            resource,
+            metadata["name"],
+            body,
+            type=PatchType.APPLY,
+            namespace=metadata.get("namespace"),
+            subresource=subresource,
+            force=force,
+            dry_run=dry_run,
+            manager=manager,
+        )
+
+
+def _namespace(name: str) -> Metadata:
+    return Metadata(
+        namespace="",
+        name=name,
+        uid=uid_of("namespace", name),
+        version=1,
+        generation=1,
+        created=0,
+        deleting=False,
+        owner=None,
+        labels=tuple(namespace_labels(name).items()),
+        annotations=(),
+    )
+
+
+def namespace_labels(name: str) -> dict[str, str]:
+    """Those that every namespace has; there are no others here."""
+    return {"kubernetes.io/metadata.name": name}

@@ -1,0 +1,78 @@
+"""What the training loop asks of a learner: to take a step, to say what it is worth now, and to be kept and taken up again.
+
+An update draws all its chance from the seed and its own number. So a learner that is restored after update n goes on
+bit for bit as the one that was never ended.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from trimtab.lab.training.provenance import describe
+from trimtab.sizing.state.serialization import Array
+
+
+class Learner(ABC):
+    """Learns in updates."""
+
+    name: ClassVar[str]
+    objective: ClassVar[str]
+    """The figure of an update by which it is judged,"""
+    lower_is_better: ClassVar[bool]
+
+    tree: Any
+    """All that is learned: parameters and the state of the optimiser."""
+    plan: Any
+    """How it is trained: all its settings, as a data class."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.done = 0
+        """Updates so far."""
+
+    def chance(self, *more: int) -> np.random.Generator:
+        """Chance for the present update."""
+        return np.random.default_rng([self.seed, self.done, *more])
+
+    def update(self) -> dict[str, float]:
+        """Learn once more: the figures of this update."""
+        figures = self.learn()
+        self.done += 1
+        return figures
+
+    @property
+    def settings(self) -> Any:
+        """All that shapes what is learned beside the seed, as plain JSON."""
+        return {"plan": describe(self.plan)}
+
+    @abstractmethod
+    def learn(self) -> dict[str, float]:
+        """One update."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, Array]:
+        """What a strategy needs of it."""
+
+    def arrays(self) -> dict[str, Array]:
+        """All that has to be kept."""
+        leaves = jax.tree_util.tree_leaves(self.tree)
+        return {
+            "learner": np.array(self.name),
+            "done": np.array(self.done),
+            **{f"tree.{at}": np.asarray(leaf) for at, leaf in enumerate(leaves)},
+        }
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        """Go on from what `arrays` gave; a `ValueError` where it was another learner's."""
+        leaves, structure = jax.tree_util.tree_flatten(self.tree)
+        kept = [arrays[f"tree.{at}"] for at in range(len(leaves)) if f"tree.{at}" in arrays]
+        same = [new.shape == np.shape(old) for new, old in zip(kept, leaves, strict=False)]
+        if str(arrays["learner"]) != self.name or len(kept) != len(leaves) or not all(same):
+            raise ValueError("it is of another learner or of other settings")
+        self.tree = jax.tree_util.tree_unflatten(structure, kept)
+        self.done = int(arrays["done"])

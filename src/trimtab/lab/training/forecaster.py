@@ -1,0 +1,187 @@
+"""Trains the networks of the strategy `forecaster`: quantiles of the next hour, by the pinball loss.
+
+Two networks, of CPU and of memory, learn side by side from the same recordings. A network answers with the logarithm
+of the lowest quantile and with the distances from each to the next, which cannot be negative: so quantiles are always
+in order. A tenth of the containers of each recording is kept apart; by their loss the training is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.neural.features import FEATURES
+from trimtab.lab.training import jax_network
+from trimtab.lab.training.base import Learner
+from trimtab.lab.training.dataset import Examples, examples
+from trimtab.lab.training.provenance import describe
+from trimtab.lab.training.workers import Workers, here
+from trimtab.sizing.state.serialization import Array
+from trimtab.usage.trace import Trace
+
+TAUS = np.array([0.05, 0.2, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9997], np.float32)
+RESOURCES = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class ForecasterPlan:
+    """How it is trained."""
+
+    hidden: int = 64
+    batch: int = 2048
+    steps: int = 100
+    """Steps of an update."""
+    rate: float = 2e-3
+    """The learning rate at the beginning; it falls to a fiftieth along a cosine."""
+    updates: int = 100
+    """Updates after which it stays there."""
+    examples: int = 60_000
+    """At most so many of each recording and resource."""
+    decay: float = 1e-4
+    """Of weights, so that small ones stay small."""
+
+
+def quantiles(parameters: jax_network.Parameters, shown: Any) -> Any:
+    """The quantiles of each row, in order."""
+    answers = jax_network.apply(parameters, shown)
+    steps = jax.nn.softplus(answers[:, 1:])
+    return answers[:, :1] + jnp.concatenate([jnp.zeros_like(steps[:, :1]), jnp.cumsum(steps, axis=1)], axis=1)
+
+
+def pinball(parameters: jax_network.Parameters, shown: Any, came: Any) -> Any:
+    """The loss: 0 for one who knows; each quantile counts by how wide the loss around it is."""
+    known = ~jnp.isnan(came)
+    error = jnp.where(known, came, 0.0)[:, :, None] - quantiles(parameters, shown)[:, None, :]
+    paid = jnp.maximum(TAUS * error, (TAUS - 1.0) * error) / jnp.sqrt(TAUS * (1.0 - TAUS))
+    return (paid.mean(axis=2) * known).sum() / jnp.maximum(known.sum(), 1)
+
+
+class ForecasterLearner(Learner):
+    """Learns from recordings."""
+
+    name: ClassVar[str] = "forecaster"
+    objective: ClassVar[str] = "loss apart"
+    lower_is_better: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        *,
+        seed: int = 0,
+        plan: ForecasterPlan | None = None,
+        workers: Workers[Any, Any] = here,
+    ) -> None:
+        super().__init__(seed)
+        self.plan = plan or ForecasterPlan()
+        self._traces = [describe(trace) for trace in traces]
+        self._learned, self._apart = _gathered(traces, seed, self.plan.examples, workers)
+        networks = {
+            resource: jax_network.scaled_to(
+                jax_network.new(self.chance(at), inputs=FEATURES, hidden=self.plan.hidden, outputs=len(TAUS)),
+                self._learned[resource].shown,
+            )
+            for at, resource in enumerate(RESOURCES)
+            if len(self._learned[resource].shown)
+        }
+        steps = self.plan.updates * self.plan.steps
+        self._machine = _machine(self.plan.rate, steps, self.plan.decay)
+        self.tree = {"networks": networks, "optimiser": self._machine.begin(networks)}
+
+    @property
+    def settings(self) -> Any:
+        return super().settings | {"traces": self._traces}
+
+    def learn(self) -> dict[str, float]:
+        chance, losses = self.chance(), []
+        for _ in range(self.plan.steps):
+            batch = {}
+            for name in self.tree["networks"]:
+                shown, came = self._learned[name]
+                rows = chance.integers(len(shown), size=self.plan.batch)
+                batch[name] = (shown[rows], came[rows])
+            self.tree, loss = self._machine.step(self.tree, batch)
+            losses.append(loss)
+        figures = {"loss": float(np.mean(np.array(losses)))}
+        apart = {
+            name: float(LOSS(network, *self._apart[name])) for name, network in self.tree["networks"].items()
+        }
+        return {
+            **figures,
+            self.objective: sum(apart.values()),
+            **{f"{name} apart": loss for name, loss in apart.items()},
+        }
+
+    def weights(self) -> dict[str, Array]:
+        networks = self.tree["networks"]
+        whole = {name: networks.get(name) or next(iter(networks.values())) for name in RESOURCES}
+        arrays: dict[str, Array] = {}
+        for name, network in whole.items():
+            arrays |= jax_network.arrays(network, f"{name}.") | {f"{name}.taus": TAUS}
+        return arrays
+
+
+class Machine(NamedTuple):
+    """The compiled steps, the same for all learners with the same settings."""
+
+    begin: Any
+    step: Any
+
+
+@cache
+def _machine(rate: float, steps: int, decay: float) -> Machine:
+    slower = optax.cosine_decay_schedule(rate, steps, alpha=0.02)
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(slower, weight_decay=decay))
+
+    def step(tree: Any, batch: Any) -> tuple[Any, Any]:
+        def loss(networks: Any) -> Any:
+            return sum(pinball(networks[name], *batch[name]) for name in networks)
+
+        worth, gradients = jax.value_and_grad(loss)(tree["networks"])
+        moves, state = optimiser.update(jax_network.frozen(gradients), tree["optimiser"], tree["networks"])
+        networks = optax.apply_updates(tree["networks"], jax_network.frozen(moves))
+        return {"networks": networks, "optimiser": state}, worth
+
+    return Machine(jax.jit(optimiser.init), jax.jit(step))
+
+
+LOSS = jax.jit(pinball)
+
+
+def _gathered(
+    traces: Sequence[Trace], seed: int, most: int, workers: Workers[Any, Any]
+) -> tuple[dict[str, Examples], dict[str, Examples]]:
+    """The examples to learn from and those kept apart, of each resource."""
+    parts = [part for number, trace in enumerate(traces) for part in _split(trace, seed + number, most)]
+    made = workers(_made, parts)
+    found = []
+    for which in range(2):
+        mine = [(Examples.none(), Examples.none()), *made[which::2]]
+        found.append(
+            {name: Examples.joined([pair[at] for pair in mine]) for at, name in enumerate(RESOURCES)}
+        )
+    if not any(len(part.shown) for part in found[0].values()):
+        raise TrimtabError("train: the recordings are too short to learn from: three hours are the least")
+    return found[0], {name: part if len(part.shown) else found[0][name] for name, part in found[1].items()}
+
+
+def _split(trace: Trace, seed: int, most: int) -> list[tuple[Trace, int, int]]:
+    """Nine tenths of the containers, and the tenth that is kept apart."""
+    order = np.random.default_rng(seed).permutation(trace.containers)
+    tenth = max(1, trace.containers // 10) if trace.containers > 1 else 0
+    return [
+        (trace.only(np.sort(order[tenth:])), seed, most),
+        (trace.only(np.sort(order[:tenth])), seed, most // 10),
+    ]
+
+
+def _made(part: tuple[Trace, int, int]) -> tuple[Examples, Examples]:
+    trace, seed, most = part
+    return examples(trace, seed=seed, most=most)

@@ -1,0 +1,94 @@
+"""The training loop: updates, their figures, and checkpoints from which it goes on after whatever ended it.
+
+A run has a folder: `run.json` with what it was begun with, `checkpoint.npz` with all that was learned, `figures.csv` with a
+row an update, and TensorBoard's logs. A checkpoint is written beside the old one and then takes its place, so that one that is there is always whole.
+Figures are cut back to the checkpoint when a run is taken up again: nothing is told twice.
+"""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from trimtab.atomic_write import beside
+from trimtab.errors import TrimtabError
+from trimtab.lab.training import provenance
+from trimtab.lab.training.base import Learner
+from trimtab.lab.training.provenance import Provenance
+from trimtab.sizing.state.serialization import Array
+
+CHECKPOINT, FIGURES = "checkpoint.npz", "figures.csv"
+Told = Callable[[int, dict[str, float]], None]
+"""Called after each update with its number and its figures."""
+
+
+def train(
+    learner: Learner,
+    folder: Path,
+    *,
+    updates: int,
+    every: int = 5,
+    told: Told | None = None,
+    command: str = "",
+    data: Sequence[str] = (),
+) -> list[dict[str, float]]:
+    """Learn until so many updates are done, from the folder's checkpoint on if there is one: the figures of all updates.
+
+    `command` and `data` say in words what the run is, for its card. A run that was begun with anything else is refused.
+    """
+    from tensorboardX import SummaryWriter
+
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = Provenance(
+        learner=learner.name, seed=learner.seed, command=command, data=tuple(data), settings=learner.settings
+    )
+    provenance.begin(folder, asked, goes_on=(folder / CHECKPOINT).exists())
+    figures = _take_up(learner, folder)
+    with SummaryWriter(str(folder), purge_step=learner.done) as board:
+        while learner.done < updates:
+            now = learner.update()
+            figures.append({"update": float(learner.done), **now})
+            for name, value in now.items():
+                board.add_scalar(name.replace(" ", "_"), value, learner.done)
+            if learner.done % every == 0 or learner.done == updates:
+                _write_figures(folder / FIGURES, figures)
+                _write_arrays(folder / CHECKPOINT, learner.arrays())
+            if told is not None:
+                told(learner.done, now)
+    return figures
+
+
+def ship(learner: Learner, path: Path) -> None:
+    """Write what a strategy needs of a learner."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write_arrays(path, learner.weights())
+
+
+def _take_up(learner: Learner, folder: Path) -> list[dict[str, float]]:
+    checkpoint = folder / CHECKPOINT
+    if not checkpoint.exists():
+        return []
+    try:
+        with np.load(checkpoint, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+        with (folder / FIGURES).open(newline="") as rows:
+            kept = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(rows)]
+        learner.take_over(arrays)
+        return [row for row in kept if row["update"] <= learner.done]
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise TrimtabError(f"{checkpoint}: cannot be gone on from: {error}; name another folder") from None
+
+
+def _write_arrays(path: Path, arrays: dict[str, Array]) -> None:
+    with beside(path) as place, place.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def _write_figures(path: Path, figures: list[dict[str, float]]) -> None:
+    lines = [",".join(figures[0]), *(",".join(repr(value) for value in row.values()) for row in figures)]
+    with beside(path) as place:
+        place.write_text("\n".join([*lines, ""]))

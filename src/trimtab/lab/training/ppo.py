@@ -1,0 +1,151 @@
+"""Proximal policy optimisation (Schulman et al., 2017), in one file.
+
+An update lives through episodes with the agent as it is, judges each choice by how much better things went than a
+second network expected (generalised advantages), and makes good choices likelier and bad ones rarer, but not by much
+at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+
+from trimtab.lab.neural.actions import CHOICES, SEEN
+from trimtab.lab.training import jax_network
+from trimtab.lab.training.base_agent import AgentLearner, Stage, network
+from trimtab.lab.training.workers import Workers, here
+from trimtab.usage.trace import Floats
+
+
+@dataclass(frozen=True)
+class PpoPlan:
+    """How it is trained."""
+
+    stage: Stage = field(default_factory=Stage)
+    hidden: int = 64
+    rate: float = 1e-3
+    updates: int = 200
+    """Updates in which the learning rate falls to a tenth."""
+    passes: int = 4
+    batch: int = 8192
+    discount: float = 0.9
+    trace: float = 0.9
+    """How far the blame for what happened goes back: the lambda of generalised advantages."""
+    clip: float = 0.2
+    curiosity: float = 2e-3
+    """What it is worth to stay undecided."""
+    worst: float = -25.0
+    """Rewards under this count as this: one catastrophe must not drown everything else."""
+
+
+class PpoLearner(AgentLearner):
+    """Learns from what it does itself."""
+
+    name: ClassVar[str] = "ppo"
+
+    def __init__(
+        self, *, seed: int = 0, plan: PpoPlan | None = None, workers: Workers[Any, Any] = here
+    ) -> None:
+        self.plan = plan or PpoPlan()
+        super().__init__(self.plan.stage, seed=seed, workers=workers)
+        each = self.plan.passes * max(1, self._samples // self.plan.batch)
+        size = {"inputs": SEEN, "hidden": self.plan.hidden}
+        learned = {
+            "agent": jax_network.new(self.chance(0), **size, outputs=CHOICES),
+            "judge": jax_network.new(self.chance(1), **size, outputs=1),
+            "spread": np.full(CHOICES, -0.3, np.float32),
+        }
+        self._machine = _machine(
+            self.plan.rate, self.plan.updates * each, self.plan.clip, self.plan.curiosity
+        )
+        self.tree = {**learned, "optimiser": self._machine.begin(learned)}
+
+    @property
+    def _samples(self) -> int:
+        stage: Stage = self.plan.stage
+        return stage.containers * len(stage.warm_ups) * stage.course.hours
+
+    def learn(self) -> dict[str, float]:
+        spread = np.exp(np.asarray(self.tree["spread"], np.float64))
+        rollout = self.live(network(self.tree["agent"]), spread)
+        if self.done == 0:
+            seen = rollout.seen.reshape(-1, SEEN)
+            for name in ("agent", "judge"):
+                self.tree[name] = jax_network.scaled_to(self.tree[name], seen)
+        expected = np.asarray(EXPECT(self.tree["judge"], rollout.seen), np.float64)
+        rewards = np.maximum(rollout.rewards, self.plan.worst)
+        known = rollout.measured
+        better = _advantages(rewards, known, expected, self.plan)
+        mean, width = better[known].mean(), better[known].std() + 1e-8
+        flat = (
+            rollout.seen[:-1][known],
+            rollout.chosen[known],
+            ((better[known] - mean) / width).astype(np.float32),
+            (better + expected[:-1])[known].astype(np.float32),
+        )
+        before = {"agent": self.tree["agent"], "spread": self.tree["spread"]}
+        chance, batch = self.chance(1), min(self.plan.batch, len(flat[0]))
+        for _ in range(self.plan.passes):
+            order = chance.permutation(len(flat[0]))
+            for start in range(0, len(order) - batch + 1, batch):
+                rows = order[start : start + batch]
+                self.tree = self._machine.step(self.tree, before, *(part[rows] for part in flat))
+        return {**self.figures(rollout), "spread": float(spread.mean())}
+
+
+def _advantages(rewards: Floats, measured: npt.NDArray[np.bool_], expected: Floats, plan: PpoPlan) -> Floats:
+    """How much better than expected things went from each step on; an hour of which nothing is known is no surprise."""
+    better = np.zeros(rewards.shape)
+    running = np.zeros(rewards.shape[1])
+    for step in range(len(rewards) - 1, -1, -1):
+        surprise = rewards[step] + plan.discount * expected[step + 1] - expected[step]
+        running = np.where(measured[step], surprise, 0.0) + plan.discount * plan.trace * running
+        better[step] = running
+    return better
+
+
+def _likely(agent: Any, spread: Any, seen: Any, chosen: Any) -> Any:
+    """The logarithm of how likely a choice is, but for a constant."""
+    off = (chosen - jax_network.apply(agent, seen)) / jnp.exp(spread)
+    return (-0.5 * off**2 - spread).sum(axis=-1)
+
+
+EXPECT = jax.jit(lambda judge, seen: jax_network.apply(judge, seen)[..., 0])
+
+
+class Machine(NamedTuple):
+    """The compiled steps, the same for all learners with the same settings."""
+
+    begin: Any
+    step: Any
+
+
+@cache
+def _machine(rate: float, steps: int, clip: float, curiosity: float) -> Machine:
+    slower = optax.linear_schedule(rate, rate / 10, steps)
+    optimiser = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(slower))
+
+    def step(tree: Any, before: Any, seen: Any, chosen: Any, better: Any, returns: Any) -> Any:
+        likely_before = _likely(before["agent"], before["spread"], seen, chosen)
+
+        def loss(learned: Any) -> Any:
+            ratio = jnp.exp(_likely(learned["agent"], learned["spread"], seen, chosen) - likely_before)
+            gain = jnp.minimum(ratio * better, jnp.clip(ratio, 1 - clip, 1 + clip) * better).mean()
+            miss = optax.huber_loss(
+                jax_network.apply(learned["judge"], seen)[..., 0], returns, delta=5.0
+            ).mean()
+            return -gain + 0.1 * miss - curiosity * learned["spread"].sum()
+
+        learned = {name: tree[name] for name in ("agent", "judge", "spread")}
+        gradients = jax_network.frozen(jax.grad(loss)(learned))
+        moves, state = optimiser.update(gradients, tree["optimiser"], learned)
+        return {**optax.apply_updates(learned, moves), "optimiser": state}
+
+    return Machine(jax.jit(optimiser.init), jax.jit(step))

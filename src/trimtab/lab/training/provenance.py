@@ -1,0 +1,147 @@
+"""What a run was begun with: written down before anything is learned, and held against whoever goes on with it.
+
+Weights are worth what is known of how they were made. So a run's folder has `run.json` from its beginning: the command, the
+names of the data, and every setting that a learner has, recordings by a digest of their samples. A run is gone on with only
+by what it was begun with, and the card beside its weights is made of that file, not of what was asked for last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+
+from trimtab import __version__, atomic_write
+from trimtab.errors import TrimtabError
+from trimtab.usage.trace import Trace
+
+RUN = "run.json"
+SHOWN = 3
+"""Differences that are told, at most."""
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run was begun."""
+
+    learner: str
+    seed: int
+    command: str = ""
+    """What was typed to begin it; empty where nobody typed anything."""
+    data: tuple[str, ...] = ()
+    """What it learns from, in words."""
+    settings: Any = None
+    """All that shapes what is learned, as `describe` has it."""
+    made_with: tuple[dict[str, str], ...] = ()
+    """Versions and device, of the beginning and then of each time that they were others."""
+
+
+def begin(folder: Path, now: Provenance, *, goes_on: bool) -> Provenance:
+    """Write down how a run is begun, or check that it goes on as it was: what is on disk then."""
+    path, made_with = folder / RUN, (versions(),)
+    now = msgspec.structs.replace(now, made_with=made_with)
+    if goes_on:
+        before = read(folder)
+        _refuse_others(path, before, now)
+        if before.made_with[-1:] == made_with:
+            return before
+        now = msgspec.structs.replace(before, made_with=(*before.made_with, *made_with))
+    atomic_write.write({path: json.dumps(msgspec.to_builtins(now), indent=1) + "\n"})
+    return now
+
+
+def read(folder: Path) -> Provenance:
+    """Return how the run of a folder was begun."""
+    path = folder / RUN
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Provenance)
+    except FileNotFoundError:
+        raise TrimtabError(
+            f"{path}: is not there, so it is not known how this run was begun; name another folder"
+        ) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise TrimtabError(f"{path}: cannot be read: {error}; name another folder") from None
+
+
+def versions() -> dict[str, str]:
+    """Return what is computed with."""
+    return {
+        "trimtab": __version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "device": jax.devices()[0].device_kind,
+    }
+
+
+def describe(value: Any) -> Any:
+    """Return settings as plain JSON: data classes by their fields, recordings and arrays by a digest."""
+    if isinstance(value, Trace):
+        shape = {"containers": value.containers, "steps": value.steps, "step": value.step}
+        return shape | {"digest": _digest(repr((value.names, value.start)).encode(), value.cpu, value.memory)}
+    if isinstance(value, np.ndarray):
+        return {"shape": list(value.shape), "digest": _digest(b"", value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+        return {"kind": type(value).__name__, **_describe_all(own)}
+    if isinstance(value, Mapping) or hasattr(value, "_asdict"):
+        return _describe_all(value if isinstance(value, Mapping) else value._asdict())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [describe(each) for each in value]
+    return _describe_one(value)
+
+
+def _describe_all(values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(key): describe(each) for key, each in values.items()}
+
+
+def _describe_one(value: Any) -> Any:
+    if isinstance(value, float | np.generic):
+        value = float(value)
+        return value if np.isfinite(value) else str(value)  # JSON knows no infinity
+    if value is None or isinstance(value, str | int):
+        return value
+    return {"kind": type(value).__qualname__, **_describe_all(getattr(value, "__dict__", {}))}
+
+
+def _digest(start: bytes, *arrays: Any) -> str:
+    found = hashlib.sha256(start)
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]
+
+
+def _refuse_others(path: Path, before: Provenance, now: Provenance) -> None:
+    """Refuse to go on with a run by other settings than it was begun with, and name them."""
+    then, wanted = dict(_leaves(before)), dict(_leaves(now))
+    names = [name for name in {**then, **wanted} if then.get(name) != wanted.get(name)]
+    names = [name for name in names if name != "command"] or names  # which says it all once more
+    if names:
+        told = "; ".join(f"{name}: {then.get(name)} then, {wanted.get(name)} now" for name in names[:SHOWN])
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise TrimtabError(
+            f"{path.parent}: this run was begun with something else ({told}{more}); go on as it was begun, or name"
+            " another folder"
+        )
+
+
+def _leaves(run: Provenance) -> Iterator[tuple[str, Any]]:
+    for name in ("learner", "seed", "settings", "data", "command"):
+        yield from _below(name, msgspec.to_builtins(getattr(run, name)))
+
+
+def _below(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _below(f"{name}.{key}", each)
+    elif isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            yield from _below(f"{name}.{at}", each)
+    else:
+        yield name, value

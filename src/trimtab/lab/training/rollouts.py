@@ -1,0 +1,98 @@
+"""Episodes that an agent lives through in `trimtab/SizingVector-v0`: what it saw, chose and got.
+
+The containers of an update are divided into shards, each an environment with a seed of its own, so that workers
+elsewhere can live through them. The result does not depend on where that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.lab.environments import Course
+from trimtab.lab.environments.vector import SizingVector
+from trimtab.lab.neural.actions import CHOICES, SEEN
+from trimtab.lab.neural.network import Network, outputs
+from trimtab.usage.trace import Floats
+
+Singles = npt.NDArray[np.float32]
+
+NARROWEST, WIDEST = -4.0, 1.0
+"""The logarithm of how far the choices of an agent stray that says so itself, in episodes as in training."""
+
+
+class Rollout(NamedTuple):
+    """Steps by containers; what was seen has one step more, for the end."""
+
+    seen: Singles
+    chosen: Singles
+    """Before they are squashed into places."""
+    rewards: Singles
+    measured: npt.NDArray[np.bool_]
+    """Whether the hour had a sample; else its reward, 0, says nothing."""
+    costs: Floats
+    """The mean of each cost over the hours in which it was measured, in the order of `Weights`; NaN without any."""
+
+    @classmethod
+    def joined(cls, parts: list[Rollout]) -> Rollout:
+        seen, chosen, rewards, measured = (
+            np.concatenate([part[at] for part in parts], axis=1) for at in range(4)
+        )
+        return cls(seen, chosen, rewards, measured, means(np.stack([part.costs for part in parts])))
+
+
+def means(rows: Floats) -> Floats:
+    """Return the mean of each column over the rows that have a number."""
+    known = ~np.isnan(rows)
+    count = known.sum(axis=0)
+    found: Floats = np.where(count > 0, np.where(known, rows, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
+    return found
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of an update's episodes, with all that a worker needs to live through it."""
+
+    agent: Network | None
+    """Without one, choices are drawn evenly."""
+    spread: Floats
+    """How far choices stray from what the agent thinks best."""
+    containers: int
+    seed: tuple[int, ...]
+    course: Course = field(default_factory=Course)
+
+
+def live(shard: Shard) -> Rollout:
+    """The shard's episodes."""
+    chance = np.random.default_rng(shard.seed)
+    course = vars(shard.course)
+    env = SizingVector(shard.containers, **course)
+    view, _ = env.reset(seed=int(chance.integers(2**31)))
+    hours = shard.course.hours
+    seen = np.empty((hours + 1, shard.containers, SEEN), np.float32)
+    chosen = np.empty((hours, shard.containers, CHOICES), np.float32)
+    rewards = np.empty((hours, shard.containers), np.float32)
+    measured = np.empty((hours, shard.containers), bool)
+    costs: list[Floats] = []
+    for hour in range(hours):
+        seen[hour] = view
+        chosen[hour] = choose(shard, view, chance)
+        view, reward, _, _, told = env.step((1.0 / (1.0 + np.exp(-chosen[hour]))).astype(np.float32))
+        rewards[hour], measured[hour] = reward, told["measured"]
+        costs.append(np.stack([told[name] for name in shard.course.weights._fields], axis=1))
+    seen[hours] = view
+    return Rollout(seen, chosen, rewards, measured, means(np.concatenate(costs)))
+
+
+def choose(shard: Shard, view: Singles, chance: np.random.Generator) -> Floats:
+    """What the agent does where it sees this."""
+    stray = chance.standard_normal((len(view), CHOICES))
+    if shard.agent is None:
+        return 1.5 * stray
+    answers = outputs(shard.agent, view.astype(np.float64))
+    own = np.exp(np.clip(answers[:, CHOICES:], NARROWEST, WIDEST))
+    spread = own if answers.shape[1] > CHOICES else shard.spread
+    return answers[:, :CHOICES] + spread * stray

@@ -1,0 +1,66 @@
+"""What learners are trained on: generators of some families, and recordings. Others are left for the test.
+
+A test on the same kind of workload that was trained on says little. So whole families of generators are held out, and
+whoever trains on recordings holds out whole sets. A family may have statistics of a recording in it, though: what is known
+of a set in that way is not held out, and neither is a family that has them in common with one that is trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.environments import AnyOf, Demand, Generated, Recorded
+from trimtab.lab.workloads.fleet_model import fitted_to
+from trimtab.usage.trace import Trace
+
+TRAINED = ("azure", "alibaba", "diurnal_web", "batch", "memory_leak", "step", "sinusoidal", "low_high")
+HELD_OUT = ("jvm", "flash_crowd", "arabesque")
+"""Families of which nothing is in what is trained on."""
+RELATED = ("borg",)
+"""Families that are not trained on, but are fitted to recordings that trained families are fitted to as well."""
+KNOWN_SETS = frozenset[str]().union(*map(fitted_to, TRAINED))
+"""Recordings whose statistics are in families that are trained on: nothing that was trained is new to them."""
+HOUR = 3600.0
+SHORTEST = 3
+"""Hours of a recording that a forecaster can learn from: it looks at two and at what the next one brings."""
+
+
+def recordings(
+    traces: Sequence[Trace], *, seed: int, containers: int, generated: bool = True, days: int = 14
+) -> list[Trace]:
+    """For the forecaster: so many containers of each family, half of them drawn anew, and then the recordings."""
+    if not generated:
+        return list(traces)
+    made = [
+        Generated(types=(name,)).draw(
+            np.random.default_rng([seed, number, half]), containers=max(1, containers // 2), hours=24 * days
+        )
+        for number, name in enumerate(TRAINED)
+        for half in range(2)
+    ]
+    return [*made, *traces]
+
+
+def lasts(trace: Trace, hours: int) -> bool:
+    """Whether a recording is so many hours long."""
+    return trace.steps * trace.step >= hours * HOUR
+
+
+def demand(traces: Sequence[Trace], *, hours: int, generated: bool = True) -> Demand:
+    """For the agents: an episode of the generators as often as one of a recording that is long enough for it.
+
+    A shorter one would come again from its start, and teach that every day is like the last.
+    """
+    long: list[Demand] = [Recorded(trace) for trace in traces if lasts(trace, hours)]
+    if generated:
+        drawn = max(1, len(long)) / 2
+        steps: list[Demand] = [Generated(types=TRAINED, step=step) for step in (300.0, 60.0)]
+        return AnyOf([*steps, *long], weights=[drawn, drawn, *[1.0] * len(long)])
+    if not long:
+        raise TrimtabError(
+            f"train: no recording is as long as an episode, {hours} hours; ask for fewer --hours"
+        )
+    return AnyOf(long)

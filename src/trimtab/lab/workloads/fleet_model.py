@@ -1,0 +1,168 @@
+"""A whole fleet by its statistics: how large, how uneven, how seasonal its containers are, and how these go together.
+
+Each series is drawn from quantiles that were measured over a fleet's series, so what is shipped is a few dozen numbers
+and none of anybody's data. CPU is log-normal around its mean: part of it comes back each day, part wanders, part is
+bursts. Memory has a level of its own, wanders slowly, and follows CPU a little.
+
+`azure`, `alibaba` and `borg` are this with their own numbers, which `bench/fit_workloads.py` writes into `fitted/`.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import copy
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BeforeValidator, Field, create_model
+from scipy.special import ndtr
+
+from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Span
+from trimtab.lab.workloads.sampling import DAY, Draw
+from trimtab.usage.trace import Floats
+
+KNOTS = np.array([0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0])
+"""The quantiles that are given of each statistic."""
+MEASURED_STEP = 300.0
+"""Seconds: correlations from one step to the next are those of samples so far apart."""
+MEMORY_KEEPS = 0.995
+"""How much of its wandering memory keeps over such a step."""
+LEAST = 1e-6
+FITTED = Path(__file__).parent / "fitted"
+"""A file a fleet: its numbers, the recordings that they come from, and how."""
+
+
+def _numbers(given: Any) -> Any:
+    return tuple(given.split(",")) if isinstance(given, str) else given
+
+
+Quantiles = Annotated[
+    tuple[float, float, float, float, float, float, float, float], BeforeValidator(_numbers)
+]
+"""The least, P5, P25, P50, P75, P95, P99 and the most over all series, with commas between them."""
+
+
+class FleetSettings(Span):
+    """The numbers of a fleet."""
+
+    mean_cores: Quantiles
+    """A series' mean CPU, in cores: its quantiles over all series."""
+    variability: Quantiles
+    """The standard deviation of a series' CPU beside its mean."""
+    persistence: Quantiles
+    """The correlation of CPU with that of five minutes later, but for the day's course."""
+    daily: Quantiles
+    """The share of the variance of CPU's logarithm that comes back each day."""
+    burst_share: Quantiles
+    """The share of time that a series is in a burst."""
+    burst_size: float = Field(ge=1)
+    """CPU in a burst beside CPU out of it."""
+    burst_length: float = Field(gt=0)
+    """Seconds that a burst takes, on average."""
+    mean_mib: Quantiles
+    """A series' mean memory, in MiB."""
+    memory_variability: Quantiles
+    """The standard deviation of a series' memory beside its mean."""
+    memory_follows: float = Field(ge=-1, le=1)
+    """The correlation of memory with CPU's course over time."""
+    sizes_together: float = Field(ge=-1, le=1)
+    """Whether who has much CPU has much memory: the rank correlation of the means."""
+    small_vary: float = Field(ge=-1, le=1)
+    """Whether who has little CPU varies more: the rank correlation of variability with smallness."""
+    peak_hour: float = Field(default=14.0, ge=0, lt=24)
+    """The hour at which most series are highest."""
+    hours_apart: float = Field(default=3.0, ge=0, le=12)
+    """How far a series' peak is from that, typically, in hours."""
+    most_cores: float = Field(default=64.0, gt=0)
+    """The most that a series can have at any time, in cores."""
+
+
+def fitted_to(name: str) -> frozenset[str]:
+    """Return the recordings whose statistics are in a generator's numbers; none for one that was made up."""
+    path = FITTED / f"{name}.json"
+    return frozenset(json.loads(path.read_text())["sets"]) if path.exists() else frozenset()
+
+
+def fitted(name: str) -> type[FleetSettings]:
+    """The settings with the numbers of a fleet as their defaults."""
+    numbers = json.loads((FITTED / f"{name}.json").read_text())["numbers"]
+    fields: dict[str, Any] = {}
+    for field, number in numbers.items():
+        told = copy(FleetSettings.model_fields[field])
+        told.default = tuple(number) if isinstance(number, list) else number
+        fields[field] = (told.annotation, told)
+    return create_model(
+        f"{name.capitalize()}Settings", __base__=FleetSettings, __doc__=f"{name}'s.", **fields
+    )
+
+
+class Fleet(Drawn[FleetSettings]):
+    """Containers as a fleet has them."""
+
+    name = "fleet"
+    settings_type = FleetSettings
+
+    def drawn(self, draw: Draw) -> Curves:
+        s = self.settings
+        large = draw.chance.standard_normal(draw.series)
+        cpu = self._course(draw, variability=_at(s.variability, _beside(draw, -large, s.small_vary)))
+        course, width = cpu
+        bursts = np.where(self._bursts(draw), s.burst_size, 1.0)
+        cores = _scaled(np.exp(width * course) * bursts, _at(s.mean_cores, ndtr(large)))
+        held = _at(s.mean_mib, _beside(draw, large, s.sizes_together))
+        return Curves(
+            cpu=np.minimum(cores, s.most_cores),
+            memory=_scaled(self._memory(draw, course), held) * MIB,
+        )
+
+    def _course(self, draw: Draw, *, variability: Floats) -> tuple[Floats, Floats]:
+        """CPU's logarithm over time, of unit variance, and how far it swings."""
+        s = self.settings
+        daily = np.clip(_drawn(draw, s.daily), 0.0, 1.0)
+        late = (s.peak_hour + s.hours_apart * draw.chance.standard_normal((draw.series, 1))) / 24
+        turn = 2 * np.pi * (draw.seconds / DAY - late)
+        day = (np.cos(turn) + 0.3 * np.cos(2 * turn)) * np.sqrt(2 / 1.09)
+        keeps = np.clip(_drawn(draw, s.persistence), 0.0, 0.9999) ** (draw.step / MEASURED_STEP)
+        course = np.sqrt(daily) * day + np.sqrt(1 - daily) * draw.wander(keeps)
+        return course, np.sqrt(np.log1p(variability**2))
+
+    def _bursts(self, draw: Draw) -> npt.NDArray[np.bool_]:
+        """Whether each sample is in a burst: a chain of two states, begun at random."""
+        s = self.settings
+        share = np.clip(_drawn(draw, s.burst_share), 0.0, 0.95)
+        ends = min(1.0, draw.step / s.burst_length)
+        stretch = np.cumsum(draw.chance.random(draw.shape) < ends, axis=1, dtype=np.int64)
+        lots = draw.chance.random((draw.series, int(stretch.max()) + 1))
+        return np.take_along_axis(lots, stretch, axis=1) < share
+
+    def _memory(self, draw: Draw, course: Floats) -> Floats:
+        s = self.settings
+        width = np.sqrt(np.log1p(_drawn(draw, s.memory_variability) ** 2))
+        own = draw.wander(MEMORY_KEEPS ** (draw.step / MEASURED_STEP))
+        together = s.memory_follows * course + np.sqrt(1 - s.memory_follows**2) * own
+        grown: Floats = np.exp(width * together)
+        return grown
+
+
+def _drawn(draw: Draw, quantiles: Quantiles) -> Floats:
+    return _at(quantiles, draw.chance.random(draw.series))
+
+
+def _beside(draw: Draw, other: Floats, together: float) -> Floats:
+    """Places between 0 and 1 that go with another normal number so much."""
+    own = draw.chance.standard_normal(draw.series)
+    places: Floats = ndtr(together * other + np.sqrt(1 - together**2) * own)
+    return places
+
+
+def _at(quantiles: Quantiles, places: Floats) -> Floats:
+    """A column of the values at these places, between the quantiles by their logarithm: they span decades."""
+    logs = np.log(np.maximum(quantiles, LEAST))
+    return np.exp(np.interp(places, KNOTS, logs))[:, None]
+
+
+def _scaled(rows: Floats, mean: Floats) -> Floats:
+    scaled: Floats = rows * (mean / rows.mean(axis=1, keepdims=True))
+    return scaled

@@ -1,0 +1,139 @@
+"""Runs the collectors, each in its own period; one that fails is counted and costs only its own metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from trimtab.node.cgroups import Hierarchy
+from trimtab.node.collectors.cpi import CpiCollector
+from trimtab.node.collectors.cpu import CpuCollector
+from trimtab.node.collectors.memory import ContainerMemoryCollector, MemoryCollector
+from trimtab.node.collectors.node import NodeCollector, RemainderCollector
+from trimtab.node.collectors.pressure import PressureCollector
+from trimtab.node.collectors.rundelay import RunDelayCollector
+from trimtab.node.collectors.unsupported import Unsupported
+from trimtab.node.model import NodeView
+from trimtab.node.series import Series
+
+log = structlog.get_logger(__name__)
+
+SWEEP_EVERY = 60.0
+
+
+class Collector(Protocol):
+    """Measures something of the node and its pods now, and adds it to the series."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def period(self) -> float: ...
+
+    def collect(self, view: NodeView, series: Series) -> None:
+        """`Unsupported` ends it for good; any other failure is one round's."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def standard(hierarchy: Hierarchy, proc: Path) -> list[Collector]:
+    """All that we have, in the order in which they depend on each other."""
+    return [
+        NodeCollector(proc),
+        CpuCollector(hierarchy),
+        MemoryCollector(hierarchy),
+        ContainerMemoryCollector(hierarchy),
+        RemainderCollector(),
+        PressureCollector(hierarchy, proc),
+        RunDelayCollector(hierarchy, proc),
+        CpiCollector(hierarchy),
+    ]
+
+
+class Advisor:
+    """Keeps the series up to date: call `collect` about once a second."""
+
+    def __init__(
+        self,
+        collectors: Iterable[Collector],
+        series: Series,
+        *,
+        registry: CollectorRegistry,
+        cpu_time: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._series = series
+        self._cpu_time = cpu_time
+        self._due: dict[str, float] = {}
+        self._collectors = {collector.name: collector for collector in collectors}
+        self._failing: dict[str, str] = {}
+        self._swept = 0.0
+        self._failures = Counter(
+            "trimtab_agent_collector_failures_total", "Rounds that failed", ["collector"], registry=registry
+        )
+        self._seconds = Counter(
+            "trimtab_agent_collector_cpu_seconds_total", "CPU that it took", ["collector"], registry=registry
+        )
+        self._up = Gauge(
+            "trimtab_agent_collector_up",
+            "1 while it measures, 0 after a failure or without support",
+            ["collector"],
+            registry=registry,
+        )
+        Gauge("trimtab_agent_series", "Series that are kept", registry=registry).set_function(
+            lambda: len(series)
+        )
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """Which collectors failed at their last try, and why."""
+        return dict(self._failing)
+
+    def collect(self, view: NodeView, now: float) -> None:
+        self._series.now = now
+        for collector in list(self._due_at(now)):
+            began = self._cpu_time()
+            try:
+                collector.collect(view, self._series)
+            except Unsupported as why:
+                self._give_up(collector, str(why))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                self._failed(collector, error)
+            else:
+                self._failing.pop(collector.name, None)
+                self._up.labels(collector.name).set(1)
+            self._seconds.labels(collector.name).inc(max(0.0, self._cpu_time() - began))
+        if not 0 <= now - self._swept < SWEEP_EVERY:
+            self._series.sweep()
+            self._swept = now
+
+    def close(self) -> None:
+        for collector in self._collectors.values():
+            collector.close()
+
+    def _due_at(self, now: float) -> Iterator[Collector]:
+        for name, collector in self._collectors.items():
+            due = self._due.get(name, now)
+            # A clock that was set back must not make it wait for the old time.
+            if due - collector.period <= now < due - 0.1:
+                continue
+            self._due[name] = max(due, now - collector.period) + collector.period
+            yield collector
+
+    def _give_up(self, collector: Collector, why: str) -> None:
+        log.info("collector.unsupported", collector=collector.name, reason=why)
+        collector.close()
+        del self._collectors[collector.name]
+        self._up.labels(collector.name).set(0)
+
+    def _failed(self, collector: Collector, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        if self._failing.get(collector.name) != reason:
+            log.warning("collector.failed", collector=collector.name, error=reason)
+        self._failing[collector.name] = reason
+        self._failures.labels(collector.name).inc()
+        self._up.labels(collector.name).set(0)

@@ -1,0 +1,28 @@
+"""In which order values are written, so that at no moment a child allows more than its parent.
+
+First from the top down, what grows: each to the greater (or the union) of what it holds and what it shall hold. Then
+from the bottom up, what shrinks, to the exact value. In one cgroup a quota grows before its burst and shrinks after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trimtab.node.arbiter.requests import Spot
+from trimtab.node.arbiter.value_order import Value, join
+from trimtab.node.cgroups.knobs import CPU_BURST
+
+Write = tuple[Spot, Value]
+
+
+def order(wanted: Mapping[Spot, Value], now: Mapping[Spot, Value]) -> list[Write]:
+    """The writes that lead from what is to what is wanted; none for what is there already."""
+    spots = sorted((spot for spot in wanted if wanted[spot] != now[spot]), key=_from_the_top)
+    growing = {spot: join(now[spot], wanted[spot]) for spot in spots}
+    return [(spot, growing[spot]) for spot in spots if growing[spot] != now[spot]] + [
+        (spot, wanted[spot]) for spot in reversed(spots) if growing[spot] != wanted[spot]
+    ]
+
+
+def _from_the_top(spot: Spot) -> tuple[int, bool, tuple[str, str]]:
+    return spot.depth, spot.knob == CPU_BURST, spot.key

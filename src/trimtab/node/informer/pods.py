@@ -1,0 +1,152 @@
+"""Pods as the node knows them: what the kubelet and the API server tell, folded to what the picture needs of it.
+
+`kube.pods` leaves out on purpose what only a node has use for: the ids of containers, and which pods are static. The
+kubelet makes those from files; the API server only has mirrors of them, under uids that no cgroup is called by.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from trimtab.kube.cache.projection import Folding, Labels, MetadataWire, Shape, seconds, version_number
+from trimtab.kube.kinds.pods import ContainerFolding, ContainersWire, RawResources, Resources
+from trimtab.node.cgroups import QosClass
+
+_STATIC = "kubernetes.io/config.hash"
+_STATIC_IN_RAW = _STATIC.encode()
+_NOTHING = Resources()
+
+
+class KnownContainer(msgspec.Struct, frozen=True, gc=False):
+    """A container that runs; `id` is with the runtime's prefix."""
+
+    name: str
+    id: str
+    resources: Resources
+    wanted: Resources
+    """What the spec asks for."""
+
+
+class KnownPod(msgspec.Struct, frozen=True, gc=False):
+    """One pod that was told of."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    cgroup_uid: str
+    """What its cgroup is called by: its uid, unless it is the mirror of a static pod."""
+    qos: QosClass
+    priority: int
+    started: int
+    deleting: bool
+    of_node: bool
+    """Whether the kubelet has it from a file, or a DaemonSet makes it: whoever sends it away has it back at once."""
+    labels: Labels
+    annotations: Labels
+    containers: tuple[KnownContainer, ...]
+    whole: Resources
+    """What its spec asks for it as a whole."""
+
+
+class _SpecWire(ContainersWire, frozen=True, gc=False):
+    priority: int = 0
+    resources: RawResources = msgspec.Raw(b"{}")
+
+
+class _RunningWire(msgspec.Struct, frozen=True, gc=False):
+    """That it is there says it all."""
+
+
+class _StateWire(msgspec.Struct, frozen=True, gc=False):
+    running: _RunningWire | None = None
+
+
+class _ContainerStatusWire(msgspec.Struct, rename={"container_id": "containerID"}, frozen=True, gc=False):
+    name: str = ""
+    container_id: str = ""
+    state: _StateWire = _StateWire()
+    resources: RawResources = msgspec.Raw(b"null")
+
+
+class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    qos_class: QosClass = QosClass.BEST_EFFORT
+    start_time: datetime | None = None
+    container_statuses: tuple[_ContainerStatusWire, ...] = ()
+    init_container_statuses: tuple[_ContainerStatusWire, ...] = ()
+    ephemeral_container_statuses: tuple[_ContainerStatusWire, ...] = ()
+
+    @property
+    def running(self) -> list[_ContainerStatusWire]:
+        each = (*self.container_statuses, *self.init_container_statuses, *self.ephemeral_container_statuses)
+        return [status for status in each if status.state.running is not None and status.container_id]
+
+
+class _PodWire(msgspec.Struct, frozen=True, gc=False):
+    metadata: MetadataWire = MetadataWire()
+    spec: _SpecWire = _SpecWire()
+    status: _StatusWire = _StatusWire()
+
+
+class _PodsWire(msgspec.Struct, frozen=True, gc=False):
+    items: tuple[_PodWire, ...] | None = None
+
+
+_PODS = msgspec.json.Decoder(_PodsWire)
+
+
+class PodFolding:
+    """Folds pods from either side; what is the same in both, and from time to time, is kept once."""
+
+    def __init__(self) -> None:
+        self._folding = Folding()
+        self._containers = ContainerFolding(self._folding)
+
+    @property
+    def shape(self) -> Shape[KnownPod]:
+        return Shape(wire=_PodWire, fold=self.fold)
+
+    def read(self, answer: bytes) -> list[KnownPod]:
+        """The pods of a list, as the kubelet gives it."""
+        return [self.fold(wire) for wire in _PODS.decode(answer).items or ()]
+
+    def fold(self, wire: _PodWire) -> KnownPod:
+        metadata, status, folding = wire.metadata, wire.status, self._folding
+        wanted = {container.name: container.resources for container in self._containers.fold(wire.spec)}
+        static, owner = _static(metadata), folding.owner(metadata.owner_references)
+        return KnownPod(
+            namespace=folding.intern[metadata.namespace],
+            name=metadata.name,
+            uid=metadata.uid,
+            version=version_number(metadata.resource_version),
+            cgroup_uid=static or metadata.uid,
+            qos=status.qos_class,
+            priority=wire.spec.priority,
+            started=seconds(status.start_time),
+            deleting=metadata.deletion_timestamp is not None,
+            of_node=bool(static) or (owner is not None and owner.kind == "DaemonSet"),
+            labels=folding.labels(metadata.labels),
+            annotations=folding.our_annotations(metadata.annotations),
+            containers=tuple(
+                KnownContainer(
+                    folding.intern[one.name],
+                    one.container_id,
+                    wanted.get(one.name, _NOTHING)
+                    if bytes(one.resources) == b"null"
+                    else self._containers.resources[bytes(one.resources)],
+                    wanted.get(one.name, _NOTHING),
+                )
+                for one in status.running
+            ),
+            whole=self._containers.resources[bytes(wire.spec.resources)],
+        )
+
+
+def _static(metadata: MetadataWire) -> str:
+    raw = bytes(metadata.annotations)
+    if _STATIC_IN_RAW not in raw:
+        return ""
+    found: dict[str, str] = msgspec.json.decode(raw)
+    return found.get(_STATIC, "")

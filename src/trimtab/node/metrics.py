@@ -1,0 +1,39 @@
+"""What the agent measures of the node and its tiers, for Prometheus: read from the series when somebody asks.
+
+Pods are left out: cAdvisor exports them, and what they suffer is in the NodeMetric and in what strategies do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from trimtab.node.model import NODE, SYSTEM, Metric, Tier, Windows, tier_subject
+
+_SUBJECTS = (NODE, SYSTEM, *map(tier_subject, Tier))
+
+
+class UsageExposition(Collector):
+    """One gauge a metric, by subject."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        for metric in Metric:
+            family = GaugeMetricFamily(
+                f"trimtab_node_{metric.value}", f"Latest {metric.value} by subject", labels=["subject"]
+            )
+            for subject in _SUBJECTS:
+                value = self._windows.latest(subject, metric)
+                if value is not None:
+                    family.add_metric([subject], value)
+            yield family
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """All that the process counts, as Prometheus reads it."""
+    return generate_latest(registry) + generate_latest(REGISTRY)

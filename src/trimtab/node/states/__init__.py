@@ -1,5 +1,0 @@
-"""What is there and what is wanted: pods from the kubelet and the API server, cgroups, topology, the policy."""
-
-from trimtab.node.states.informer import States
-
-__all__ = ["States"]

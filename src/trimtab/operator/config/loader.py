@@ -1,0 +1,133 @@
+"""From what the user wrote, and where, to a configuration: a file, over it the environment, over that flags.
+
+The file is YAML in the spelling of the model (`pace.cluster.atOnce`). A variable is `TRIMTAB_` and the path with two
+underscores between its steps: `TRIMTAB_PACE__CLUSTER__AT_ONCE=3`. A flag is `pace.cluster.atOnce=3`. Whatever is wrong
+is told in one line that says in which of them. A variable that nothing here is called is refused: a dry run that
+was meant and misspelt would be none. Left out: reading the file again when it changes (`live`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from trimtab.api import problems_of
+from trimtab.api.model import Model
+from trimtab.errors import TrimtabError
+from trimtab.operator.config.model import OperatorConfig
+
+PREFIX = "TRIMTAB_"
+
+Path = tuple[str, ...]
+
+# What Kubernetes itself puts into the environment for a Service that is called trimtab-something.
+_SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP)(_[A-Z]+)?)?)$")
+
+
+class ConfigurationError(TrimtabError):
+    """A configuration that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One value, where in the configuration it belongs, and how the user knows it."""
+
+    path: Path
+    value: Any
+    origin: str
+
+
+def configuration(
+    *, text: str = "", origin: str = "", environment: Mapping[str, str], flags: Sequence[str] = ()
+) -> OperatorConfig:
+    """The configuration that a file's text, the environment and flags state together."""
+    over = [*_variables(environment), *_flags(flags)]
+    values = _parsed(text, origin)
+    for given in over:
+        _put(values, given)
+    try:
+        return OperatorConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigurationError(
+            "; ".join(_told(line, over, origin) for line in problems_of(error))
+        ) from None
+
+
+def _parsed(text: str, origin: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"{origin}: is no YAML: {reason}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{origin}: must be a map of settings, such as dryRun: true")
+    return values
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[Given]:
+    for variable, text in sorted(environment.items()):
+        if variable.startswith(PREFIX) and not _SERVICE_LINK.search(variable):
+            steps = variable.removeprefix(PREFIX).lower().split("__")
+            yield Given(_spelt(variable, steps), _value(text), variable)
+
+
+def _flags(flags: Sequence[str]) -> Iterator[Given]:
+    for flag in flags:
+        path, equals, text = flag.partition("=")
+        if not equals or not path:
+            raise ConfigurationError(f"{flag!r}: write a setting and its value, like dryRun=true")
+        yield Given(tuple(path.split(".")), _value(text), path)
+
+
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _spelt(variable: str, steps: Sequence[str]) -> Path:
+    """The path in the file's spelling; below a free map, as it is."""
+    model: type[BaseModel] | None = OperatorConfig
+    path: list[str] = []
+    for step in steps:
+        field = model.model_fields.get(step) if model is not None else None
+        if model is not None and field is None:
+            near = get_close_matches(step, model.model_fields, n=1)
+            meant = "__".join((*steps[: len(path)], *near)).upper()
+            hint = f"; did you mean {PREFIX}{meant}?" if near else "; remove it"
+            raise ConfigurationError(f"{variable}: there is no such setting{hint}")
+        path.append((field.alias if field else None) or step)
+        model = model_in(field.annotation) if field else None
+    return tuple(path)
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds, one or several of them; None when it holds none."""
+    options = (annotation, *get_args(annotation))
+    return next((kind for kind in options if isinstance(kind, type) and issubclass(kind, Model)), None)
+
+
+def _put(values: dict[str, Any], given: Given) -> None:
+    for step in given.path[:-1]:
+        below = values.get(step)
+        values[step] = values = dict(below) if isinstance(below, dict) else {}
+    values[given.path[-1]] = given.value
+
+
+def _told(line: str, over: Sequence[Given], origin: str) -> str:
+    """The problem, with the place where the user can mend it."""
+    path = tuple(re.findall(r"[^.\[\]]+", line.partition(":")[0]))
+    for given in reversed(over):
+        shared = min(len(path), len(given.path))
+        if path[:shared] == given.path[:shared]:
+            return line if given.origin == ".".join(path) else f"{given.origin}: {line}"
+    return f"{origin}: {line}" if origin else line

@@ -1,0 +1,46 @@
+"""The plugins of this process, as its configuration has them: those that it names, and where others register.
+
+Every replica listens, so that a plugin is known to whoever leads next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from trimtab.errors import TrimtabError
+from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.plugins.protocol import VERSION, Refused, Tls
+from trimtab.intents.plugins.registry import Registry
+from trimtab.operator.config.intents import PluginsSettings
+
+log = structlog.get_logger(__name__)
+
+_TYPES = {"actuator": pb.PLUGIN_TYPE_ACTUATOR, "planner": pb.PLUGIN_TYPE_PLANNER}
+
+
+@contextmanager
+def plugins(settings: PluginsSettings) -> Iterator[Registry]:
+    """The plugins, for as long as the process works."""
+    files = settings.certificate_files
+    tls = Tls(files.certificate, files.key, files.authority) if files else None
+    registry = Registry(tls=tls)
+    for each in settings.known:
+        info = pb.PluginInfo(
+            type=_TYPES[each.type], name=each.name, endpoint=each.endpoint, versions=[VERSION]
+        )
+        try:
+            registry.expect(info)
+        except Refused as refused:
+            raise TrimtabError(f"intents.plugins.known: {each.name}: {refused}") from None
+    if settings.address is None:
+        try:
+            yield registry
+        finally:
+            registry.close()
+        return
+    with registry.listening(settings.address) as port:
+        log.info("plugins.listening", port=port)
+        yield registry

@@ -1,0 +1,1 @@
+"""Which policy applies to which workload, and what its status says."""

@@ -1,0 +1,1 @@
+"""The sizing controller: ingest usage, recommend, apply."""

@@ -1,0 +1,1 @@
+"""VerticalPodAutoscaler objects that name Trimtab as their recommender."""

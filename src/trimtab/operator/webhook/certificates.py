@@ -1,0 +1,279 @@
+"""A certificate of our own making, and what can be asked of one. Pure: the time is passed in.
+
+Each certificate has an authority of its own, whose key is thrown away once it has signed: there is nothing that could
+sign another, and nothing to guard but the serving key. An API server that trusts the old and the new authority at once
+(`Pair.authority` holds both) notices nothing of a renewal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import structlog
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from trimtab.kube.errors import ConfigError, Conflict, NotFound
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import Resource
+from trimtab.operator.config.model import CertificateFiles
+
+_SKEW = timedelta(minutes=10)
+"""So far may the API server's clock be behind ours."""
+
+_MOST_AUTHORITIES = 8
+"""Authorities that are trusted beside the one in use."""
+
+_RENEWED_AT = 1 / 3
+"""A certificate is renewed when this share of its time is left: weeks in which a failure can be noticed."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A serving certificate, its key, and the authorities that the API server is to trust; all PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    authority: bytes
+
+    @property
+    def expires(self) -> datetime:
+        return _leaf(self).not_valid_after_utc
+
+    def trusted_until(self) -> datetime:
+        """When the last of its authorities expires, and with it whatever they have signed."""
+        return max(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(self.authority))
+
+    def has_authority(self) -> bool:
+        """Whether its authorities are certificates."""
+        try:
+            return bool(x509.load_pem_x509_certificates(self.authority))
+        except ValueError:
+            return False
+
+    def is_sound(self) -> bool:
+        """Whether it could serve anybody: a certificate that says whom it is for, the key of it, an authority."""
+        try:
+            leaf = _leaf(self)
+            _ = _stated(leaf), x509.load_pem_x509_certificates(self.authority)
+            key = serialization.load_pem_private_key(self.key, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
+            return False
+        return key.public_key() == leaf.public_key()
+
+    def serves(self, names: Sequence[str], *, now: datetime) -> bool:
+        """Whether it is for all of these names, and good by now and for a while yet."""
+        leaf = _leaf(self)
+        begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+        is_good = begins <= now < ends - (ends - begins) * _RENEWED_AT
+        return is_good and set(map(_name, names)) <= set(_stated(leaf))
+
+    def after(self, before: Pair | None, *, now: datetime) -> Pair:
+        """This one, with the authority of the one before trusted too for as long as that is in use."""
+        if before is None or before.expires <= now:
+            return self
+        latest = x509.load_pem_x509_certificates(before.authority)[0]
+        return replace(self, authority=self.authority + latest.public_bytes(serialization.Encoding.PEM))
+
+
+def add_authority(authority: bytes, known: bytes, *, now: datetime) -> bytes:
+    """The authorities that are to be trusted when one is added to those that are; `known` itself where it is among them.
+
+    None is taken away while it is good, for another replica may still show a certificate of it. Of very many the latest
+    are kept.
+    """
+    ours = x509.load_pem_x509_certificates(authority)
+    try:
+        theirs = x509.load_pem_x509_certificates(known)
+    except ValueError:  # nothing is trusted yet, or what is trusted is no certificate
+        theirs = []
+    if set(ours) <= set(theirs):
+        return known
+    others = [each for each in theirs if each not in ours and each.not_valid_after_utc > now]
+    pem = serialization.Encoding.PEM
+    return b"".join(each.public_bytes(pem) for each in (*ours, *others[:_MOST_AUTHORITIES]))
+
+
+def made(names: Sequence[str], *, now: datetime, lasts: timedelta) -> Pair:
+    """A new certificate for these names (of hosts, or addresses), and its authority."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"trimtab webhook authority {now:%Y-%m-%dT%H:%M:%S}")]
+    )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trimtab webhook")])
+
+    def begun(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(issuer)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _SKEW)
+            .not_valid_after(now + lasts)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        )
+
+    authority = (
+        begun(issuer, authority_key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    leaf = (
+        begun(subject, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return Pair(
+        certificate=leaf.public_bytes(pem),
+        key=key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        authority=authority.public_bytes(pem),
+    )
+
+
+def _leaf(pair: Pair) -> x509.Certificate:
+    return x509.load_pem_x509_certificates(pair.certificate)[0]
+
+
+def _stated(leaf: x509.Certificate) -> x509.SubjectAlternativeName:
+    return leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+
+
+def _name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+class GivenCertificate:
+    """The certificate in these files."""
+
+    def __init__(self, files: CertificateFiles) -> None:
+        self._files = files
+
+    async def current(self) -> Pair:
+        """What the files hold now."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Pair:
+        files = self._files
+        try:
+            pair = Pair(
+                certificate=files.certificate.read_bytes(),
+                key=files.key.read_bytes(),
+                authority=files.authority.read_bytes(),
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"webhook.certificateFiles: {error.filename} cannot be read: {error.strerror}"
+            ) from None
+        if not pair.has_authority():
+            raise ConfigError(
+                f"webhook.certificateFiles.authority: {files.authority} is no certificate; it has to be PEM"
+            )
+        return pair
+
+
+log = structlog.get_logger(__name__)
+
+SECRETS = Resource("", "v1", "secrets", "Secret")
+
+_KEYS = {"certificate": "tls.crt", "key": "tls.key", "authority": "ca.crt"}
+_ATTEMPTS = 5
+
+
+class SharedCertificate:
+    """The certificate in a Secret, for these names of the webhook."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        secret: str,
+        names: Sequence[str],
+        lasts: timedelta,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._secret = secret
+        self._names = names
+        self._lasts = lasts
+        self._now = now
+
+    async def current(self) -> Pair:
+        """The certificate to use now; a new one where there is none, or it ends soon, or is for other names."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            found = await self._read()
+            pair = _pair(found)
+            if pair is not None and pair.serves(self._names, now=self._now()):
+                return pair
+            renewed = made(self._names, now=self._now(), lasts=self._lasts).after(pair, now=self._now())
+            try:
+                await self._write(found, renewed)
+            except Conflict:  # another replica was first: what it wrote will do
+                if attempt == _ATTEMPTS:
+                    raise
+                continue
+            log.info("webhook.certificate_made", secret=self._secret, expires=renewed.expires.isoformat())
+            return renewed
+        raise AssertionError("unreachable")
+
+    async def _read(self) -> Object | None:
+        try:
+            return await self._client.get(SECRETS, self._secret, namespace=self._namespace)
+        except NotFound:
+            return None
+
+    async def _write(self, found: Object | None, pair: Pair) -> None:
+        data = {key: base64.b64encode(getattr(pair, name)).decode() for name, key in _KEYS.items()}
+        if found is None:
+            metadata = {"name": self._secret, "namespace": self._namespace}
+            body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
+            await self._client.create(
+                SECRETS, {**body, "metadata": metadata, "data": data}, namespace=self._namespace
+            )
+        else:
+            await self._client.replace(SECRETS, {**found, "data": data})
+
+
+def _pair(secret: Object | None) -> Pair | None:
+    """What a Secret holds; None where that is no certificate that could serve us, which is then made anew."""
+    data = (secret or {}).get("data") or {}
+    try:
+        pair = Pair(**{name: base64.b64decode(data[key]) for name, key in _KEYS.items()})
+    except (KeyError, ValueError):
+        return None
+    return pair if pair.is_sound() else None

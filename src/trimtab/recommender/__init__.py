@@ -1,0 +1,1 @@
+"""Learn from usage and recommend requests and limits for every container."""

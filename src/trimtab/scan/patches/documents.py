@@ -1,0 +1,204 @@
+"""The objects in users' files, each with the objects of a cluster that it makes.
+
+A document is a workload's only if it names it: by kind, name and namespace, or by the kustomizations that include its
+file. Where several fit, or one fits several, the place is unclear and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from yaml.nodes import MappingNode, Node
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.kinds.pods import Resources
+from trimtab.scan.patches.kustomize import UNBUILT, Build
+from trimtab.scan.patches.yaml_edit import Splice, Text, child, items, plain
+
+Builds = Callable[[str], frozenset[Build]]
+"""Finds what the kustomizations make of a file."""
+
+
+def unbuilt(_path: str) -> frozenset[Build]:
+    """Take every file as one that no kustomization includes."""
+    return UNBUILT
+
+
+class Owner(NamedTuple):
+    """An object that a document makes or patches; "" is a namespace that nothing names, and a name that may be any."""
+
+    root: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Document:
+    """An object in one of the files."""
+
+    text: Text
+    node: Node
+    kind: tuple[str, str]
+    """The API group and the kind."""
+    owners: frozenset[Owner]
+    is_patch: bool
+    is_named: bool
+    """Whether the user named its file, and not only a folder above it."""
+
+    def makes(self, namespace: str, name: str) -> bool:
+        return any((each.namespace, each.name) == (namespace, name) for each in self.owners)
+
+    def __str__(self) -> str:
+        return f"{self.text.where}, line {self.node.start_mark.line + 1}"
+
+
+class Place(NamedTuple):
+    """A mapping that has, or may get, the resources of a container under a key."""
+
+    document: Document
+    owner: MappingNode
+    path: tuple[str, ...]
+    """Keys below the mapping; the last one is that of the resources."""
+
+    @property
+    def resources(self) -> Node | None:
+        return child(self.owner, *self.path)
+
+
+@dataclass(slots=True)
+class Edits:
+    """The edited files, and whatever was left as it is."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """The new text of each file that changes."""
+    absent: list[str] = field(default_factory=list)
+    """Workloads that none of the files is about, each with the reason."""
+    unclear: list[str] = field(default_factory=list)
+    """What was skipped because its owner is not certain, each with the reason and the remedy."""
+
+    def add(self, splices: Mapping[Text, Sequence[Splice]]) -> None:
+        """Take the new texts of files; one that would lose or change anything but resources is left as it is."""
+        for text, made in splices.items():
+            try:
+                new = text.edited(list(made))
+            except TrimtabError as error:
+                self.unclear.append(f"{text.where}: left out: {error}")
+            else:
+                if new != text.text:
+                    self.files[text.where] = new
+
+
+class Unclear(TrimtabError):
+    """It is not certain which place is meant."""
+
+
+def read_documents(
+    files: Mapping[str, str], builds: Builds, named: Collection[str]
+) -> tuple[list[Document], Edits]:
+    """Parse the files; those that cannot be parsed are reported and skipped."""
+    found: list[Document] = []
+    edits = Edits()
+    for where, content in files.items():
+        try:
+            text = Text(content, where=where)
+        except TrimtabError as error:
+            # A folder may well have a chart's templates in it, which need not be read.
+            if "{{" in content and where not in named:
+                edits.absent.append(f"{where}: left out: it is a template and no plain YAML")
+            else:
+                edits.unclear.append(str(error))
+            continue
+        found += [
+            _document(text, node, builds(where), is_named=where in named) for node in _objects(text.roots)
+        ]
+    return found, edits
+
+
+def matching(documents: Iterable[Document], namespace: str, name: str) -> list[Document]:
+    """Find the documents of an object: those that name its namespace, or else those that leave it open."""
+    there = list(documents)
+    return [each for each in there if each.makes(namespace, name)] or [
+        each for each in there if each.makes("", name)
+    ]
+
+
+def choose(places: Sequence[Place]) -> Place:
+    """Choose the place that takes effect; several, or none that is certain, are `Unclear`."""
+    patches = [each for each in places if each.document.is_patch]
+    # A patch that sets resources overrides the base, and one that sets none leaves the base in effect.
+    effective = (
+        [each for each in patches if each.resources is not None]
+        or [each for each in places if not each.document.is_patch]
+        or patches
+    )
+    if len(effective) > 1:
+        raise Unclear(
+            f"it is in {' and in '.join(str(each.document) for each in effective)}; "
+            "name the file that is meant with --file"
+        )
+    (found,) = effective
+    if _is_shared(found.document) and not found.document.is_named:
+        own = [each for each in patches if not _is_shared(each.document)]
+        return own[0] if len(own) == 1 else found
+    return found
+
+
+def check_owners(place: Place, wanted: Mapping[tuple[str, str], Resources]) -> None:
+    """Refuse a place that sizes objects which want different sizes, or which nobody asked to change.
+
+    `wanted` has the resources by the namespace and the name of each object that is to be sized there.
+    """
+    document = place.document
+    if len(set(wanted.values())) > 1:
+        names = " and ".join("/".join(key) for key in wanted)
+        raise Unclear(f"{document} is of {names}, which should differ; choose one with --namespace")
+    if document.is_named or not _is_shared(document):
+        return
+    builds = Counter((each.namespace, each.name) for each in document.owners)
+    others = [
+        key for key, count in builds.items() if count > 1 or not (key in wanted or _leaves_open(key, wanted))
+    ]
+    if others:
+        roots = sorted(
+            {each.root or document.text.where for each in document.owners if each[1:] in set(others)}
+        )
+        raise Unclear(
+            f"{document} is used by {', '.join(roots[:3])}{' and others' * (len(roots) > 3)} too; write a patch for one of them with --format kustomize, "
+            "or name the file with --file"
+        )
+
+
+def _leaves_open(key: tuple[str, str], wanted: Collection[tuple[str, str]]) -> bool:
+    return not key[0] and any(name == key[1] for _, name in wanted)
+
+
+def _is_shared(document: Document) -> bool:
+    return len(document.owners) > 1
+
+
+def _document(text: Text, node: Node, builds: Iterable[Build], *, is_named: bool) -> Document:
+    name, namespace = (plain(child(node, "metadata", key)) for key in ("name", "namespace"))
+    owners = set()
+    is_patch = False
+    for build in builds:
+        own = name if build.target is None else build.target
+        full = f"{build.prefix}{own}{build.suffix}" if own else ""
+        owners.add(Owner(build.root, build.namespace or namespace, full))
+        is_patch |= build.is_patch
+    group = plain(child(node, "apiVersion")).rpartition("/")[0]
+    return Document(
+        text,
+        node,
+        (group, plain(child(node, "kind"))),
+        frozenset(owners),
+        is_patch=is_patch,
+        is_named=is_named,
+    )
+
+
+def _objects(roots: Sequence[Node]) -> Iterator[Node]:
+    for root in roots:
+        yield from items(child(root, "items")) if plain(child(root, "kind")).endswith("List") else [root]

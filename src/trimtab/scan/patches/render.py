@@ -1,0 +1,73 @@
+"""A change as people review it and as `kubectl` takes it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shlex
+from io import StringIO
+from typing import Any
+
+import yaml
+
+from trimtab.actuation.resources import Sizes, written
+from trimtab.actuation.template_patch import removed
+from trimtab.scan.patches.change import Change
+
+
+def diff(change: Change) -> str:
+    """What the template says of resources against what it should say, as `diff -u` has it."""
+    old, new = (_listed(sizes) for sizes in (change.before, change.after))
+    lines = difflib.unified_diff(
+        old, new, fromfile=f"{change.path} now", tofile=f"{change.path} recommended", n=len(old)
+    )
+    return "".join(lines)
+
+
+def edit(path: str, before: str, after: str) -> str:
+    """How a file changes, for people and for `patch` and `git apply`."""
+    old, new = (
+        StringIO(text, newline="\n").readlines() for text in (before, after)
+    )  # nothing else ends a line
+    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def command(change: Change) -> str:
+    """The `kubectl` command that makes a change."""
+    workload = change.workload
+    where = ["-n", workload.namespace, f"{workload.resource}/{workload.name}"]
+    mains = {each.name for each in workload.containers if each.role == "main"}
+    takes_away = any(removed(change.before[name], after) for name, after in change.after.items())
+    if takes_away or not change.after.keys() <= mains:  # neither of which `set resources` can do
+        body = {key: part for key, part in change.patch.items() if key == "spec"}
+        patch = json.dumps(body, separators=(",", ":"))
+        return shlex.join(["kubectl", "patch", *where, "--type", "strategic", "--patch", patch])
+    return "\n".join(
+        shlex.join(["kubectl", "set", "resources", *where, f"--containers={name}", *_flags(after)])
+        for name, after in ((name, written(sizes)) for name, sizes in change.after.items())
+    )
+
+
+def manifest(change: Change) -> str:
+    """The strategic-merge patch, as a file."""
+    return dumped(change.patch)
+
+
+def _listed(sizes: Sizes) -> list[str]:
+    containers = [{"name": name, "resources": written(each)} for name, each in sizes.items()]
+    return dumped(containers).splitlines(keepends=True)
+
+
+def _flags(after: dict[str, Any]) -> list[str]:
+    return [
+        f"--{kind}=" + ",".join(f"{what}={amount}" for what, amount in amounts.items())
+        for kind, amounts in after.items()
+    ]
+
+
+def dumped(body: Any) -> str:
+    """Write it as YAML in lines, in the order that it has."""
+    return yaml.safe_dump(body, sort_keys=False, default_flow_style=False)

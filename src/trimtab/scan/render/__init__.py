@@ -1,0 +1,1 @@
+"""A scan as a table, Markdown, HTML, JSON or a picture."""

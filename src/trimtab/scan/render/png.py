@@ -1,0 +1,46 @@
+"""An explanation's charts as one picture, for a ticket or a slide; what the words say is left to the page."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+
+from trimtab.errors import TrimtabError
+from trimtab.scan.explanation import Explanation
+from trimtab.scan.render.explanation import LINE_COLOURS, plots
+from trimtab.scan.render.html import USED
+from trimtab.scan.render.text_chart import squeezed
+
+COLUMNS = 600
+DAY = 86400.0
+
+
+def png(found: Explanation) -> bytes:
+    """A row a container: its CPU and its memory over time, held against its sizes."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise TrimtabError("--output png: needs matplotlib: pip install 'trimtab[pictures]'") from None
+    figure = Figure(figsize=(13, 3.2 * len(found.containers)), layout="constrained")
+    figure.suptitle(str(found.key))
+    rows = figure.subplots(len(found.containers), 2, squeeze=False)
+    for row, each in zip(rows, found.containers, strict=True):
+        days = each.trace.steps * each.trace.step / DAY
+        for axes, (name, usage, lines, text) in zip(row, plots(each), strict=True):
+            columns = squeezed(usage, COLUMNS)
+            axes.fill_between(np.linspace(0, days, len(columns)), np.nan_to_num(columns), color=USED)
+            for line, amount in lines.items():
+                if amount is not None:
+                    axes.axhline(
+                        amount, color=LINE_COLOURS[line], linestyle="--", label=f"{line} {text(amount)}"
+                    )
+            axes.set_title(f"{each.container.name}: {name}", fontsize=10)
+            axes.set_xlabel("days")
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter(lambda amount, _, text=text: text(amount))
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(loc="upper right", fontsize=8)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()

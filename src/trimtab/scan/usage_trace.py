@@ -1,0 +1,61 @@
+"""The usage of a cluster's workloads over the last weeks, as a trace that strategies can be replayed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.rest.client import Client
+from trimtab.plural import lasting
+from trimtab.scan.cluster_snapshot import look
+from trimtab.scan.usage_reader import Progress, Reading, plan, read
+from trimtab.usage.aggregation import merged
+from trimtab.usage.source import Source
+from trimtab.usage.trace import Trace
+
+
+async def history(
+    client: Client,
+    source: Source[Any],
+    *,
+    namespaces: Sequence[str] | None,
+    window: float,
+    step: float | None,
+    now: float,
+    progress: Progress,
+    planned: Callable[[Reading], None],
+) -> Trace:
+    """A column a container of a workload, by the replica that used most; `planned` hears what the read will cost."""
+    progress("looking at workloads", 0.0)
+    picture = await look(client, namespaces=namespaces)
+    spaces = sorted({workload.namespace for workload in picture.workloads()})
+    if not spaces:
+        raise TrimtabError(f"{client.connection.context}: there are no workloads; see --namespace")
+    reading = await plan(source, window=window, step=step, now=now, namespaces=spaces)
+    planned(reading)
+    owners = picture.owners()
+    parts: list[Trace] = []
+    await read(source, reading, lambda usage: parts.append(merged(usage, owners).trace()), progress=progress)
+    found = joined(parts)
+    if not found.samples:
+        raise TrimtabError(
+            f"{client.connection.context}: no usage of its workloads was seen in {lasting(window)}; see `trimtab doctor`"
+        )
+    return found
+
+
+def joined(parts: Sequence[Trace]) -> Trace:
+    """Traces that follow each other as one: who is not in a part has no samples there."""
+    names = tuple(sorted({name for part in parts for name in part.names}))
+    place = {name: number for number, name in enumerate(names)}
+    cpu, memory = np.full((2, sum(part.steps for part in parts), len(names)), np.nan)
+    row = 0
+    for part in parts:
+        columns = [place[name] for name in part.names]
+        for whole, grid in ((cpu, part.cpu), (memory, part.memory)):
+            whole[row : row + part.steps, columns] = grid
+        row += part.steps
+    return Trace(names=names, start=parts[0].start, step=parts[0].step, cpu=cpu, memory=memory)

@@ -1,0 +1,1 @@
+"""Strategies for comparison: what other tools and plain statistics would recommend."""

@@ -1,0 +1,263 @@
+"""The ensemble of Google's Autopilot (Rzadca et al., EuroSys 2020, section 3.2.3).
+
+A model is a rate of forgetting and a margin. From time to time each model picks the limit that would have cost least
+on the usage that it remembers; what its limits then cost on the usage that comes is charged to it; and the container
+gets the limit of the model that was cheapest of late. To exceed a limit costs, to stay under it costs, and so does
+every change: of a limit, and of the model that is listened to.
+
+The paper counts the samples under a limit. Here they are weighed by how far under they are, for a mere count would
+put every limit at one end of the histogram or at the other. The weights of the costs are not in the paper.
+
+`lower` and `upper` are the least and the most that any model asks for. An OOM costs as an overrun does, and for two
+days no less is asked for than what was too little, and a tenth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from pydantic import Field
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, Rows, find
+from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, spread
+from trimtab.sizing.stats.scaling import BUCKETS, CPU_LEAST, MEMORY_LEAST, Relative
+from trimtab.sizing.stats.window import Maxima
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+
+HOUR = 3600.0
+OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 48 * HOUR, 8, 1.1
+
+
+class AutopilotMlSettings(Settings):
+    """The models, and what their mistakes cost."""
+
+    half_lives: tuple[Annotated[float, Field(ge=1)], ...] = Field(
+        default=(3 * HOUR, 12 * HOUR, 48 * HOUR), min_length=1, max_length=8
+    )
+    """Seconds in which a sample loses half its weight, of each model."""
+    margins: tuple[Annotated[float, Field(ge=0)], ...] = Field(
+        default=(0.0, 0.1, 0.25), min_length=1, max_length=8
+    )
+    """What each model adds to the limit that would have cost least, as a fraction."""
+    cpu_over_cost: float = Field(default=5.0, ge=0)
+    """What it costs to exceed CPU all the time, where all slack and no use costs 1."""
+    memory_over_cost: float = Field(default=50.0, ge=0)
+    """What it costs to exceed memory all the time, where all slack and no use costs 1."""
+    limit_change_cost: float = Field(default=0.02, ge=0)
+    """What it costs to change a limit."""
+    model_change_cost: float = Field(default=0.02, ge=0)
+    """What it costs to listen to another model."""
+    cost_half_life: float = Field(default=24 * HOUR, ge=1)
+    """Seconds in which a cost that was paid loses half its weight."""
+    update_interval: float = Field(default=HOUR, ge=1)
+    """Seconds between one picking of limits and the next."""
+    min_samples: int = Field(default=10, ge=1)
+    """Samples under which nothing is said."""
+
+
+class Costs(NamedTuple):
+    """The settings that the loops need."""
+
+    over: float
+    limit_change: float
+    model_change: float
+    half_life: float
+
+
+class Models(NamedTuple):
+    """What each model says of each row, in multiples of the row's unit: rows by models."""
+
+    best: Floats
+    """The limit that would have cost least, by half-life; NaN before the first."""
+    limit: Floats
+    cost: Floats
+    chosen: npt.NDArray[np.int64]
+    """The model that each row listens to; -1 before the first."""
+    target: Floats
+    last: Floats
+    """When costs were last charged."""
+    samples: npt.NDArray[np.int64]
+
+
+@njit(cache=True, error_model="numpy")
+def charge(models: Models, costs: Costs, t: float, multiples: Floats) -> None:
+    """Let each model pay for what its limit did to this sample."""
+    limit, cost, last, samples = models.limit, models.cost, models.last, models.samples
+    span, share = math.nan, 0.0
+    for row in range(multiples.size):
+        used = multiples[row]
+        if np.isnan(used):
+            continue
+        samples[row] += 1
+        # A kill may be heard of after samples that came later: it is no time then, and not a time before.
+        if max(t - last[row], 0.0) != span:
+            span = max(t - last[row], 0.0)
+            share = 1.0 - 2.0 ** (-span / costs.half_life)
+        last[row] = max(t, last[row])
+        for model in range(limit.shape[1]):
+            allowed = limit[row, model]
+            if allowed > 0.0:
+                paid = costs.over if used > allowed else 1.0 - used / allowed
+                cost[row, model] += share * (paid - cost[row, model])
+
+
+@njit(cache=True, error_model="numpy")
+def pick_limits(rows: Rows, ends: Floats, costs: Costs, best: Floats) -> None:
+    """The limit of each row that would have cost least on what one histogram remembers."""
+    pages, pool = rows.pages, rows.pool
+    for row in range(best.size):
+        total = rows.total[row]
+        if total <= 0.0:
+            continue
+        cheapest, at = np.inf, best[row]
+        under, load = 0.0, 0.0
+        for bucket in range(int(rows.low[row]), int(rows.high[row]) + 1):
+            weight = pool[pages[row, bucket >> SHIFT], bucket & MASK]
+            if weight == 0.0:
+                continue
+            end = ends[bucket]
+            under += weight
+            load += weight * end
+            paid = (costs.over * max(total - under, 0.0) + under - load / end) / total
+            if end != best[row]:
+                paid += costs.limit_change
+            if paid < cheapest:
+                cheapest, at = paid, end
+        best[row] = at
+
+
+@njit(cache=True, error_model="numpy")
+def choose_models(models: Models, costs: Costs, margins: Floats) -> None:
+    """Set each model's limit, and let each row listen to the cheapest."""
+    for row in range(models.chosen.size):
+        lowest, choice = np.inf, -1
+        for model in range(models.limit.shape[1]):
+            asked = models.best[row, model // margins.size] * (1.0 + margins[model % margins.size])
+            if np.isnan(asked):
+                continue
+            if asked != models.limit[row, model]:
+                if models.limit[row, model] > 0.0:
+                    models.cost[row, model] += costs.limit_change
+                models.limit[row, model] = asked
+            paid = models.cost[row, model]
+            if model != models.chosen[row]:
+                paid += costs.model_change
+            if asked != models.target[row]:
+                paid += costs.limit_change
+            if paid < lowest:
+                lowest, choice = paid, model
+        if choice >= 0:
+            models.chosen[row] = choice
+            models.target[row] = models.limit[row, choice]
+
+
+class Ensemble:
+    """All models of one resource of all containers."""
+
+    def __init__(self, rows: int, settings: AutopilotMlSettings, costs: Costs, relative: Relative) -> None:
+        self.costs, self.relative = costs, relative
+        self.margins = np.array(settings.margins)
+        self.histograms = [Histogram(rows, BUCKETS, half_life) for half_life in settings.half_lives]
+        kinds = len(settings.half_lives)
+        count = kinds * self.margins.size
+        self.models = Models(
+            best=np.full((rows, kinds), np.nan),
+            limit=np.full((rows, count), np.nan),
+            cost=np.zeros((rows, count)),
+            chosen=np.full(rows, -1),
+            target=np.full(rows, np.nan),
+            last=np.full(rows, -np.inf),
+            samples=np.zeros(rows, np.int64),
+        )
+
+    def add(self, t: float, values: Floats) -> None:
+        multiples = self.relative.of(values)
+        charge(self.models, self.costs, t, multiples)
+        found = find(BUCKETS, multiples, np.inf)
+        for histogram in self.histograms:
+            histogram.add(t, found)
+
+    def pick(self) -> None:
+        for histogram, best in zip(self.histograms, self.models.best.T, strict=True):
+            pick_limits(histogram.rows, BUCKETS.ends, self.costs, best)
+        choose_models(self.models, self.costs, self.margins)
+
+    def bounds(self, min_samples: int) -> Bounds:
+        unit = np.where(self.models.samples >= min_samples, self.relative.unit, np.nan)
+        lower, upper = self.models.limit.min(axis=1) * unit, self.models.limit.max(axis=1) * unit
+        return Bounds(lower=lower, target=self.models.target * unit, upper=upper)
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        own = {prefix + name: array for name, array in self.models._asdict().items()}
+        own[prefix + "unit"] = self.relative.unit
+        for place, histogram in enumerate(self.histograms):
+            own |= histogram.arrays(f"{prefix}{place}.")
+        return own
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        for place, histogram in enumerate(self.histograms):
+            histogram.take_over(f"{prefix}{place}.", arrays)
+        self.models = Models(*(arrays[prefix + name] for name in Models._fields))
+        self.relative.unit = arrays[prefix + "unit"]
+
+
+class AutopilotMl(Strategy[AutopilotMlSettings]):
+    """Autopilot's ensemble."""
+
+    name = "autopilot-ml"
+    settings_type = AutopilotMlSettings
+
+    def __init__(self, containers: int, settings: AutopilotMlSettings) -> None:
+        super().__init__(containers, settings)
+
+        def ensemble(over: float, least: float, most: float) -> Ensemble:
+            costs = Costs(
+                over, settings.limit_change_cost, settings.model_change_cost, settings.cost_half_life
+            )
+            return Ensemble(containers, settings, costs, Relative(containers, least=least, most=most))
+
+        self._cpu = ensemble(settings.cpu_over_cost, CPU_LEAST, CPU_MOST)
+        self._memory = ensemble(settings.memory_over_cost, MEMORY_LEAST, MEMORY_MOST)
+        self._ooms = Maxima(containers, seconds=OOM_WINDOW, slices=OOM_SLICES)
+        self._due = np.full(1, -np.inf)
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        self._cpu.add(t, cpu)
+        self._memory.add(t, memory)
+        if t >= self._due[0]:
+            self._cpu.pick()
+            self._memory.pick()
+            self._due[0] = t + self.settings.update_interval
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        had = spread(self.containers, containers, memory)
+        self._memory.add(t, had)
+        self._ooms.add(t, had, MEMORY_MOST)
+
+    def recommend(self, t: float) -> Sizes:
+        memory = self._memory.bounds(self.settings.min_samples)
+        least = np.nan_to_num(self._ooms.peak(t)) * OOM_MARGIN
+        lower, target, upper = (
+            np.maximum(bound, least) for bound in (memory.lower, memory.target, memory.upper)
+        )
+        return Sizes(
+            cpu=self._cpu.bounds(self.settings.min_samples),
+            memory=Bounds(lower=lower, target=target, upper=upper),
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        models = self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
+        return models | self._ooms.arrays("ooms.") | {"due": self._due}
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.take_over("cpu.", arrays)
+        self._memory.take_over("memory.", arrays)
+        self._ooms.take_over("ooms.", arrays)
+        self._due = arrays["due"]

@@ -1,0 +1,166 @@
+"""The moving window of Google's Autopilot (Rzadca et al., EuroSys 2020, section 3.2.2).
+
+Usage is a histogram whose weights halve every 12 hours for CPU and every 48 for memory. CPU is asked for by a
+percentile of the load, not of time: a sample counts by how much it is, so that the share of work that is served is
+what is held. Memory is asked for by how well OOMs are borne: the highest of the window, a percentile of the load, or
+a middle way. A margin comes on top.
+
+The paper also takes the highest answer of the last hour; that is left to the loop around a strategy. `lower` and
+`upper` are the middling and the careful end of the paper's own range: the load's median and the highest sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import numpy as np
+from numba import njit
+from pydantic import Field
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, Rows, find
+from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, spread
+from trimtab.sizing.stats.scaling import BUCKETS, CPU_LEAST, MEMORY_LEAST, Relative
+from trimtab.sizing.stats.window import Maxima
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+
+HOUR = 3600.0
+SLICES = 12
+
+
+class OomTolerance(StrEnum):
+    """How well a workload bears to be killed for memory."""
+
+    MINIMAL = "minimal"
+    LOW = "low"
+    INTERMEDIATE = "intermediate"
+
+
+class AutopilotWindowSettings(Settings):
+    """What the paper gives, where it does."""
+
+    cpu_quantile: float = Field(default=0.95, ge=0.5, le=1)
+    """The share of the CPU load that is served within the request."""
+    oom_tolerance: OomTolerance = OomTolerance.LOW
+    """minimal: the highest memory of the window; low: its 98th percentile by load; intermediate: its 60th, or half
+    of the highest."""
+    margin: float = Field(default=0.1, ge=0)
+    """What is added, as a fraction; the paper says 10 to 15 %."""
+    cpu_half_life: float = Field(default=12 * HOUR, ge=1)
+    """Seconds in which a CPU sample loses half its weight."""
+    memory_half_life: float = Field(default=48 * HOUR, ge=1)
+    """Seconds in which a memory sample loses half its weight."""
+    peak_window: float = Field(default=48 * HOUR, ge=1)
+    """Seconds of which the highest sample is taken."""
+    min_samples: int = Field(default=10, ge=1)
+    """Samples under which nothing is said."""
+
+
+@njit(cache=True, error_model="numpy")
+def load_percentiles(
+    rows: Rows, ends: Floats, quantiles: tuple[float, float, float], answers: Floats
+) -> None:
+    """Three quantiles, which ascend, of each row's load: a bucket weighs what it holds times where it ends."""
+    pages, pool = rows.pages, rows.pool
+    for row in range(rows.total.size):
+        low, high = int(rows.low[row]), int(rows.high[row])
+        total = 0.0
+        for bucket in range(low, high + 1):
+            total += pool[pages[row, bucket >> SHIFT], bucket & MASK] * ends[bucket]
+        passed, which = 0.0, 0
+        for bucket in range(low, high + 1):
+            passed += pool[pages[row, bucket >> SHIFT], bucket & MASK] * ends[bucket]
+            while which < 3 and passed > 0.0 and (passed >= quantiles[which] * total or bucket == high):
+                answers[which, row] = ends[bucket]
+                which += 1
+
+
+class Usage:
+    """One resource of all containers."""
+
+    def __init__(
+        self, rows: int, settings: AutopilotWindowSettings, *, half_life: float, least: float, most: float
+    ) -> None:
+        self.most = most
+        self.relative = Relative(rows, least=least, most=most)
+        self.histogram = Histogram(rows, BUCKETS, half_life)
+        self.maxima = Maxima(rows, seconds=settings.peak_window, slices=SLICES)
+        self.samples = np.zeros(rows, np.int64)
+
+    def add(self, t: float, values: Floats) -> None:
+        multiples = self.relative.of(values)
+        self.histogram.add(t, find(BUCKETS, multiples, np.inf))
+        self.maxima.add(t, values, self.most)
+        self.samples += ~np.isnan(multiples)
+
+    def load(self, *quantiles: float) -> Floats:
+        """Three quantiles of the load."""
+        low, middle, high = quantiles
+        answers = np.full((3, self.samples.size), np.nan)
+        load_percentiles(self.histogram.rows, BUCKETS.ends, (low, middle, high), answers)
+        answers *= self.relative.unit
+        return answers
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        own = {prefix + "unit": self.relative.unit, prefix + "samples": self.samples}
+        return self.histogram.arrays(prefix) | self.maxima.arrays(prefix) | own
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        self.histogram.take_over(prefix, arrays)
+        self.maxima.take_over(prefix, arrays)
+        self.relative.unit, self.samples = arrays[prefix + "unit"], arrays[prefix + "samples"]
+
+
+class AutopilotWindow(Strategy[AutopilotWindowSettings]):
+    """Autopilot's moving window."""
+
+    name = "autopilot-window"
+    settings_type = AutopilotWindowSettings
+
+    def __init__(self, containers: int, settings: AutopilotWindowSettings) -> None:
+        super().__init__(containers, settings)
+        self._cpu = Usage(
+            containers, settings, half_life=settings.cpu_half_life, least=CPU_LEAST, most=CPU_MOST
+        )
+        self._memory = Usage(
+            containers, settings, half_life=settings.memory_half_life, least=MEMORY_LEAST, most=MEMORY_MOST
+        )
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        self._cpu.add(t, cpu)
+        self._memory.add(t, memory)
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        self._memory.add(t, spread(self.containers, containers, memory))
+
+    def recommend(self, t: float) -> Sizes:
+        return Sizes(cpu=self._cpu_bounds(t), memory=self._memory_bounds(t))
+
+    def _cpu_bounds(self, t: float) -> Bounds:
+        low, target, _ = self._cpu.load(0.5, self.settings.cpu_quantile, 1.0)
+        return self._bounds(self._cpu, low, target, np.fmax(self._cpu.maxima.peak(t), target))
+
+    def _memory_bounds(self, t: float) -> Bounds:
+        low, middle, high = self._memory.load(0.5, 0.6, 0.98)
+        peak = self._memory.maxima.peak(t)
+        target = {
+            OomTolerance.MINIMAL: np.fmax(peak, low),
+            OomTolerance.LOW: high,
+            OomTolerance.INTERMEDIATE: np.fmax(middle, 0.5 * peak),
+        }[self.settings.oom_tolerance]
+        return self._bounds(self._memory, low, target, np.fmax(peak, target))
+
+    def _bounds(self, usage: Usage, *bounds: Floats) -> Bounds:
+        enough = usage.samples >= self.settings.min_samples
+        factor = np.where(enough, 1.0 + self.settings.margin, np.nan)
+        lower, target, upper = (bound * factor for bound in bounds)
+        return Bounds(lower=lower, target=target, upper=upper)
+
+    def arrays(self) -> dict[str, Array]:
+        return self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.take_over("cpu.", arrays)
+        self._memory.take_over("memory.", arrays)

@@ -1,0 +1,105 @@
+"""What robusta's KRR (its strategy "simple") would say: P95 of two weeks for CPU, the highest and a buffer for memory.
+
+KRR gives one number. Here `lower` and `upper` say where it is not worth a change: for CPU between P66, which is
+KRR's own request where it also sets a limit, and the highest sample; for memory between the highest sample and that
+with twice the buffer. Left out is its merging of pods: a container is one series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.plausibility import MEMORY_MOST, spread
+from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, Maxima, Window
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+
+MILLICORE, MIB = 1e-3, 2.0**20
+LOW_QUANTILE = 0.66
+CLEAN = 1e-9
+"""A whole number of steps, but for the last bits, is not rounded up to the next."""
+
+
+class KrrSettings(Settings):
+    """KRR's defaults."""
+
+    cpu_quantile: float = Field(default=0.95, gt=0, le=1)
+    """The quantile of CPU usage that is asked for."""
+    memory_buffer: float = Field(default=0.15, ge=0)
+    """What is added to the highest memory usage, as a fraction."""
+    oom_buffer: float = Field(default=0.25, ge=0)
+    """What is added to the memory at which a container was killed, as a fraction."""
+    use_oom: bool = True
+    """Look at OOMs. KRR's own default is not to."""
+    window: float = Field(default=14 * 86400.0, ge=1)
+    """Seconds of history that count."""
+    slices: int = Field(default=14, ge=2, le=366)
+    """Parts of the window; it forgets one of them at a time."""
+    min_samples: int = Field(default=100, ge=1)
+    """Samples in the window under which nothing is said."""
+    min_cpu: float = Field(default=0.01, ge=0)
+    """The least cores to ask for."""
+    min_memory: float = Field(default=100 * MIB, ge=0)
+    """The least bytes to ask for."""
+
+
+def rounded_up(values: Floats, step: float) -> Floats:
+    steps: Floats = np.ceil(values / step - CLEAN)
+    return steps * step
+
+
+class Krr(Strategy[KrrSettings]):
+    """KRR's simple strategy."""
+
+    name = "krr"
+    settings_type = KrrSettings
+
+    def __init__(self, containers: int, settings: KrrSettings) -> None:
+        super().__init__(containers, settings)
+        seconds, slices = settings.window, settings.slices
+        self._cpu = Window(containers, CPU_BUCKETS, seconds=seconds, slices=slices)
+        self._memory = Window(containers, MEMORY_BUCKETS, seconds=seconds, slices=slices)
+        self._ooms = Maxima(containers, seconds=seconds, slices=slices)
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        self._cpu.add(t, cpu)
+        self._memory.add(t, memory)
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        if self.settings.use_oom:
+            self._ooms.add(t, spread(self.containers, containers, memory), MEMORY_MOST)
+
+    def recommend(self, t: float) -> Sizes:
+        return Sizes(cpu=self._cpu_bounds(t), memory=self._memory_bounds(t))
+
+    def _cpu_bounds(self, t: float) -> Bounds:
+        s = self.settings
+        enough = np.where(self._cpu.count(t) >= s.min_samples, 1.0, np.nan)
+        low, target = self._cpu.quantiles(t, min(LOW_QUANTILE, s.cpu_quantile), s.cpu_quantile) * enough
+        target = rounded_up(np.maximum(target, s.min_cpu), MILLICORE)
+        low = rounded_up(np.maximum(low, s.min_cpu), MILLICORE)
+        high = rounded_up(np.maximum(self._cpu.peak(t), target), MILLICORE)
+        return Bounds(lower=low, target=target, upper=high)
+
+    def _memory_bounds(self, t: float) -> Bounds:
+        s = self.settings
+        enough = np.where(self._memory.count(t) >= s.min_samples, 1.0, np.nan)
+        peak = self._memory.peak(t) * enough
+        oom = np.nan_to_num(self._ooms.peak(t)) * (1.0 + s.oom_buffer)
+        low, target, high = (
+            rounded_up(np.clip(np.maximum(peak * (1.0 + buffer), oom), s.min_memory, MEMORY_MOST), MIB)
+            for buffer in (0.0, s.memory_buffer, 2 * s.memory_buffer)
+        )
+        return Bounds(lower=low, target=target, upper=high)
+
+    def arrays(self) -> dict[str, Array]:
+        return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | self._ooms.arrays("ooms.")
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.take_over("cpu.", arrays)
+        self._memory.take_over("memory.", arrays)
+        self._ooms.take_over("ooms.", arrays)

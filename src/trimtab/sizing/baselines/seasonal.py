@@ -1,0 +1,290 @@
+"""Ask for what the coming hour needed before: at the same time of day, or of the week, or of whatever repeats.
+
+Usage is kept by the hour: near its 90th percentile for CPU, its highest for memory. Once a day the period of each
+container is looked for in that (`periods`). A container that has one is sized by the same hours of earlier turns,
+and the hours beside them, raised where it lately used more than they say. One that has none is sized by its last day.
+
+`lower` is the median of the same hours and `upper` the highest of all that is remembered, with the same margin. After
+an OOM, for two days no less is asked for than what was too little, and a tenth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from pydantic import Field
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.periods import find_periods
+from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, spread
+from trimtab.sizing.stats.window import Maxima
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+
+HOUR, DAY = 3600.0, 86400.0
+SPREAD = 1.28
+"""Standard deviations from a mean to the 90th percentile, of what is nearly normal."""
+RECENT = 3
+"""Bins that tell how usage now compares with what it was."""
+MOST_RAISED = 3.0
+OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 2 * DAY, 8, 1.1
+
+
+class SeasonalSettings(Settings):
+    """How long to remember, and how careful to be."""
+
+    bin: float = Field(default=HOUR, ge=60)
+    """Seconds that are kept as one number."""
+    memory: int = Field(default=21 * 24, ge=8, le=10_000)
+    """How many of them are kept: half of them is the longest period that can be found."""
+    horizon: float = Field(default=HOUR, gt=0, le=7 * DAY)
+    """Seconds ahead that a recommendation must hold: the time to the next."""
+    quantile: float = Field(default=0.9, ge=0.5, le=1)
+    """The quantile of the same hours, or of the last day, that is asked for."""
+    cpu_margin: float = Field(default=0.1, ge=0)
+    """What is added to CPU, as a fraction."""
+    memory_margin: float = Field(default=0.15, ge=0)
+    """What is added to memory, as a fraction."""
+    strength: float = Field(default=0.4, gt=0, lt=1)
+    """The autocorrelation from which on a container is said to have a period."""
+    shortest: int = Field(default=4, ge=2)
+    """Bins of the shortest period."""
+    fallback: int = Field(default=24, ge=1)
+    """Bins by which a container without a period is sized."""
+    min_bins: int = Field(default=2, ge=1)
+    """Bins under which nothing is said."""
+
+
+class Bin(NamedTuple):
+    """The bin that is being filled: what its number will be made from."""
+
+    samples: npt.NDArray[np.int64]
+    total: Floats
+    squares: Floats
+    peak: Floats
+
+
+class Question(NamedTuple):
+    """What is asked of the bins."""
+
+    now: int
+    """The number of the bin that is being filled: all earlier ones are known."""
+    first: int
+    """The first bin that the answer is for,"""
+    bins: int
+    """and how many they are."""
+    quantile: float
+    fallback: int
+
+
+@njit(cache=True, error_model="numpy")
+def forecast(
+    history: npt.NDArray[np.float32], periods: npt.NDArray[np.int64], asked: Question, answers: Floats
+) -> None:
+    """Median and target of each row from its bins; rows that know nothing are passed over."""
+    values = np.empty(3 * history.shape[1] + 3)
+    for row in range(history.shape[0]):
+        middle, target = -1.0, -1.0
+        if periods[row] > 0:
+            raised = raise_of(history[row], asked.now, periods[row], values)
+            for bin_ in range(asked.first, asked.first + asked.bins):
+                size = same_phase(history[row], asked.now, asked.now, bin_, periods[row], values)
+                if size:
+                    middle = max(middle, ranked(values, size, 0.5) * raised)
+                    target = max(target, ranked(values, size, asked.quantile) * raised)
+        if target < 0.0:
+            size = last_bins(history[row], asked.now, asked.fallback, values)
+            if size:
+                middle, target = ranked(values, size, 0.5), ranked(values, size, asked.quantile)
+        if target >= 0.0:
+            answers[0, row] = middle
+            answers[1, row] = target
+
+
+@njit(cache=True, error_model="numpy")
+def ranked(values: Floats, size: int, quantile: float) -> float:
+    """The quantile of the first so many values: one of them, the higher where it lies between two."""
+    return float(np.sort(values[:size])[math.ceil((size - 1) * quantile)])
+
+
+@njit(cache=True, error_model="numpy")
+def last_bins(history: npt.NDArray[np.float32], now: int, count: int, values: Floats) -> int:
+    """Gather the last so many bins, or the last that is known if they are all empty: how many they are."""
+    kept, size = history.size, 0
+    for back in range(1, kept + 1):
+        if back > count and size:
+            break
+        value = history[(now - back) % kept]
+        if not np.isnan(value):
+            values[size] = value
+            size += 1
+    return size
+
+
+@njit(cache=True, error_model="numpy")
+def same_phase(
+    history: npt.NDArray[np.float32], now: int, before: int, bin_: int, period: int, values: Floats
+) -> int:
+    """Gather what was used in the same bins of earlier turns, and beside them, up to some bin: how many they are."""
+    kept, size = history.size, 0
+    for turn in range(1, kept // period + 2):
+        for beside in range(-1, 2):
+            at = bin_ - turn * period + beside
+            if now - kept <= at < before and not np.isnan(history[at % kept]):
+                values[size] = history[at % kept]
+                size += 1
+    return size
+
+
+@njit(cache=True, error_model="numpy")
+def raise_of(history: npt.NDArray[np.float32], now: int, period: int, values: Floats) -> float:
+    """By how much the last bins lay above what their same bins say: 1 where they did not."""
+    kept = history.size
+    used, expected = 0.0, 0.0
+    for back in range(1, RECENT + 1):
+        value = history[(now - back) % kept]
+        size = same_phase(history, now, now - back, now - back, period, values)
+        if size and not np.isnan(value):
+            used += value
+            expected += values[:size].mean()
+    if expected <= 0.0:
+        return 1.0
+    return float(min(max(used / expected, 1.0), MOST_RAISED))
+
+
+class Usage:
+    """One resource of all containers, by bins."""
+
+    def __init__(self, rows: int, settings: SeasonalSettings, *, most: float, by_peak: bool) -> None:
+        self._most, self._by_peak = most, by_peak
+        self._settings = settings
+        self.history = np.full((rows, settings.memory), np.nan, np.float32)
+        self.periods = np.zeros(rows, np.int64)
+        self.bin = Bin(np.zeros(rows, np.int64), np.zeros(rows), np.zeros(rows), np.zeros(rows))
+
+    def add(self, values: Floats) -> None:
+        believed = (values >= 0.0) & (values <= self._most)
+        value = np.where(believed, values, 0.0)
+        count, total, squares, peak = self.bin
+        count += believed
+        total += value
+        squares += value * value
+        np.maximum(peak, value, out=peak)
+
+    def close(self, number: int) -> None:
+        """Let the bin that is being filled be that of this number, and begin an empty one."""
+        count, total, squares, peak = self.bin
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = total / count
+            high = mean + SPREAD * np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+        made = peak if self._by_peak else np.minimum(high, peak)
+        self.history[:, number % self.history.shape[1]] = np.where(count > 0, made, np.nan)
+        for array in self.bin:
+            array[:] = 0
+
+    def skip(self, number: int) -> None:
+        """Nothing was heard in the bin of this number."""
+        self.history[:, number % self.history.shape[1]] = np.nan
+
+    def find(self, now: int) -> None:
+        """Look for each row's period; `now` is the number of the bin that comes next."""
+        s = self._settings
+        oldest_first = np.roll(self.history, -(now % self.history.shape[1]), axis=1)
+        heard = np.isfinite(oldest_first).any(axis=0)
+        start = int(heard.argmax()) if heard.any() else 0
+        self.periods = find_periods(oldest_first[:, start:], least=s.shortest, strength=s.strength)
+
+    def bounds(self, now: int, t: float, margin: float) -> Bounds:
+        s = self._settings
+        first = max(now, math.floor(t / s.bin))
+        count = max(now, math.floor((t + s.horizon) / s.bin)) - first + 1
+        answers = np.full((2, self.periods.size), np.nan)
+        forecast(self.history, self.periods, Question(now, first, count, s.quantile, s.fallback), answers)
+        known = np.isfinite(self.history).sum(axis=1) >= s.min_bins
+        lower, target = answers * np.where(known, 1.0 + margin, np.nan)
+        highest = np.fmax.reduce(self.history, axis=1, initial=0.0).astype(np.float64)
+        return Bounds(lower=lower, target=target, upper=np.maximum(target, highest * (1.0 + margin)))
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        own: dict[str, Array] = {
+            prefix + "history": self.history,
+            prefix + "periods": self.periods,
+        }
+        return own | {f"{prefix}bin.{name}": array for name, array in self.bin._asdict().items()}
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        periods = arrays[prefix + "periods"]
+        if periods.min(initial=0) < 0 or periods.max(initial=0) > self._settings.memory:
+            raise ValueError(f"state: {prefix}periods are not in order")
+        self.history, self.periods = arrays[prefix + "history"], periods
+        self.bin = Bin(*(arrays[f"{prefix}bin.{name}"] for name in Bin._fields))
+
+
+class Seasonal(Strategy[SeasonalSettings]):
+    """Same time, same size."""
+
+    name = "seasonal"
+    settings_type = SeasonalSettings
+    counts_samples = False  # bins of an hour count, not samples
+
+    def __init__(self, containers: int, settings: SeasonalSettings) -> None:
+        super().__init__(containers, settings)
+        self._cpu = Usage(containers, settings, most=CPU_MOST, by_peak=False)
+        self._memory = Usage(containers, settings, most=MEMORY_MOST, by_peak=True)
+        self._ooms = Maxima(containers, seconds=OOM_WINDOW, slices=OOM_SLICES)
+        self._clock = np.array([-1, 0])
+        """The number of the bin that is being filled, -1 before the first; and from which on periods are due."""
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        self._advance(math.floor(t / self.settings.bin))
+        self._cpu.add(cpu)
+        self._memory.add(memory)
+
+    def _advance(self, number: int) -> None:
+        current, due = map(int, self._clock)
+        if number <= current:
+            return
+        if current >= 0:
+            for usage in (self._cpu, self._memory):
+                usage.close(current)
+                for skipped in range(max(current + 1, number - self.settings.memory), number):
+                    usage.skip(skipped)
+                if number >= due:
+                    usage.find(number)
+        self._clock[:] = (
+            number,
+            max(due, number + math.ceil(DAY / self.settings.bin)) if number >= due else due,
+        )
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        had = spread(self.containers, containers, memory)
+        if math.floor(t / self.settings.bin) >= self._clock[0]:  # one of an earlier bin is not of this one
+            self._memory.add(had)
+        self._ooms.add(t, had, MEMORY_MOST)
+
+    def recommend(self, t: float) -> Sizes:
+        now = max(int(self._clock[0]), 0)
+        memory = self._memory.bounds(now, t, self.settings.memory_margin)
+        least = np.nan_to_num(self._ooms.peak(t)) * OOM_MARGIN
+        lower, target, upper = (
+            np.maximum(bound, least) for bound in (memory.lower, memory.target, memory.upper)
+        )
+        return Sizes(
+            cpu=self._cpu.bounds(now, t, self.settings.cpu_margin),
+            memory=Bounds(lower=lower, target=target, upper=upper),
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        usage = self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
+        return usage | self._ooms.arrays("ooms.") | {"clock": self._clock}
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.take_over("cpu.", arrays)
+        self._memory.take_over("memory.", arrays)
+        self._ooms.take_over("ooms.", arrays)
+        self._clock = arrays["clock"]

@@ -1,0 +1,1 @@
+"""Guards turn a proposed target into a safe recommendation, and explain each step."""

@@ -1,0 +1,227 @@
+"""What becomes of a limit once its request is settled, and what a limit then asks of its request.
+
+The policy says how the limit follows. It is never brought below what the container is known to need, nor out of what
+the namespace admits; where taking it away would only bring the namespace's default in, it stays. What cannot all be
+met at once is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+import msgspec
+
+from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.sizing.guards import caps
+from trimtab.sizing.guards.change_size import is_small, round_down, round_nearest, round_up
+from trimtab.sizing.guards.context import Case, Hold
+from trimtab.sizing.guards.oom import least_limit
+from trimtab.sizing.recommendation import amount_text
+from trimtab.sizing.safe_minimum import AS_IT_IS, is_oom_prone, safe_limit, safe_minimums
+
+
+class Pair(msgspec.Struct, frozen=True, gc=False):
+    """A request with its limit."""
+
+    request: int
+    limit: int | None
+    floor: int = 0
+    """What the limit may not be brought below."""
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """A guard's answer: another pair."""
+
+    request: int
+    limit: int | None
+    why: str
+    source: str
+
+
+LimitGuard = Callable[[Pair, Case], Move | Hold | None]
+
+
+def follow(pair: Pair, case: Case) -> Move | None:
+    """Set the limit that the policy asks for."""
+    request, limit, rule = pair.request, pair.limit, case.rule
+    wanted, why = limit, ""
+    if rule.limit is LimitMode.REMOVE and limit is not None:
+        wanted, why = _removed(request, limit, case)
+    elif rule.limit is LimitMode.KEEP_RATIO and limit is not None:
+        if case.request and request != case.request:
+            wanted, why = -(-limit * request // case.request), "its ratio to the request is kept"
+            # To the nearest: rounded up with every change, the ratio would creep up.
+            wanted = max(round_nearest(case.resource, wanted), request) if wanted != request else wanted
+        elif not case.request and is_oom_prone(case):
+            # Without a request there is no ratio by which the limit would rise above what killed the container.
+            wanted, why = least_limit(case), "killed by it, and there is no request to keep a ratio to"
+    elif rule.limit is LimitMode.MULTIPLIER:
+        wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
+    elif rule.limit is LimitMode.HEADROOM:
+        wanted, why = request + rule.headroom, f"the request and {amount_text(case.resource, rule.headroom)}"
+    if wanted is not None and wanted not in {request, limit}:
+        wanted = round_up(case.resource, wanted)
+    if wanted is None or limit is None:
+        return None if wanted == limit else _set(pair, case, wanted, why)
+    # Where the request stays, a limit is compared as it will be: else it would follow each little fall of a peak.
+    is_as_it_was = limit >= request == case.request and not is_oom_prone(case)
+    if wanted == limit or (is_as_it_was and is_small(limit, max(wanted, _least(pair, case)), case)):
+        return None
+    return _set(pair, case, wanted, why)
+
+
+def _set(pair: Pair, case: Case, wanted: int | None, why: str) -> Move:
+    source = f"policy limitPolicy.{case.resource}"
+    if pair.limit is None and pair.floor == AS_IT_IS:
+        # Its peaks are not known yet. A first limit is a decrease from all that the node has.
+        return Move(pair.request, None, f"{why} would be its first limit, and {_too_little(case)}", source)
+    return Move(pair.request, wanted, why, source)
+
+
+def _too_little(case: Case) -> str:
+    """Say why too little is known of a container to give it a limit."""
+    reasons = (each.why for each in safe_minimums(case) if each.binds_limit and each.amount == AS_IT_IS)
+    return next(reasons, "too little is known of its usage")
+
+
+def _removed(request: int, limit: int, case: Case) -> tuple[int | None, str]:
+    """No limit, unless the namespace would put another in its place or refuse a pod without."""
+    mine, left = case.container_range, case.around.quota
+    enough = max(limit, request, least_limit(case))
+    if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
+        return enough, "stays, for the LimitRange demands one"
+    if (left.cpu_limit if case.resource == "cpu" else left.memory_limit) is not None:
+        return enough, "stays, for the ResourceQuota demands one"
+    if is_oom_prone(case):  # to raise it is done in place, and at once
+        return enough, "killed by it, and it cannot go as soon as it can be raised"
+    return None, "removed"
+
+
+def guaranteed(pair: Pair, case: Case) -> Move | Hold | None:
+    """In a Guaranteed pod limit and request are one."""
+    if not case.stays_guaranteed:
+        return None
+    if case.rule.limit is LimitMode.KEEP:
+        if pair.request == case.request:
+            return None
+        why = "the pod is Guaranteed and its limits are kept, so its requests cannot change"
+        return Hold(why, "policy updateStrategy.updateRequestsOnly")
+    if pair.limit == pair.request:
+        return None
+    return Move(pair.request, pair.request, "equals the request: the pod stays Guaranteed", "QoS class")
+
+
+def needed(pair: Pair, case: Case) -> Move | None:
+    """Keep the limit at or above what the container is known to need."""
+    if pair.limit is None or case.rule.limit is LimitMode.KEEP:
+        return None
+    least = _least(pair, case)
+    if pair.limit >= least:
+        return None
+    highest = safe_limit(case)
+    if highest is None or round_up(case.resource, highest.amount) < least:
+        return Move(pair.request, least, "not below what is needed", "usage")
+    return Move(pair.request, least, f"not below what is needed: {highest.why}", highest.source)
+
+
+def admission(pair: Pair, case: Case) -> Move | Hold | None:
+    """Within what the LimitRange admits."""
+    if pair.limit is None:
+        return None
+    mine, pod = case.container_range, case.pod_range
+    limit = max(pair.limit, mine.min)
+    if mine.max is not None:
+        limit = min(limit, mine.max)
+    if pod.max is not None:
+        limit = min(limit, round_down(case.resource, max(pod.max - case.others_limit, 0)))
+    if limit == pair.limit:
+        return None
+    if case.rule.limit is LimitMode.KEEP:
+        return Hold("the limit is kept, and the namespace would not admit it", "LimitRange")
+    if limit < 1:
+        return Hold(
+            "the namespace leaves no limit to this container beside the others of its pod", "LimitRange"
+        )
+    return Move(pair.request, limit, "what is admitted", "LimitRange")
+
+
+def quota(pair: Pair, case: Case) -> Move | Hold | None:
+    """Growing only by what is left of the quota on limits."""
+    around, had = case.around, case.limit or 0
+    left = around.quota.cpu_limit if case.resource == "cpu" else around.quota.memory_limit
+    if left is None or pair.limit is None:
+        return None
+    most = max(round_down(case.resource, had + max(left, 0) // max(around.replicas, 1)), had)
+    if pair.limit <= most:
+        return None
+    why = f"{amount_text(case.resource, left)} of quota are left for {around.replicas} replicas"
+    if case.limit is None and most < pair.request:
+        return Hold(f"a limit is asked for, and {why}", "ResourceQuota")
+    return Move(pair.request, most, why, "ResourceQuota")
+
+
+def ratio(pair: Pair, case: Case) -> Move | None:
+    """No more above the request than the LimitRange admits: the limit gives way if it may, else the request."""
+    most = min(case.container_range.ratio, case.pod_range.ratio)
+    if pair.limit is None or pair.limit <= pair.request * most:
+        return None
+    limit = pair.limit
+    if case.rule.limit is not LimitMode.KEEP:
+        admitted = max(round_down(case.resource, int(pair.request * most)), pair.request)
+        limit = max(admitted, _least(pair, case))
+    request = max(pair.request, ceil(limit / most))
+    if request != pair.request:
+        request = min(round_up(case.resource, request), limit)
+    return Move(request, limit, f"a limit of at most {most:g} times the request", "LimitRange")
+
+
+def together(pair: Pair, case: Case) -> Move | None:
+    """A request is never above its limit, and equal to it in a Guaranteed pod."""
+    limit = pair.limit
+    if limit is None or pair.request == limit or (pair.request < limit and not case.stays_guaranteed):
+        return None
+    return Move(limit, limit, "goes with its limit", "limit")
+
+
+def conflict(pair: Pair, case: Case) -> Hold | None:
+    """Whether what came last still pleases what came first: better nothing than the half of what is asked."""
+    for cap in (caps.bounds, caps.admission, caps.kept_limit, caps.node, caps.quota):
+        broken = cap(pair.request, case)
+        if broken is not None:
+            return Hold(f"{_pair_text(pair, case)} would be against: {broken.why}", broken.source)
+    for guard in (needed, admission, quota, ratio):
+        refused = guard(pair, case)
+        if refused is not None:
+            return Hold(f"{_pair_text(pair, case)} would be against: {refused.why}", refused.source)
+    return None
+
+
+def _pair_text(pair: Pair, case: Case) -> str:
+    return f"a request of {amount_text(case.resource, pair.request)}, limit {amount_text(case.resource, pair.limit)}"
+
+
+def _least(pair: Pair, case: Case) -> int:
+    """Return what the limit may not be brought below: what is needed, in an amount that people can read.
+
+    A limit that was lower is left at that, except where the policy sets limits by itself (Multiplier, Headroom): those
+    rise again with the need as they fell with it.
+    """
+    if case.limit is None:
+        return 0 if pair.floor == AS_IT_IS else round_up(case.resource, pair.floor)
+    if pair.floor == AS_IT_IS:
+        return case.limit
+    needed = round_up(case.resource, max(pair.floor, least_limit(case)))
+    return needed if case.rule.limit in caps.LIMITS_FOLLOW else min(case.limit, needed)
+
+
+GUARDS: tuple[LimitGuard, ...] = (
+    follow,
+    guaranteed,
+    needed,
+    admission,
+    quota,
+    ratio,
+    together,
+    conflict,
+)

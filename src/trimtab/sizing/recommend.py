@@ -1,0 +1,240 @@
+"""Around every strategy: from what it proposes for one container to what the container should have, and why.
+
+`size` brings each resource through its guards; here both come together, a pod's containers one after the other, and
+its QoS class stays what it is. Left out: when and how a recommendation is put into effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from trimtab.kube.kinds.pods import Container, Resources
+from trimtab.sizing.constraints import Surroundings, as_counted, beside
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.guards.context import Case, Hold, Trail
+from trimtab.sizing.guards.limits import Pair, conflict
+from trimtab.sizing.guards.pipeline import LARGEST_STEP, size
+from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.proposal import Proposal
+from trimtab.sizing.qos import is_guaranteed, qos_class
+from trimtab.sizing.recommendation import MIB, Recommendation
+
+_NOTHING_PROPOSED = Proposal(strategy="none")
+_NOTHING_KNOWN = Evidence()
+
+
+def recommend(
+    container: Container,
+    *,
+    proposal: Proposal,
+    evidence: Evidence,
+    rules: Rules,
+    around: Surroundings,
+    now: float,
+) -> Recommendation:
+    """What one container should have."""
+    has, rules = container.resources, rules.of_container(container.name)
+    trail = Trail(proposal.facts)
+    cases = both(container, proposal=proposal, evidence=evidence, rules=rules, around=around, now=now)
+    cpu = size(cases[0], proposal.strategy, trail)
+    if cpu is not None:  # a node must have room for both as they will be
+        cases = cases[0], msgspec.structs.replace(cases[1], beside=cases[0].others + cpu.request)
+    memory = size(cases[1], proposal.strategy, trail)
+    if rules.keep_qos and is_guaranteed(_resources(has, cpu, memory)) and not is_guaranteed(has):
+        cpu, memory = _still_apart(cases, (cpu, memory), trail)
+    resources = _resources(has, cpu, memory)
+    held = "; ".join(dict.fromkeys(trail.holds)) if trail.holds and resources == has else None
+    return Recommendation(container.name, resources, tuple(trail.factors), held)
+
+
+def recommend_pod(
+    containers: Iterable[Container],
+    *,
+    proposals: Mapping[str, Proposal],
+    evidence: Mapping[str, Evidence],
+    rules: Rules,
+    around: Surroundings,
+    now: float,
+) -> tuple[Recommendation, ...]:
+    """What each container of a pod should have; each is looked at beside what was decided for those before it."""
+    pod = tuple(containers)
+
+    def recommended(by: Rules) -> tuple[Recommendation, ...]:
+        return _one_by_one(pod, proposals=proposals, evidence=evidence, rules=by, around=around, now=now)
+
+    found = recommended(rules)
+    if not any(map(_is_stepped, found)):
+        return found
+    # Where the steps lead is what the same guards answer when a change may go as far as it likes.
+    ends = recommended(rules.without_steps())
+    return tuple(_towards(*each) for each in zip(pod, found, ends, strict=True))
+
+
+def _is_stepped(found: Recommendation) -> bool:
+    return found.held is None and any(factor.name.endswith(LARGEST_STEP) for factor in found.explanation)
+
+
+def _towards(container: Container, found: Recommendation, end: Recommendation) -> Recommendation:
+    """Note where the steps of a container lead."""
+    has = container.resources
+
+    def moves(resources: Resources) -> tuple[bool, bool]:
+        return (
+            (resources.cpu_request, resources.cpu_limit) != (has.cpu_request, has.cpu_limit),
+            (resources.memory_request, resources.memory_limit) != (has.memory_request, has.memory_limit),
+        )
+
+    # A step may be admitted whose end is not, as by a quota: then nobody knows how far the steps will go.
+    is_held = any(
+        step and not whole for step, whole in zip(moves(found.resources), moves(end.resources), strict=True)
+    )
+    if not _is_stepped(found) or is_held or end.resources == found.resources:
+        return found
+    return msgspec.structs.replace(found, final=end.resources)
+
+
+def _one_by_one(
+    containers: Iterable[Container],
+    *,
+    proposals: Mapping[str, Proposal],
+    evidence: Mapping[str, Evidence],
+    rules: Rules,
+    around: Surroundings,
+    now: float,
+) -> tuple[Recommendation, ...]:
+    pod = list(containers)
+    qos = around.qos or qos_class(one.resources for one in pod)
+    quota, staying = around.quota, sum(one.role != "init" for one in pod)
+    found = []
+    for place, container in enumerate(pod):
+        recommendation = recommend(
+            container,
+            proposal=proposals.get(container.name, _NOTHING_PROPOSED),
+            evidence=evidence.get(container.name, _NOTHING_KNOWN),
+            rules=rules,
+            around=msgspec.structs.replace(
+                around,
+                qos=qos,
+                containers=max(staying, 1),
+                others=beside(pod, container.name),
+                staying=beside(pod, ""),
+                quota=quota,
+            ),
+            now=now,
+        )
+        found.append(recommendation)
+        quota = spent(quota, container.resources, recommendation.resources, around.replicas)
+        pod[place] = msgspec.structs.replace(container, resources=recommendation.resources)
+    return tuple(found)
+
+
+def both(
+    container: Container,
+    *,
+    proposal: Proposal,
+    evidence: Evidence,
+    rules: Rules,
+    around: Surroundings,
+    now: float,
+) -> tuple[Case, Case]:
+    """The cases of CPU and memory."""
+    has, others, staying, ranges = container.resources, around.others, around.staying, around.ranges
+    asks = as_counted(has)
+    return (
+        Case(
+            resource="cpu",
+            container=container.name,
+            role=container.role,
+            request=asks.cpu_request or None,
+            limit=has.cpu_limit,
+            ask=proposal.cpu,
+            rule=rules.cpu,
+            rules=rules,
+            evidence=evidence,
+            around=around,
+            container_range=ranges.container_cpu,
+            pod_range=ranges.pod_cpu,
+            others=others.cpu_request or 0,
+            others_limit=others.cpu_limit or 0,
+            beside=(others.memory_request or 0) + (asks.memory_request or 0),
+            staying=staying.cpu_request or 0,
+            restarts=rules.restarts_pods or container.restart_on_cpu_resize,
+            now=now,
+        ),
+        Case(
+            resource="memory",
+            container=container.name,
+            role=container.role,
+            request=asks.memory_request or None,
+            limit=has.memory_limit,
+            ask=proposal.memory,
+            rule=rules.memory,
+            rules=rules,
+            evidence=evidence,
+            around=around,
+            container_range=ranges.container_memory,
+            pod_range=ranges.pod_memory,
+            others=others.memory_request or 0,
+            others_limit=others.memory_limit or 0,
+            beside=(others.cpu_request or 0) + (asks.cpu_request or 0),
+            staying=staying.memory_request or 0,
+            restarts=rules.restarts_pods or container.restart_on_memory_resize,
+            now=now,
+        ),
+    )
+
+
+def spent(quota: Resources, before: Resources, after: Resources, replicas: int) -> Resources:
+    """What is left of a quota after a change; what a decrease gives back counts once it is given back."""
+
+    def rest(left: int | None, had: int | None, has: int | None) -> int | None:
+        return None if left is None else left - max((has or 0) - (had or 0), 0) * replicas
+
+    before, after = as_counted(before), as_counted(after)
+    return Resources(
+        rest(quota.cpu_request, before.cpu_request, after.cpu_request),
+        rest(quota.cpu_limit, before.cpu_limit, after.cpu_limit),
+        rest(quota.memory_request, before.memory_request, after.memory_request),
+        rest(quota.memory_limit, before.memory_limit, after.memory_limit),
+    )
+
+
+def _resources(has: Resources, cpu: Pair | None, memory: Pair | None) -> Resources:
+    return Resources(
+        has.cpu_request if cpu is None else cpu.request,
+        has.cpu_limit if cpu is None else cpu.limit,
+        has.memory_request if memory is None else memory.request,
+        has.memory_limit if memory is None else memory.limit,
+    )
+
+
+def _still_apart(
+    cases: tuple[Case, Case], pairs: tuple[Pair | None, Pair | None], trail: Trail
+) -> tuple[Pair | None, Pair | None]:
+    """A container with requests below its limits keeps one of them so: by a millicore or a MiB."""
+    why = "below its limit: the pod does not become Guaranteed"
+    for place, unit in enumerate((1, MIB)):
+        pair, case = pairs[place], cases[place]
+        if pair is None:
+            continue
+        for apart in _apart(pair, case, unit):
+            if conflict(apart, case) is not None:
+                continue
+            if apart.limit == pair.limit:
+                trail.step(case, "QoS", pair.request, apart.request, why=why, source="QoS class")
+            else:
+                trail.step(case, "limit QoS", pair.limit, apart.limit, why=why, source="QoS class")
+            return (apart, pairs[1]) if place == 0 else (pairs[0], apart)
+    for case in cases:
+        trail.hold(case, Hold("the pod would become Guaranteed", "QoS class"))
+    return None, None
+
+
+def _apart(pair: Pair, case: Case, unit: int) -> Iterator[Pair]:
+    """By a limit that comes down less far, for a request that gives way does so again the next time; else by the request."""
+    if pair.limit is not None and pair.limit + unit <= (case.limit or 0):
+        yield msgspec.structs.replace(pair, limit=pair.limit + unit)
+    if pair.request > unit:
+        yield msgspec.structs.replace(pair, request=pair.request - unit)

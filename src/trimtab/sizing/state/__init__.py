@@ -1,0 +1,1 @@
+"""Per-container state in arrays, and its serialized form."""

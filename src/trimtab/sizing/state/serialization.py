@@ -1,0 +1,175 @@
+"""What a strategy has learned, or a witness seen, as bytes and back: bit for bit, the same bytes for the same state, and no code in them.
+
+A snapshot says of itself which strategy made it, with which settings and for how many containers, so that it can
+refuse to be read as something else. Then come the arrays as they lie in memory, compressed piece by piece, for those of
+a big cluster are a hundred megabytes and a second copy of them would be the most that a process ever holds; then a
+checksum. Turning an old snapshot into what a newer version keeps is not done here: a strategy that changed what it keeps
+starts anew.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from trimtab.sizing.state.array_state import Rowed
+
+Array = npt.NDArray[Any]
+MAGIC = b"trimtab2"
+LENGTH, CHECK = 8, 4
+QUICKLY = 1
+"""The level of compression: most of what it can do, at a fraction of the time."""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """One array of a snapshot."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What the bytes after it are."""
+
+    strategy: str
+    containers: int
+    settings: dict[str, Any]
+    parts: tuple[Part, ...]
+
+
+def pack(known: Rowed[Any], arrays: Mapping[str, Array]) -> bytes:
+    """The arrays of a strategy as a snapshot."""
+    whole = {name: _little(array) for name, array in arrays.items()}
+    parts = tuple(Part(name, array.dtype.str, array.shape) for name, array in whole.items())
+    header = msgspec.json.encode(
+        Header(
+            strategy=known.name,
+            containers=known.containers,
+            settings=_settings(known),
+            parts=parts,
+        )
+    )
+    squeeze = zlib.compressobj(QUICKLY)
+    pieces = [MAGIC, len(header).to_bytes(LENGTH, "little"), header]
+    pieces += [squeeze.compress(array.data.cast("B")) for array in whole.values() if array.size]
+    pieces.append(squeeze.flush())
+    check = 0
+    for piece in pieces:
+        check = zlib.crc32(piece, check)
+    return b"".join([*pieces, check.to_bytes(CHECK, "little")])
+
+
+def unpack(known: Rowed[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of a snapshot that a strategy like this one has made.
+
+    They must have the names, types and shapes of `like`; a pool may be longer or shorter.
+    """
+    header, body = _open(state)
+    _refuse_foreign(header, known)
+    content = _Content(body)
+    arrays = {}
+    for part in header.parts:
+        if part.name not in like:
+            raise ValueError(f"state: array {part.name!r} is not one that {known.name} keeps")
+        arrays[part.name] = _array(part, content)
+        _refuse_misshapen(part, like[part.name], any_length=is_pool(part.name))
+    missing = like.keys() - arrays.keys()
+    if missing:
+        raise ValueError(f"state: array {min(missing)!r} is missing")
+    if content.read(1):
+        raise ValueError("state: there are bytes too many")
+    return arrays
+
+
+class _Content:
+    """Compressed bytes, read from the beginning, so much at a time."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._rest: bytes | memoryview = body
+        self._spread = zlib.decompressobj()
+
+    def read(self, size: int) -> bytearray:
+        """So many bytes, or what is left."""
+        found = bytearray()
+        while len(found) < size and not self._spread.eof:
+            try:
+                piece = self._spread.decompress(self._rest, size - len(found))
+            except zlib.error as error:
+                raise ValueError(f"state: the arrays of the snapshot cannot be read: {error}") from None
+            self._rest = self._spread.unconsumed_tail
+            if not piece and not self._rest:
+                break
+            found += piece
+        return found
+
+
+def is_pool(name: str) -> bool:
+    """Whether an array's items are handed out to containers, so that it is as long as they need."""
+    return name.rpartition(".")[2] == "pool"
+
+
+def _little(array: Array) -> Array:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+
+
+def _settings(known: Rowed[Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = known.settings.model_dump(mode="json")
+    return plain
+
+
+def _open(state: bytes) -> tuple[Header, memoryview]:
+    """The header and the bytes of the arrays, once the whole is known to be what was written."""
+    view = memoryview(state)
+    if bytes(view[: len(MAGIC)]) != MAGIC:
+        raise ValueError("state: these bytes are not a snapshot of a strategy")
+    start = len(MAGIC) + LENGTH
+    if len(view) < start + CHECK:
+        raise ValueError("state: the snapshot is cut short")
+    if zlib.crc32(view[:-CHECK]) != int.from_bytes(view[-CHECK:], "little"):
+        raise ValueError("state: the snapshot is damaged or cut short; its checksum does not match")
+    end = start + int.from_bytes(view[len(MAGIC) : start], "little")
+    try:
+        return msgspec.json.decode(view[start:end], type=Header), view[end:-CHECK]
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"state: the header of the snapshot cannot be read: {error}") from None
+
+
+def _refuse_foreign(header: Header, known: Rowed[Any]) -> None:
+    if header.strategy != known.name:
+        raise ValueError(f"state: it is of strategy {header.strategy!r}, not of {known.name!r}")
+    if header.containers != known.containers:
+        raise ValueError(f"state: it is of {header.containers} containers, not of {known.containers}")
+    ours = _settings(known)
+    for name in sorted(ours.keys() | header.settings.keys()):
+        if ours.get(name) != header.settings.get(name):
+            theirs = header.settings.get(name)
+            raise ValueError(f"state: it was learned with {name} = {theirs!r}, not {ours.get(name)!r}")
+
+
+def _array(part: Part, content: _Content) -> Array:
+    try:
+        dtype = np.dtype(part.dtype)
+    except TypeError:
+        raise ValueError(f"state: array {part.name!r} has no known type: {part.dtype!r}") from None
+    if dtype.hasobject or min(part.shape, default=0) < 0:
+        raise ValueError(f"state: array {part.name!r} has no known shape or type")
+    size = int(np.prod(part.shape, dtype=np.int64)) * dtype.itemsize
+    found = content.read(size)
+    if len(found) < size:
+        raise ValueError(f"state: array {part.name!r} is cut short")
+    return np.frombuffer(found, dtype).reshape(part.shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _refuse_misshapen(part: Part, like: Array, *, any_length: bool) -> None:
+    fixed = 1 if any_length else 0
+    if np.dtype(part.dtype) != like.dtype.newbyteorder("<") or part.shape[fixed:] != like.shape[fixed:]:
+        raise ValueError(
+            f"state: array {part.name!r} is {part.dtype} {part.shape}, not {like.dtype.str} {like.shape}"
+        )

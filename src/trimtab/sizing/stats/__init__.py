@@ -1,0 +1,1 @@
+"""Statistics over many containers at once: histograms, windows, periods, scaling."""

@@ -1,0 +1,384 @@
+"""Distributions of usage that forget: one row a container, buckets that grow, weights that decay.
+
+This is the histogram of the Kubernetes VPA recommender, to the bucket and to the order of its additions, because a
+percentile that falls on the edge of a bucket is decided by the last bit of a sum. It differs in how it lies in
+memory. A container uses few of its buckets, so they come in pages of sixteen that are given out when first touched,
+all from one pool; and the bucket of a value is looked up, not computed by a logarithm.
+
+Old weights are not touched when time passes: new ones grow instead, by 2^(age of the reference / half-life). When
+that exponent passes 100, a row's weights are scaled back and its reference moves.
+
+To hand all of this to a compiled function costs a hundred nanoseconds, more than a sample does: so the loops that
+samples go through call no other. A loop that needs more pages returns the place where it is, and is called again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.prefetch import AHEAD, prefetch
+from trimtab.sizing.strategy import Floats, Indices
+
+Found = npt.NDArray[np.uint16]
+"""The buckets of values."""
+
+EPSILON = 1e-4
+"""A bucket that weighs less is empty."""
+LONGEST = 100.0
+"""Half-lives after which a row is scaled back."""
+PAGE, SHIFT, MASK = 16, 4, 15
+"""Buckets a page: two cache lines."""
+CELLS = 64
+"""Places of the look-up table in each doubling: so fine that no place holds two edges."""
+CELL_SHIFT = 52 - 6
+FIRST_CELL = 1023 * CELLS
+NOWHERE = 65535
+"""The bucket of a value that is not believed."""
+
+
+class Buckets(NamedTuple):
+    """How values fall into buckets. A value is counted in whole units, as the recommender does."""
+
+    units: float
+    """Units a core or a byte."""
+    scale: float
+    edges: Floats
+    """The least number of units of each bucket, and infinity after the last."""
+    ends: Floats
+    """What a percentile in each bucket is said to be, in cores or bytes: where the bucket ends."""
+    cells: Found
+
+
+def exponential(*, first: float, growth: float, most: float, units: float) -> Buckets:
+    """Buckets that start at 0, the first `first` wide, each wider by `growth`, the last from `most` on."""
+    ratio = 1.0 + growth
+    step = ratio - 1.0
+    count = math.ceil(math.log(most * step / first + 1.0) / math.log(ratio)) + 1
+    starts = [first * (_power(ratio, k) - 1.0) / step for k in range(count)]
+
+    def bucket(value: float) -> int:
+        return 0 if value < first else int(math.log(value * step / first + 1.0) / math.log(ratio))
+
+    def edge(k: int) -> float:
+        """Rounding may put the start of a bucket into the one below; the recommender's formula decides."""
+        around = math.floor(starts[k] * units)
+        return next(float(a) for a in range(around - 1, around + 3) if bucket(a / units) >= k)
+
+    edges = np.array([0.0, *map(edge, range(1, count)), math.inf])
+    scale = step / (first * units)
+    doublings = math.ceil(math.log2(edges[-2] * scale + 1.0))
+    marks = [
+        math.ldexp(1.0 + place / CELLS, doubling) for doubling in range(doublings) for place in range(CELLS)
+    ]
+    below = np.searchsorted(edges * scale + 1.0, np.array(marks) * (1.0 - 1e-9), side="right") - 1
+    return Buckets(
+        units, scale, edges, np.array([*starts[1:], starts[-1]]), np.maximum(below, 0).astype(np.uint16)
+    )
+
+
+def _power(base: float, exponent: int) -> float:
+    """By squaring, as Go does it: the C library's last bit would put the end of a bucket a byte away."""
+    power = 1.0
+    while exponent:
+        if exponent & 1:
+            power *= base
+        base *= base
+        exponent >>= 1
+    return power
+
+
+def find(buckets: Buckets, values: Floats, most: float) -> Found:
+    """The bucket of each value; NOWHERE for what is not believed."""
+    found = np.empty(values.size, np.uint16)
+    buckets_of(buckets, values, most, found)
+    return found
+
+
+class Rows(NamedTuple):
+    """The histograms themselves."""
+
+    pages: npt.NDArray[np.int32]
+    """Which page of the pool holds each sixteen buckets; 0 is a page that stays empty, for all that share it."""
+    pool: Floats
+    used: npt.NDArray[np.int64]
+    total: Floats
+    low: Found
+    """The first bucket that is not empty, or the last of all."""
+    high: Found
+    reference: Floats
+    """The time at which a sample's weight is its own; -inf before the first."""
+
+
+@njit(cache=True, error_model="numpy")
+def bucket_of(buckets: Buckets, amount: float) -> int:
+    """The bucket of so many units: a look-up, and one comparison with the edge that may lie inside its cell."""
+    place = int(np.float64(amount * buckets.scale + 1.0).view(np.int64) >> CELL_SHIFT) - FIRST_CELL
+    bucket = int(buckets.cells[min(place, buckets.cells.size - 1)])
+    return bucket + int(amount >= buckets.edges[bucket + 1])
+
+
+@njit(cache=True, error_model="numpy")
+def buckets_of(buckets: Buckets, values: Floats, most: float, found: Found) -> None:
+    """The bucket of each value, NOWHERE for what is not believed."""
+    units, scale, edges, cells = buckets.units, buckets.scale, buckets.edges, buckets.cells
+    last = cells.size - 1
+    for row in range(values.size):
+        value = values[row]
+        if 0.0 <= value <= most:
+            amount = np.floor(value * units)
+            place = int(np.float64(amount * scale + 1.0).view(np.int64) >> CELL_SHIFT) - FIRST_CELL
+            bucket = np.uint64(cells[np.uint64(min(place, last))])
+            found[row] = bucket + np.uint64(amount >= edges[bucket + np.uint64(1)])
+        else:
+            found[row] = NOWHERE
+
+
+@njit(cache=True, error_model="numpy")
+def narrow(rows: Rows, row: int) -> None:
+    """Leave out empty buckets at both ends."""
+    last = rows.pages.shape[1] * PAGE - 1
+    low, high = int(rows.low[row]), int(rows.high[row])
+    while low < last and rows.pool[rows.pages[row, low >> SHIFT], low & MASK] < EPSILON:
+        low += 1
+    while high > 0 and rows.pool[rows.pages[row, high >> SHIFT], high & MASK] < EPSILON:
+        high -= 1
+    rows.low[row], rows.high[row] = low, high
+
+
+@njit(cache=True, error_model="numpy")
+def move_reference(rows: Rows, row: int, t: float, half_life: float) -> None:
+    """Scale a row's weights back, so that those of `t` are near 1."""
+    reference = math.floor(t / half_life + 0.5) * half_life
+    if rows.total[row] > 0.0:
+        factor = 2.0 ** math.floor((rows.reference[row] - reference) / half_life + 0.5)
+        for bucket in range(int(rows.low[row]), int(rows.high[row]) + 1):
+            rows.pool[rows.pages[row, bucket >> SHIFT], bucket & MASK] *= factor
+        rows.total[row] *= factor
+        narrow(rows, row)
+    rows.reference[row] = reference
+
+
+@njit(cache=True, error_model="numpy")
+def move_references(rows: Rows, which: Indices, times: Floats, half_life: float) -> None:
+    """Move the references of these rows where these times are too far from them."""
+    for place in range(which.size):
+        row, t = which[place], times[place]
+        if t > rows.reference[row] + half_life * LONGEST:
+            move_reference(rows, row, t, half_life)
+
+
+@njit(cache=True, error_model="numpy")
+def is_empty(rows: Rows, row: int) -> bool:
+    low = int(rows.low[row])
+    return bool(rows.pool[rows.pages[row, low >> SHIFT], low & MASK] < EPSILON)
+
+
+@njit(cache=True, error_model="numpy")
+def percentile_buckets(rows: Rows, row: int, quantiles: tuple[float, float, float]) -> tuple[int, int, int]:
+    """The buckets of three quantiles, which ascend, in one walk."""
+    high = int(rows.high[row])
+    bucket = int(rows.low[row])
+    total = rows.total[row]
+    lower, middle, upper = quantiles[0] * total, quantiles[1] * total, quantiles[2] * total
+    sum_ = rows.pool[rows.pages[row, bucket >> SHIFT], bucket & MASK]
+    while bucket < high and sum_ < lower:
+        bucket += 1
+        sum_ += rows.pool[rows.pages[row, bucket >> SHIFT], bucket & MASK]
+    first = bucket
+    while bucket < high and sum_ < middle:
+        bucket += 1
+        sum_ += rows.pool[rows.pages[row, bucket >> SHIFT], bucket & MASK]
+    second = bucket
+    while bucket < high and sum_ < upper:
+        bucket += 1
+        sum_ += rows.pool[rows.pages[row, bucket >> SHIFT], bucket & MASK]
+    return first, second, bucket
+
+
+@njit(cache=True, error_model="numpy")
+def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float, found: Found) -> int:
+    """Add a sample to the bucket that was found for each row; the row at which references must move first, or the
+    pool must grow.
+    """
+    pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
+    low, high, references = rows.low, rows.high, rows.reference
+    last = np.int64(pages.shape[1] - 1)
+    reference, grown = math.nan, math.nan
+    for row in range(start, found.size):
+        later = min(row + AHEAD, found.size - 1)
+        prefetch(pool, pages[later, min(np.int64(found[later]) >> SHIFT, last)], found[later] & MASK)
+        bucket = found[row]
+        if bucket == NOWHERE:
+            continue
+        if references[row] != reference:  # most rows share one, so the power is taken once for all of them
+            reference = references[row]
+            if t > reference + half_life * LONGEST:
+                return row
+            grown = weight * 2.0 ** ((t - reference) / half_life)
+        block, place = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
+        page = np.uint64(pages[row, block])
+        if page == 0:
+            if used[0] == pool.shape[0]:
+                return row
+            page = np.uint64(used[0])
+            used[0] += 1
+            pages[row, block] = page
+        held = pool[page, place] + grown
+        pool[page, place] = held
+        total[row] += grown
+        if held >= EPSILON:
+            if bucket < low[row]:  # noqa: PLR1730 - a branch seldom taken is quicker than a store
+                low[row] = bucket
+            if bucket > high[row]:  # noqa: PLR1730
+                high[row] = bucket
+    return found.size
+
+
+@njit(cache=True, error_model="numpy")
+def replace_found(
+    rows: Rows, start: int, which: Indices, times: Floats, half_life: float, olds: Found, news: Found
+) -> int:
+    """Take a sample of weight 1 from the old bucket of each of these rows, if it has one, and add one to the new."""
+    pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
+    low, high, references = rows.low, rows.high, rows.reference
+    last = np.int64(pages.shape[1] - 1)
+    age, weight = math.nan, math.nan
+    for place in range(start, which.size):
+        later = min(place + AHEAD, which.size - 1)
+        prefetch(pool, pages[which[later], min(np.int64(news[later]) >> SHIFT, last)], news[later] & MASK)
+        row, old, new = which[place], olds[place], news[place]
+        if new == NOWHERE:
+            continue
+        page = pages[row, new >> SHIFT]
+        if page == 0:
+            if used[0] == pool.shape[0]:
+                return place
+            page = np.int32(used[0])
+            used[0] += 1
+            pages[row, new >> SHIFT] = page
+        if times[place] - references[row] != age:
+            age = times[place] - references[row]
+            weight = 2.0 ** (age / half_life)
+        if old != NOWHERE:
+            before = pages[row, old >> SHIFT]
+            left = pool[before, old & MASK] - weight
+            pool[before, old & MASK] = left if left >= EPSILON else 0.0
+            left = total[row] - weight
+            total[row] = left if left >= EPSILON else 0.0
+        pool[page, new & MASK] += weight
+        total[row] += weight
+        if pool[page, new & MASK] >= EPSILON:
+            low[row], high[row] = min(int(low[row]), int(new)), max(int(high[row]), int(new))
+        # What was taken may have left an end empty; looked at last, the way to the next is short.
+        while low[row] < high[row] and pool[pages[row, low[row] >> SHIFT], low[row] & MASK] < EPSILON:
+            low[row] += 1
+        while high[row] > low[row] and pool[pages[row, high[row] >> SHIFT], high[row] & MASK] < EPSILON:
+            high[row] -= 1
+    return which.size
+
+
+@njit(cache=True, error_model="numpy")
+def percentiles_of(
+    rows: Rows, buckets: Buckets, quantiles: tuple[float, float, float], answers: Floats
+) -> None:
+    for row in range(rows.total.size):
+        if not is_empty(rows, row):
+            first, second, third = percentile_buckets(rows, row, quantiles)
+            answers[0, row] = buckets.ends[first]
+            answers[1, row] = buckets.ends[second]
+            answers[2, row] = buckets.ends[third]
+
+
+class Histogram:
+    """A decaying histogram for each of so many rows."""
+
+    def __init__(self, rows: int, buckets: Buckets, half_life: float) -> None:
+        pages = -(-buckets.ends.size // PAGE)
+        self.buckets = buckets
+        self.half_life = half_life
+        self.rows = Rows(
+            pages=np.zeros((rows, pages), np.int32),
+            pool=np.zeros((2 * rows + 2, PAGE)),
+            used=np.ones(1, np.int64),
+            total=np.zeros(rows),
+            low=np.full(rows, pages * PAGE - 1, np.uint16),
+            high=np.zeros(rows, np.uint16),
+            reference=np.full(rows, -np.inf),
+        )
+
+    def _grow(self) -> None:
+        pool = np.zeros((self.rows.pool.shape[0] * 5 // 4 + PAGE, PAGE))
+        pool[: self.rows.pool.shape[0]] = self.rows.pool
+        self.rows = self.rows._replace(pool=pool)
+
+    def add(self, t: float, found: Found, weight: float = 1.0) -> None:
+        """Take in one sample a row, of the buckets that `find` gave."""
+        row = 0
+        while (row := add_found(self.rows, row, t, self.half_life, weight, found)) < found.size:
+            late = np.flatnonzero((t > self.rows.reference + self.half_life * LONGEST) & (found != NOWHERE))
+            if late.size:
+                move_references(self.rows, late, np.full(late.size, t), self.half_life)
+            else:
+                self._grow()
+
+    def replace(self, which: Indices, times: Floats, olds: Found, news: Found) -> None:
+        """Let samples of these rows and times be others: take the old ones away, where there are, add the new."""
+        move_references(self.rows, which, times, self.half_life)
+        place = 0
+        while (
+            place := replace_found(self.rows, place, which, times, self.half_life, olds, news)
+        ) < which.size:
+            self._grow()
+
+    def percentiles(self, quantiles: tuple[float, float, float]) -> Floats:
+        """Three quantiles, which ascend, of each row; NaN where there is nothing."""
+        answers = np.full((3, self.rows.total.size), np.nan)
+        percentiles_of(self.rows, self.buckets, quantiles, answers)
+        return answers
+
+    def weights(self, row: int) -> Floats:
+        """All buckets of one row."""
+        whole: Floats = self.rows.pool[self.rows.pages[row]].ravel()[: self.buckets.ends.size]
+        return whole
+
+    def load(self, row: int, weights: Floats, *, total: float, reference: float) -> None:
+        """Make one row what it is told to be."""
+        pages = np.zeros((self.rows.pages.shape[1], PAGE))
+        pages.ravel()[: weights.size] = weights
+        for block in np.flatnonzero(pages.any(axis=1) & (self.rows.pages[row] == 0)):
+            if self.rows.used[0] == self.rows.pool.shape[0]:
+                self._grow()
+            self.rows.pages[row, block] = self.rows.used[0]
+            self.rows.used[0] += 1
+        held = self.rows.pages[row] > 0
+        self.rows.pool[self.rows.pages[row][held]] = pages[held]
+        full = np.flatnonzero(weights >= EPSILON)
+        self.rows.low[row], self.rows.high[row] = (full[0], full[-1]) if full.size else (pages.size - 1, 0)
+        self.rows.total[row] = total
+        self.rows.reference[row] = reference
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        """What is to be kept of it, under names with this prefix."""
+        kept = self.rows._replace(pool=self.rows.pool[: int(self.rows.used[0])])
+        return {prefix + name: array for name, array in kept._asdict().items()}
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        """Be what `arrays` gave. What could lead a loop astray is refused."""
+        rows = Rows(**{name: arrays[prefix + name] for name in Rows._fields})
+        pool = rows.pool.shape[0]
+        last = rows.pages.shape[1] * PAGE
+        if not (
+            1 <= rows.used[0] == pool
+            and rows.pages.min(initial=0) >= 0
+            and rows.pages.max(initial=0) < pool
+            and max(rows.low.max(initial=0), rows.high.max(initial=0)) < last
+        ):
+            raise ValueError(f"state: the pages of {prefix!r} are not in order")
+        self.rows = rows

@@ -1,0 +1,223 @@
+"""A rolling window of usage in bounded memory: any quantile within 1 %, the maximum and the count exactly.
+
+The window is a ring of slices. A new slice takes the place of the oldest, so that the window is between one slice
+short and whole. Values are counted in buckets 2 % wide; a quantile is the middle of its bucket, and so at most 1 %
+(and half the first bucket: 5 millionths of a core, 5 kB) from the sample of that rank. As in `histogram`, buckets
+lie in pages from one pool, and a page holds its buckets for all slices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.histogram import MASK, NOWHERE, PAGE, SHIFT, Buckets, Found, exponential, find
+from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.strategy import Floats
+
+FULL = 65535
+NEVER = -(2**62)
+
+CPU_BUCKETS = exponential(first=1e-5, growth=0.02, most=1e3, units=1e7)
+MEMORY_BUCKETS = exponential(first=1e4, growth=0.02, most=1e13, units=1.0)
+
+
+class Slices(NamedTuple):
+    """What is kept of the window."""
+
+    samples: npt.NDArray[np.uint32]
+    """Samples of each slice, a row each."""
+    pages: npt.NDArray[np.int32]
+    pool: npt.NDArray[np.uint16]
+    """Counts by page, slice and bucket."""
+    used: npt.NDArray[np.int64]
+
+
+@njit(cache=True, error_model="numpy")
+def count_found(slices: Slices, start: int, at: int, found: Found) -> int:
+    """Count each value in its bucket of slice `at`; the row at which no page was left."""
+    samples, pages, pool, used = slices.samples, slices.pages, slices.pool, slices.used
+    for row in range(start, found.size):
+        bucket = found[row]
+        if bucket == NOWHERE:
+            continue
+        block, place = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
+        page = np.uint64(pages[row, block])
+        if page == 0:
+            if used[0] == pool.shape[0]:
+                return row
+            page = np.uint64(used[0])
+            used[0] += 1
+            pages[row, block] = page
+        if pool[page, at, place] < FULL:
+            pool[page, at, place] += 1
+            samples[at, row] += 1
+    return found.size
+
+
+@njit(cache=True, error_model="numpy")
+def find_ranks(
+    slices: Slices,
+    live: npt.NDArray[np.intp],
+    totals: npt.NDArray[np.int64],
+    middles: Floats,
+    quantiles: Floats,
+    answers: Floats,
+) -> None:
+    """Each row's quantiles, which ascend, over the slices that are alive and hold so many samples."""
+    held = np.empty(PAGE)
+    for row in range(totals.size):
+        passed, which = 0.0, 0
+        for block in range(slices.pages.shape[1] if totals[row] else 0):
+            page = slices.pages[row, block]
+            if page == 0 or which == quantiles.size:
+                continue
+            held[:] = 0.0
+            for at in live:
+                held += slices.pool[page, at]
+            for place in range(PAGE):
+                passed += held[place]
+                while which < quantiles.size and passed >= max(1.0, quantiles[which] * totals[row]):
+                    answers[which, row] = middles[block * PAGE + place]
+                    which += 1
+
+
+class Maxima:
+    """The highest sample of each row in the last so many seconds: the ring of slices, without their buckets."""
+
+    def __init__(self, rows: int, *, seconds: float, slices: int) -> None:
+        self.slice_seconds = seconds / slices
+        self.epoch = np.full(slices, NEVER)
+        """The number of each slice since the beginning of time."""
+        self.peaks = np.full((slices, rows), -np.inf)
+
+    def turn(self, t: float) -> tuple[int, bool] | None:
+        """The place of the slice of `t`, and whether it is new there: then it holds nothing.
+
+        None where a later slice has taken that place already: a kill may be heard of days after it happened.
+        """
+        now = math.floor(t / self.slice_seconds)
+        at = now % self.epoch.size
+        if self.epoch[at] == now:
+            return at, False
+        if self.epoch[at] > now:
+            return None
+        self.epoch[at] = now
+        self.peaks[at] = -np.inf
+        return at, True
+
+    def live(self, t: float, slices: int | None = None) -> npt.NDArray[np.bool_]:
+        """Which slices are in the window that ends at `t`, or in its last so many slices."""
+        now = math.floor(t / self.slice_seconds)
+        alive: npt.NDArray[np.bool_] = self.epoch > now - (slices or self.epoch.size)
+        return alive
+
+    def has_begun(self, t: float) -> bool:
+        """Whether anything was taken in yet in the slice of `t`."""
+        now = math.floor(t / self.slice_seconds)
+        return bool(self.epoch[now % self.epoch.size] == now)
+
+    def add(self, t: float, values: Floats, most: float) -> None:
+        """Take in one sample a row; values that are not believed are passed over."""
+        turned = self.turn(t)
+        if turned is None:
+            return
+        at, _ = turned
+        believed = (values >= 0.0) & (values <= most)
+        np.maximum(self.peaks[at], values, out=self.peaks[at], where=believed)
+
+    def peak(
+        self, t: float, rows: npt.NDArray[np.intp] | None = None, *, slices: int | None = None
+    ) -> Floats:
+        """The highest sample of each row, or of these, in the window or its last so many slices; NaN where it is empty."""
+        peaks = self.peaks if rows is None else self.peaks[:, rows]
+        highest: Floats = peaks[self.live(t, slices)].max(axis=0, initial=-np.inf)
+        return np.where(np.isneginf(highest), np.nan, highest)
+
+    def by_age(self, t: float, row: int) -> tuple[float, ...]:
+        """The highest sample of a row in each slice of the window, the last one's first; 0 where it is empty."""
+        numbers = math.floor(t / self.slice_seconds) - np.arange(self.epoch.size)
+        at = numbers % self.epoch.size
+        peaks = np.where(self.epoch[at] == numbers, self.peaks[at, row], 0.0)
+        return tuple(np.maximum(peaks, 0.0).tolist())
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        """What is to be kept of it, under names with this prefix."""
+        return {prefix + "epoch": self.epoch, prefix + "peaks": self.peaks}
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        """Be what `arrays` gave."""
+        self.epoch, self.peaks = arrays[prefix + "epoch"], arrays[prefix + "peaks"]
+
+
+class Window:
+    """The last so many seconds of each row."""
+
+    def __init__(self, rows: int, buckets: Buckets, *, seconds: float, slices: int) -> None:
+        pages = -(-buckets.ends.size // PAGE)
+        self.buckets = buckets
+        self.maxima = Maxima(rows, seconds=seconds, slices=slices)
+        self._middles = (np.array([0.0, *buckets.ends[:-1]]) + buckets.ends) / 2
+        self._most = CPU_MOST if buckets is CPU_BUCKETS else MEMORY_MOST
+        self.slices = Slices(
+            samples=np.zeros((slices, rows), np.uint32),
+            pages=np.zeros((rows, pages), np.int32),
+            pool=np.zeros((4 * rows + 2, slices, PAGE), np.uint16),
+            used=np.ones(1, np.int64),
+        )
+
+    def add(self, t: float, values: Floats) -> None:
+        """Take in one sample a row; values that are not believed are passed over."""
+        turned = self.maxima.turn(t)
+        if turned is None:
+            return
+        at, new = turned
+        if new:
+            self.slices.samples[at] = 0
+            self.slices.pool[: int(self.slices.used[0]), at] = 0
+        self.maxima.add(t, values, self._most)
+        found = find(self.buckets, values, self._most)
+        row = 0
+        while (row := count_found(self.slices, row, at, found)) < found.size:
+            pool = self.slices.pool
+            longer = np.zeros((pool.shape[0] * 5 // 4 + PAGE, *pool.shape[1:]), np.uint16)
+            longer[: pool.shape[0]] = pool
+            self.slices = self.slices._replace(pool=longer)
+
+    def quantiles(self, t: float, *quantiles: float) -> Floats:
+        """These quantiles, which ascend, of the window that ends at `t`: a row each; NaN where it is empty."""
+        answers = np.full((len(quantiles), self.slices.samples.shape[1]), np.nan)
+        live = np.flatnonzero(self.maxima.live(t))
+        find_ranks(self.slices, live, self.count(t), self._middles, np.array(quantiles), answers)
+        return answers
+
+    def count(self, t: float) -> npt.NDArray[np.int64]:
+        """How many samples each row has in the window."""
+        counted: npt.NDArray[np.int64] = self.slices.samples[self.maxima.live(t)].sum(axis=0, dtype=np.int64)
+        return counted
+
+    def peak(self, t: float) -> Floats:
+        """The highest sample of each row in the window; NaN where it is empty."""
+        return self.maxima.peak(t)
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        """What is to be kept of it, under names with this prefix."""
+        kept = self.slices._replace(pool=self.slices.pool[: int(self.slices.used[0])])
+        counts = {prefix + name: array for name, array in kept._asdict().items()}
+        return self.maxima.arrays(prefix) | counts
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        """Be what `arrays` gave. What could lead a loop astray is refused."""
+        slices = Slices(**{name: arrays[prefix + name] for name in Slices._fields})
+        pool = slices.pool.shape[0]
+        pages = slices.pages
+        if not (1 <= slices.used[0] == pool and pages.min(initial=0) >= 0 and pages.max(initial=0) < pool):
+            raise ValueError(f"state: the pages of {prefix!r} are not in order")
+        self.slices = slices
+        self.maxima.take_over(prefix, arrays)

@@ -1,0 +1,1 @@
+"""Strategies that the product recommends: trimtab, vpa and percentile."""

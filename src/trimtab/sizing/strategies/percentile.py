@@ -1,0 +1,69 @@
+"""A percentile of the last day times a safety factor: OptiPod's policy, and the easiest one to explain.
+
+`lower` and `upper` are the median and the 99th percentile with the same factor, so that a request is left alone
+while it is a plausible answer. An OOM counts as a sample of what the container had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.plausibility import spread
+from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, Window
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+
+
+class PercentileSettings(Settings):
+    """OptiPod's defaults: P90 and a fifth, over a day."""
+
+    quantile: float = Field(default=0.9, gt=0, le=1)
+    """The quantile of usage that is asked for: 0.5, 0.9, 0.99 or any other; 1 is the maximum."""
+    safety_factor: float = Field(default=1.2, ge=1)
+    """What the quantile is multiplied by."""
+    window: float = Field(default=86400.0, ge=1)
+    """Seconds of history that count."""
+    slices: int = Field(default=12, ge=2, le=366)
+    """Parts of the window; it forgets one of them at a time."""
+    min_samples: int = Field(default=10, ge=1)
+    """Samples in the window under which nothing is said."""
+
+
+class Percentile(Strategy[PercentileSettings]):
+    """A quantile of a rolling window, with a safety factor."""
+
+    name = "percentile"
+    settings_type = PercentileSettings
+
+    def __init__(self, containers: int, settings: PercentileSettings) -> None:
+        super().__init__(containers, settings)
+        self._cpu = Window(containers, CPU_BUCKETS, seconds=settings.window, slices=settings.slices)
+        self._memory = Window(containers, MEMORY_BUCKETS, seconds=settings.window, slices=settings.slices)
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        self._cpu.add(t, cpu)
+        self._memory.add(t, memory)
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        self._memory.add(t, spread(self.containers, containers, memory))
+
+    def recommend(self, t: float) -> Sizes:
+        return Sizes(cpu=self._bounds(t, self._cpu), memory=self._bounds(t, self._memory))
+
+    def _bounds(self, t: float, window: Window) -> Bounds:
+        s = self.settings
+        lower, target, upper = window.quantiles(
+            t, min(0.5, s.quantile), s.quantile, max(0.99, s.quantile)
+        ) * np.where(window.count(t) >= s.min_samples, s.safety_factor, np.nan)
+        return Bounds(lower=lower, target=target, upper=upper)
+
+    def arrays(self) -> dict[str, Array]:
+        return self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.take_over("cpu.", arrays)
+        self._memory.take_over("memory.", arrays)

@@ -1,0 +1,239 @@
+"""Our own strategy, and the default: the least size that keeps to the risk asked, learned for each container.
+
+CPU is sized so that little time is spent over the request and little use is left unserved, memory so that the peak of
+an hour is hardly ever over it. How it learns is in `trimtab.sizing.strategies.trimtab_engine.state`; here is what it is asked for, and when.
+
+Sizes are named once an update (an hour), counted from the first sample, and stay until the next. A question at the
+very end of an hour is answered as if the hour were over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, kills
+from trimtab.sizing.strategies.trimtab_engine.kernels import Grid, Pace, Stake
+from trimtab.sizing.strategies.trimtab_engine.state import Learner
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+
+HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
+
+CPU_GRID, CPU_SPREAD = Grid(low=-1.5, width=0.065, buckets=88), 0.35
+MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.03, buckets=40), 0.05
+"""The buckets of errors, and how far errors spread before any was seen."""
+CPU_PRICE, KEPT_PRICE, OOM_PRICE = 0.16, 0.32, 0.05
+"""What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked. Where
+sizes are kept, requests are less lenient and harm is dearer."""
+CARE = 12.0
+"""How many times the risk asked a container may bear before it is treated with more care."""
+CPU_PEAK, MEMORY_PEAK, KEPT_PEAK = 0.0, 720.0, 3.0
+"""Hours in which a peak fades by half, 0: only the last epoch's counts; and at least how many times as long as sizes are
+kept."""
+MEMORY_FOOTING = 1.07
+"""How many times its fading peak a container's memory is at least: what it once needed it may need again. That is not
+below the peak itself for three days, or whoever is busy by day, or but on weekdays, is killed at the next peak."""
+CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.4
+"""How many times its highest peak a container is given at most."""
+CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
+"""How many epochs of a container's own the fleet's errors and costs count as much as."""
+COSTS, SLOW, TOP, YIELD, OWED, MOVES = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
+"""Hours in which costs, the slow mean, the highest peak, the share that is used, what a change would have saved and
+changes that were made lose half their weight."""
+KEPT_LENIENCY = 0.5
+"""How lenient requests are priced that are kept: a spike of an hour is then paid for all day."""
+KEPT_COSTS = 11.0
+"""How many hours longer costs count for each hour that sizes are kept: a day of them is one trial."""
+MEMORY_TOLERANCE = 0.45
+"""The part of the tolerance that holds for memory, which moves less."""
+NEAR = 0.2
+"""How far from the size a request may be without being worth a change."""
+OFTEN = 7.0
+"""Changes of late from which on the next must have more to save: about five a day."""
+NEED = 0.5
+"""Where between what a killed container had and what it gets its need is taken to be."""
+FIRST_WEIGHT = 1 / 60
+"""The part of an update that the very first sample stands for."""
+ENOUGH = 0.9
+"""The part of an update after which its data say enough to name sizes anew."""
+
+
+class TrimtabSettings(Settings):
+    """What is asked for. The defaults suit a cluster that nobody has looked at."""
+
+    cpu_risk: float = Field(default=0.02, gt=0, lt=1)
+    """The share of time that a container may need more CPU than it asks for: less risk, more cost."""
+    memory_risk: float = Field(default=0.2, gt=0)
+    """OOMs a container and month that are worth the memory saved: less risk, more cost."""
+    unserved: float = Field(default=0.5, ge=0, le=1)
+    """What counts as harm: 0 is time over the request alone, 1 is CPU left unserved alone, which covers spikes better."""
+    update: float = Field(default=HOUR, ge=1)
+    """Seconds that a size stays until the next is asked for."""
+    stabilization: float = Field(default=0.0, ge=0, le=DAY)
+    """Seconds for which requests stay as high as they were, so that CPU is sized for all of them and not for the next
+    hour alone; a policy's changes.stabilization is said here by itself."""
+    half_life: float = Field(default=96.0, gt=0)
+    """Hours in which an error of a forecast loses half its weight."""
+    tolerance: float = Field(default=0.3, ge=0)
+    """What a size must have cost too much for it to be changed, as a fraction of what the container uses in an update:
+    more changes less often."""
+    oom_bump: float = Field(default=1.25, gt=1)
+    """A killed container gets this many times what it had,"""
+    oom_min_bump: float = Field(default=64 * 2.0**20, ge=0)
+    """or this many bytes more, whichever is more."""
+    min_cpu: float = Field(default=0.001, ge=0)
+    """The least cores asked for."""
+    min_memory: float = Field(default=0.0, ge=0)
+    """The least bytes asked for."""
+
+
+class Trimtab(Strategy[TrimtabSettings]):
+    """Sizes by the forecast that pays, with the margin that its own errors ask for."""
+
+    name: ClassVar[str] = "trimtab"
+    settings_type: ClassVar[type[Settings]] = TrimtabSettings
+    counts_samples = False  # a sample weighs by the time since the last
+
+    def __init__(self, containers: int, settings: TrimtabSettings) -> None:
+        super().__init__(containers, settings)
+        price = (KEPT_PRICE if self.keeps_cpu else CPU_PRICE) / settings.cpu_risk
+        oom_risk = settings.memory_risk * settings.update / MONTH
+        self._cpu = Learner(
+            containers,
+            grid=CPU_GRID,
+            spread=CPU_SPREAD,
+            pace=_pace(
+                settings.update,
+                errors=settings.half_life,
+                peak=CPU_PEAK,
+                fleet=CPU_FLEET,
+                kept=settings.stabilization if self.keeps_cpu else 0.0,
+            ),
+            stake=Stake(
+                under=(1.0 - settings.unserved) * price,
+                unserved=settings.unserved * price,
+                risk=CARE * settings.cpu_risk,
+                leniency=KEPT_LENIENCY if self.keeps_cpu else 1.0,
+                footing=0.0,
+                headroom=CPU_HEADROOM,
+                change=settings.tolerance,
+                moves=OFTEN,
+            ),
+            most=CPU_MOST,
+            peaks=False,
+        )
+        self._memory = Learner(
+            containers,
+            grid=MEMORY_GRID,
+            spread=MEMORY_SPREAD,
+            pace=_pace(settings.update, errors=2 * settings.half_life, peak=MEMORY_PEAK, fleet=MEMORY_FLEET),
+            stake=Stake(
+                under=OOM_PRICE / oom_risk,
+                unserved=0.0,
+                risk=CARE * oom_risk,
+                leniency=1.0,
+                footing=MEMORY_FOOTING,
+                headroom=MEMORY_HEADROOM,
+                change=settings.tolerance * MEMORY_TOLERANCE,
+                moves=OFTEN,
+            ),
+            most=MEMORY_MOST,
+            peaks=True,
+        )
+        self._clock = np.full(2, np.nan)  # of the last sample and of the first
+
+    @property
+    def keeps_cpu(self) -> bool:
+        return self.settings.stabilization > self.settings.update
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        before = float(self._clock[0])
+        if np.isnan(before):
+            self._clock[1] = t
+        self._clock[0] = t
+        weight = FIRST_WEIGHT if np.isnan(before) else min((t - before) / self.settings.update, 1.0)
+        for resource, usage in ((self._cpu, cpu), (self._memory, memory)):
+            if not np.isnan(before) and self._epoch(t) != self._epoch(before):
+                resource.close(self._hour(before), self._hour(t))
+            resource.note(usage, weight)
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present epoch
+        containers, memory = kills(self.containers, containers, memory)
+        bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
+        self._memory.raise_to(containers, bumped, memory + NEED * (bumped - memory))
+
+    def recommend(self, t: float) -> Sizes:
+        cpu, memory = (self._ahead(resource, t) for resource in (self._cpu, self._memory))
+        return Sizes(
+            cpu=self._bounds(cpu, self.settings.min_cpu),
+            memory=self._bounds(memory, self.settings.min_memory),
+        )
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        for name, array in self.arrays().items():
+            array[...] = arrays[name]
+        self._cpu.forget_ahead()
+        self._memory.forget_ahead()
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            "clock": self._clock,
+            **{f"cpu.{name}": array for name, array in self._cpu.arrays().items()},
+            **{f"memory.{name}": array for name, array in self._memory.arrays().items()},
+        }
+
+    def _ahead(self, resource: Learner, t: float) -> Floats:
+        """The sizes for the time from `t` on, as if the epoch ended now; but not soon after one has begun."""
+        last = float(self._clock[0])
+        if np.isnan(last):
+            return resource.held
+        late = (t - float(self._clock[1])) / self.settings.update - self._epoch(last)
+        if late < ENOUGH and resource.has_named:
+            return resource.held
+        return resource.preview(self._hour(last), self._hour(t))
+
+    def _epoch(self, t: float) -> float:
+        return (t - float(self._clock[1])) // self.settings.update
+
+    def _hour(self, t: float) -> int:
+        """The hour of the day at which the epoch of this time began."""
+        return int((float(self._clock[1]) + self._epoch(t) * self.settings.update) % DAY // HOUR)
+
+    def _bounds(self, held: Floats, least: float) -> Bounds:
+        target = np.maximum(held, least)
+        return Bounds(
+            target=target,
+            lower=target * (1 - NEAR),
+            upper=target * (1 + NEAR),
+        )
+
+
+def _pace(update: float, *, errors: float, peak: float, fleet: float, kept: float = 0.0) -> Pace:
+    """The half-lives, in hours, as what is left after an update; and for how many hours sizes are kept."""
+    hours = kept / HOUR
+
+    def left(half_life: float) -> float:
+        return float(0.5 ** (update / HOUR / half_life)) if half_life else 0.0
+
+    slow = left(SLOW)
+    return Pace(
+        errors=left(errors),
+        costs=left(COSTS + KEPT_COSTS * hours),
+        slow=slow,
+        peak=left(max(peak, KEPT_PEAK * hours)),
+        top=left(TOP),
+        hourly=0.5,
+        yields=left(YIELD),
+        owed=left(OWED),
+        moves=left(MOVES),
+        fleet_errors=fleet,
+        fleet_costs=FLEET_COSTS,
+        lasting=left(hours),
+        hours=max(round(hours), 1),
+        grown=(1.0 - slow ** (hours * HOUR / update)) / (1.0 - slow),
+    )

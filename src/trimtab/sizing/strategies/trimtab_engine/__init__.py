@@ -1,0 +1,1 @@
+"""The compiled core of the default strategy."""

@@ -1,0 +1,304 @@
+"""What the Kubernetes VPA recommender (v1.8) would say, to the millicore and the byte.
+
+CPU is a decaying histogram of all samples. Memory is one of daily peaks: a higher peak of the same day replaces the
+one before, and an OOM counts as a peak above what the container was given. The bounds open wide while history is
+short: `upper` comes down from infinity (100 TB, 10^11 cores) and `lower` up from the floor.
+
+Left out is what the recommender does around this: the merging of replicas, policies, caps, and its quality metrics.
+Checkpoints are read and written by `trimtab.sizing.strategies.vpa_checkpoint`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from pydantic import Field, model_validator
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats import histogram
+from trimtab.sizing.stats.histogram import (
+    NOWHERE,
+    Buckets,
+    Found,
+    Histogram,
+    Rows,
+    find,
+    is_empty,
+    percentile_buckets,
+)
+from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+
+CPU_WEIGHT = 0.1
+MOST_UNITS = 1e14
+"""Where the recommender's amounts end, in millicores and bytes."""
+DAY = 86400.0
+
+CPU_BUCKETS = histogram.exponential(first=0.01, growth=0.05, most=1000.0, units=1000.0)
+MEMORY_BUCKETS = histogram.exponential(first=1e7, growth=0.05, most=1e12, units=1.0)
+
+
+class VpaSettings(Settings):
+    """The flags of the recommender, with its defaults."""
+
+    target_percentile: float = Field(default=0.9, gt=0, lt=1)
+    """The percentile of usage that is asked for."""
+    lower_percentile: float = Field(default=0.5, gt=0, lt=1)
+    """The percentile under which a request is too small."""
+    upper_percentile: float = Field(default=0.95, gt=0, lt=1)
+    """The percentile over which a request is too large."""
+    margin: float = Field(default=0.15, ge=0)
+    """What is added to all three, as a fraction."""
+    half_life: float = Field(default=DAY, ge=1)
+    """Seconds in which a sample loses half its weight."""
+    memory_interval: float = Field(default=DAY, ge=1)
+    """Seconds of which memory's peak is taken."""
+    confidence_interval: float = Field(default=DAY, ge=1)
+    """Seconds of history, at a sample a minute, that count as one unit of confidence."""
+    oom_bump_ratio: float = Field(default=1.2, ge=1)
+    """An OOM counts as a peak this many times what the container had,"""
+    oom_min_bump: float = Field(default=100 * 2**20, ge=0)
+    """or this many bytes above it, whichever is more."""
+    pod_min_cpu: float = Field(default=0.025, ge=0)
+    """The least cores of a pod, divided among its containers; 0 for no floor."""
+    pod_min_memory: float = Field(default=250 * 2**20, ge=0)
+    """The least bytes of a pod, divided among its containers; 0 for no floor."""
+    containers_per_pod: int = Field(default=1, ge=1)
+    """How many containers share the floors of a pod; left out, they are counted where pods are known."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if not self.lower_percentile <= self.target_percentile <= self.upper_percentile:
+            raise ValueError("lower_percentile, target_percentile and upper_percentile must ascend")
+        return self
+
+
+class History(NamedTuple):
+    """When CPU was seen: what confidence comes from."""
+
+    first: Floats
+    last: Floats
+    samples: npt.NDArray[np.int64]
+
+
+class Peaks(NamedTuple):
+    """The memory interval that each container is in."""
+
+    last: Floats
+    """When memory was last heard of."""
+    end: Floats
+    """Where the interval ends; -inf before the first sample."""
+    used: Floats
+    """The highest sample in it,"""
+    oom: Floats
+    """and the highest that an OOM stands for."""
+
+
+@njit(cache=True, error_model="numpy")
+def note(history: History, t: float, found: Found) -> None:
+    """Count the samples, and strike out those that are earlier than the last; those of one time are of replicas."""
+    first, last, samples = history.first, history.last, history.samples
+    for row in range(found.size):
+        if found[row] == NOWHERE:
+            continue
+        if t >= last[row]:
+            if samples[row] == 0:
+                first[row] = t
+            last[row] = t
+            samples[row] += 1
+        else:
+            found[row] = NOWHERE
+
+
+@njit(cache=True, error_model="numpy")
+def rising(peaks: Peaks, t: float, memory: Floats, which: Indices) -> int:
+    """Find the containers that use more than before in their interval, or begin a new one: their number."""
+    last, end, used, ooms = peaks.last, peaks.end, peaks.used, peaks.oom
+    found = 0
+    for row in range(memory.size):
+        if 0.0 <= memory[row] <= MEMORY_MOST and t >= last[row]:
+            last[row] = t
+            if t >= end[row] or memory[row] > max(used[row], ooms[row]):
+                which[found] = row
+                found += 1
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def note_peaks(
+    peaks: Peaks, t: float, interval: float, which: Indices, amounts: Floats, olds: Floats, news: Floats
+) -> None:
+    """Let these amounts be the peaks of their intervals: what is to be added for them, and taken away; NaN: nothing."""
+    for place in range(which.size):
+        row, amount = which[place], np.floor(amounts[place])
+        if t < peaks.end[row]:
+            old = max(peaks.used[row], peaks.oom[row])
+            if old > 0.0 and amount > old:
+                olds[place] = old
+                news[place] = peaks.used[row] = amount
+        else:
+            start_interval(peaks, row, t, interval)
+            news[place] = peaks.used[row] = amount
+
+
+@njit(cache=True, error_model="numpy")
+def start_interval(peaks: Peaks, row: int, t: float, interval: float) -> None:
+    """The interval that holds `t`; the first of all starts with its first sample."""
+    if peaks.end[row] == -np.inf:
+        peaks.end[row] = t
+    peaks.end[row] += np.floor((t - peaks.end[row]) / interval) * interval + interval
+    peaks.used[row] = 0.0
+    peaks.oom[row] = 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def note_ooms(
+    peaks: Peaks,
+    t: float,
+    interval: float,
+    bump: tuple[float, float],
+    which: Indices,
+    amounts: Floats,
+    olds: Floats,
+    news: Floats,
+) -> None:
+    """Let peaks above what these containers had be those of their intervals. What is an interval late is not believed."""
+    for place in range(which.size):
+        row, had = which[place], np.floor(amounts[place])
+        if not 0.0 <= had <= MEMORY_MOST or t < peaks.last[row] - interval:
+            continue
+        peaks.last[row] = t
+        # What an earlier OOM stood for is left out: else a series of them would climb without end.
+        had = max(had, peaks.used[row])
+        needed = min(max(had + bump[0], np.floor(had * bump[1])), MOST_UNITS)
+        if t < peaks.end[row]:
+            old = max(peaks.used[row], peaks.oom[row])
+            if old > 0.0 and needed > old:
+                olds[place] = old
+                news[place] = peaks.oom[row] = needed
+        else:
+            start_interval(peaks, row, t, interval)
+            news[place] = peaks.oom[row] = needed
+
+
+@njit(cache=True, error_model="numpy")
+def recommend_all(
+    rows: Rows,
+    buckets: Buckets,
+    history: History,
+    quantiles: tuple[float, float, float],
+    margin: float,
+    confidence_interval: float,
+    floors: Floats,
+    answers: Floats,
+) -> None:
+    """Lower, target and upper of each container, in the whole units that the recommender reckons in."""
+    for row in range(history.samples.size):
+        if is_empty(rows, row):
+            continue
+        # Confidence comes from CPU alone: who has shown only memory is known for no time at all.
+        lived = history.last[row] - history.first[row] if history.samples[row] else 0.0
+        span = lived / confidence_interval
+        confidence = min(span, history.samples[row] / (confidence_interval / 60.0))
+        wide = 1.0 + 0.001 / confidence
+        factors = (1.0 / (wide * wide), 1.0, 1.0 + 1.0 / confidence)
+        places = percentile_buckets(rows, row, quantiles)
+        for which in range(3):
+            base = np.floor(min(buckets.ends[places[which]] * buckets.units, MOST_UNITS))
+            base += np.floor(min(base * margin, MOST_UNITS))
+            amount = np.floor(min(base * factors[which], MOST_UNITS))
+            answers[which, row] = max(amount, floors[row]) / buckets.units
+
+
+class Vpa(Strategy[VpaSettings]):
+    """The Kubernetes VPA recommender."""
+
+    name = "vpa"
+    settings_type = VpaSettings
+    replicas_apart = True
+    divides_pod_minimum = True
+
+    def __init__(self, containers: int, settings: VpaSettings) -> None:
+        super().__init__(containers, settings)
+        self._sharing: Indices = np.full(containers, settings.containers_per_pod, np.intp)
+        self.cpu = Histogram(containers, CPU_BUCKETS, settings.half_life)
+        self.memory = Histogram(containers, MEMORY_BUCKETS, settings.half_life)
+        self.history = History(
+            first=np.zeros(containers),
+            last=np.full(containers, -np.inf),
+            samples=np.zeros(containers, np.int64),
+        )
+        self.peaks = Peaks(
+            last=np.full(containers, -np.inf),
+            end=np.full(containers, -np.inf),
+            used=np.zeros(containers),
+            oom=np.zeros(containers),
+        )
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+        found = find(CPU_BUCKETS, cpu, CPU_MOST)
+        note(self.history, t, found)
+        self.cpu.add(t, found, CPU_WEIGHT)
+        which = np.empty(memory.size, np.intp)
+        which = which[: rising(self.peaks, t, memory, which)]
+        olds, news = np.full((2, which.size), np.nan)
+        note_peaks(self.peaks, t, self.settings.memory_interval, which, memory[which], olds, news)
+        self._replace(which, olds, news)
+
+    def share_pods(self, containers: Indices) -> None:
+        if "containers_per_pod" not in self.settings.model_fields_set:  # what a user set holds
+            self._sharing = np.maximum(containers, 1)
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
+        s = self.settings
+        olds, news = np.full((2, containers.size), np.nan)
+        bump = (float(math.floor(s.oom_min_bump)), s.oom_bump_ratio)
+        note_ooms(self.peaks, t, s.memory_interval, bump, containers, memory, olds, news)
+        self._replace(containers, olds, news)
+
+    def _replace(self, which: Indices, olds: Floats, news: Floats) -> None:
+        old, new = (find(MEMORY_BUCKETS, amounts, MOST_UNITS) for amounts in (olds, news))
+        self.memory.replace(which, self.peaks.end[which], old, new)
+
+    def recommend(self, t: float) -> Sizes:  # noqa: ARG002 - all weights age alike, so no percentile moves
+        s = self.settings
+        return Sizes(
+            cpu=self._bounds(self.cpu, s.pod_min_cpu), memory=self._bounds(self.memory, s.pod_min_memory)
+        )
+
+    def _bounds(self, usage: Histogram, pod_floor: float) -> Bounds:
+        s = self.settings
+        answers = np.full((3, self.containers), np.nan)
+        quantiles = (s.lower_percentile, s.target_percentile, s.upper_percentile)
+        floors = np.floor(math.floor(pod_floor * usage.buckets.units) * (1.0 / self._sharing))
+        recommend_all(
+            usage.rows,
+            usage.buckets,
+            self.history,
+            quantiles,
+            s.margin,
+            s.confidence_interval,
+            floors,
+            answers,
+        )
+        return Bounds(lower=answers[0], target=answers[1], upper=answers[2])
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            **self.cpu.arrays("cpu."),
+            **self.memory.arrays("memory."),
+            **{"history." + name: array for name, array in self.history._asdict().items()},
+            **{"peaks." + name: array for name, array in self.peaks._asdict().items()},
+        }
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self.cpu.take_over("cpu.", arrays)
+        self.memory.take_over("memory.", arrays)
+        self.history = History(*(arrays["history." + name] for name in History._fields))
+        self.peaks = Peaks(*(arrays["peaks." + name] for name in Peaks._fields))

@@ -1,0 +1,1 @@
+"""Evidence that is tracked beside a strategy: peaks, OOM kills, coverage, earlier proposals."""

@@ -1,0 +1,296 @@
+"""Evidence about each container besides what its strategy learned: how much is known, peaks, OOM kills, throttling.
+
+Like a strategy it is shown every sample once, in the order of time, and keeps arrays with one row a container. What it
+keeps of a container does not grow: peaks by slices of time, kills by size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from trimtab.plugins import Settings
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.state.array_state import Rowed
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.stats.window import NEVER, Maxima
+from trimtab.sizing.strategy import Floats, Indices
+from trimtab.sizing.tracking.legacy_evidence import FormerSettings, FormerWitness
+from trimtab.sizing.tracking.oom_records import KillRecords
+
+Booleans = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint32]
+
+HOUR, DAY = 3600.0, 86400.0
+WEEK = 8 * DAY
+"""Seconds for which peaks are remembered: a slice more than seven days, so that last week's peak of a weekly job is known
+until it runs again."""
+WEEK_SLICES, DAY_SLICES = 16, 3
+"""The slices of these seconds, and how many of them hold the last day: 24 to 36 hours."""
+FORGOTTEN = 7 * DAY
+"""Seconds without a sample after which what was observed before no longer counts as history."""
+SIZES_KEPT, SIZE_SLICES, RECENT_SLICES = 30 * DAY, 10, 3
+"""Seconds for which the sizes that a container had are remembered, in slices, and how many slices are recent."""
+HELD = HOUR
+"""Seconds for which a container must have had a size to have been tried with it."""
+THROTTLED_RISES, THROTTLED_FADES = 3600.0, 86400.0
+"""Seconds in which what was seen of throttling before loses half its weight, where there is more now and where there is
+less: whoever is held back by day must not be made smaller by night."""
+
+
+class WitnessSettings(Settings):
+    """There are none."""
+
+
+class DailyCounts:
+    """Samples that came and samples that were due, by the day, of about the last week."""
+
+    DAYS = 8
+
+    def __init__(self, rows: int) -> None:
+        self.epoch = np.full(self.DAYS, NEVER)
+        """The number of each day since 1970."""
+        self.seen = np.zeros((self.DAYS, rows), np.int32)
+        self.due = np.zeros((self.DAYS, rows), np.int32)
+
+    def add(self, t: float, seen: Booleans, due: Booleans) -> None:
+        """Count one step of all containers; one of a day that is forgotten already is passed over."""
+        day = math.floor(t / DAY)
+        at = day % self.DAYS
+        if self.epoch[at] > day:
+            return
+        if self.epoch[at] < day:
+            self.epoch[at] = day
+            self.seen[at] = self.due[at] = 0
+        self.seen[at] += seen
+        self.due[at] += due
+
+    def coverage(self, t: float, rows: Indices) -> Floats:
+        """Return the share of due samples that came, in the last day or the last week, whichever is lower.
+
+        Over a container's whole life, a bad month would count for another month, and a fresh hole not at all.
+        """
+        age = math.floor(t / DAY) - self.epoch
+        # A row for the last day, which is today and yesterday, and one for the week.
+        counted = (age >= 0) & (age < np.array([[2], [self.DAYS]]))
+        seen, due = counted @ self.seen[:, rows], counted @ self.due[:, rows]
+        # Where nothing was due, as while scaled to zero, nothing is missing.
+        lowest: Floats = np.where(due > 0, seen / np.maximum(due, 1), 1.0).min(axis=0)
+        return lowest
+
+    def arrays(self, prefix: str) -> dict[str, Array]:
+        return {prefix + "epoch": self.epoch, prefix + "seen": self.seen, prefix + "due": self.due}
+
+    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        self.epoch, self.seen = arrays[prefix + "epoch"], arrays[prefix + "seen"]
+        self.due = arrays[prefix + "due"]
+
+
+class Witness(Rowed[WitnessSettings]):
+    """How much is known of each container, its peaks, its kills, and how often its limit stopped it."""
+
+    name = "witness"
+
+    def __init__(self, containers: int, settings: WitnessSettings) -> None:
+        super().__init__(containers, settings)
+        self._cpu = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
+        self._memory = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
+        self._had = Maxima(containers, seconds=SIZES_KEPT, slices=SIZE_SLICES)
+        self._counts = DailyCounts(containers)
+        self._kills = KillRecords(containers)
+        self._arrays: dict[str, Array] = {
+            "samples": np.zeros(containers, np.int64),
+            "ran": np.zeros(containers),
+            "first": np.full(containers, np.nan),
+            "last": np.full(containers, np.nan),
+            "throttled": np.full(containers, np.nan),
+            "throttled_at": np.full(containers, np.nan),
+            "size": np.zeros(containers),
+            "size_since": np.zeros(containers),
+            "size_before": np.zeros(containers),
+            "image": np.zeros(containers, np.uint32),
+        }
+
+    def observe(
+        self,
+        t: float,
+        cpu: Floats,
+        memory: Floats,
+        *,
+        throttled: Floats | None = None,
+        running: Booleans | None = None,
+        lasts: float = 0.0,
+    ) -> None:
+        """Take in one sample of each container; `running` says of which there should have been one.
+
+        Each stands for `lasts` seconds; for none where a replica of the same time was shown before.
+        """
+        own = self._arrays
+        seen = ((cpu >= 0) & (cpu <= CPU_MOST)) | ((memory >= 0) & (memory <= MEMORY_MOST))
+        self._cpu.add(t, cpu, CPU_MOST)
+        self._memory.add(t, memory, MEMORY_MOST)
+        # Before its first sample a container may not have been there, or not been scraped.
+        due = seen if running is None else seen | (running & ~np.isnan(own["first"]))
+        self._counts.add(t, seen, due)
+        own["samples"] += seen
+        own["ran"][seen & (t - own["last"] > FORGOTTEN)] = 0.0
+        own["ran"] += seen * lasts
+        own["first"][seen & np.isnan(own["first"])] = t
+        own["last"][seen] = t
+        if throttled is not None:
+            self._observe_throttling(t, throttled)
+
+    def observe_oom(
+        self,
+        t: Floats,
+        containers: Indices,
+        memory: Floats,
+        *,
+        images: Hashes | None = None,
+        estimated: bool = False,
+    ) -> Booleans:
+        """Take in kills, each with its time; return which of them were not known before.
+
+        `memory` is what the container had; `estimated` where a source of usage tells of it, which knows a sample at most:
+        such a kill counts at least at the size that `observe_sizes` then tells. `images` are fingerprints of what was
+        killed: a kill of another image than the present one does not count.
+        """
+        with np.errstate(invalid="ignore"):
+            believed = (memory >= 0) & (memory <= MEMORY_MOST)
+        if estimated:  # a kill without any sample counts as well: its size is told later
+            believed = np.ones(t.size, np.bool_)
+            memory = np.clip(np.nan_to_num(memory), 0.0, MEMORY_MOST)
+        if images is not None:
+            now = self._arrays["image"][containers]
+            believed &= (images == 0) | (now == 0) | (images == now)
+        return self._kills.add(t, containers, memory, believed=believed, estimated=estimated)
+
+    def observe_sizes(
+        self, t: float, containers: Indices, memory: Floats, *, before: Floats, images: Hashes
+    ) -> None:
+        """Take in the memory that these containers have in effect: the limit, or the request where there is none.
+
+        `before` is the largest that they are known to have had earlier, by their template or the annotations of a change;
+        `images` are fingerprints of their images, 0 where not known. A new image starts without kills.
+        """
+        own = self._arrays
+        known = own["image"][containers]
+        self._kills.forget(containers[(known != 0) & (images != 0) & (known != images)])
+        own["image"][containers] = np.where(images != 0, images, known)
+        self._kills.correct(containers, memory)
+        moved = own["size"][containers] != memory
+        own["size"][containers] = memory
+        own["size_since"][containers[moved]] = t
+        own["size_before"][containers] = before
+        held = t - own["size_since"][containers] >= HELD
+        if (turned := self._had.turn(t)) is not None:
+            peaks = self._had.peaks[turned[0]]
+            peaks[containers[held]] = np.maximum(peaks[containers[held]], memory[held])
+
+    def evidence(self, t: float, containers: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
+        """What is known of these containers; `runs_on` where they run all the time, as a Job's do not."""
+        own = {name: array[containers].tolist() for name, array in self._arrays.items()}
+        cpu, cpu_week, memory = (
+            self._cpu.peak(t, containers, slices=DAY_SLICES).tolist(),
+            self._cpu.peak(t, containers).tolist(),
+            self._memory.peak(t, containers).tolist(),
+        )
+        coverage = self._counts.coverage(t, containers).tolist()
+        recent, earlier = (
+            self._had.peak(t, containers, slices=slices).tolist() for slices in (RECENT_SLICES, None)
+        )
+        return [
+            Evidence(
+                samples=own["samples"][place],
+                ran=own["ran"][place],
+                first=_or_zero(own["first"][place]),
+                last=_or_zero(own["last"][place]),
+                coverage=coverage[place] if runs_on[place] else 1.0,
+                runs_on=runs_on[place],
+                cpu_peak=_whole(cpu[place] * 1000),
+                cpu_peak_week=_whole(cpu_week[place] * 1000),
+                memory_peak=_whole(memory[place]),
+                throttled=None if math.isnan(own["throttled"][place]) else own["throttled"][place],
+                kills=self._kills.of(t, int(row)),
+                recent_memory=_whole(recent[place]) or 0,
+                earlier_memory=max(_whole(earlier[place]) or 0, int(own["size_before"][place])),
+            )
+            for place, row in enumerate(containers)
+        ]
+
+    def memory_peak(self, t: float, containers: Indices) -> Floats:
+        """Return the highest memory of these containers in the week up to `t`; NaN where there is no sample."""
+        return self._memory.peak(t, containers)
+
+    def first_sample(self, containers: Indices) -> float | None:
+        """Return the time of the first sample of these containers; None where they have none."""
+        first = float(np.fmin.reduce(self._arrays["first"][containers], initial=np.nan))
+        return None if math.isnan(first) else first
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            **self._arrays,
+            **self._cpu.arrays("cpu_week."),
+            **self._memory.arrays("memory_week."),
+            **self._had.arrays("had."),
+            **self._counts.arrays("counts."),
+            **self._kills.arrays("kills."),
+        }
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = {name: arrays[name] for name in self._arrays}
+        self._cpu.take_over("cpu_week.", arrays)
+        self._memory.take_over("memory_week.", arrays)
+        self._had.take_over("had.", arrays)
+        self._counts.take_over("counts.", arrays)
+        self._kills.take_over("kills.", arrays)
+
+    def restore(self, state: bytes) -> None:
+        """Take over what `state` returned; also what it returned before kills were kept by size."""
+        try:
+            super().restore(state)
+        except ValueError:
+            former = FormerWitness(self.containers, FormerSettings())
+            former.restore(state)
+            self._take_over_former(former)
+
+    def _take_over_former(self, former: FormerWitness) -> None:
+        for name in self._arrays.keys() & former.known.keys():
+            self._arrays[name] = former.known[name]
+        for maxima, week in ((former.cpu, self._cpu), (former.memory, self._memory)):
+            for at in np.argsort(maxima.epoch).tolist():
+                if maxima.epoch[at] != NEVER:
+                    week.add(maxima.epoch[at] * maxima.slice_seconds, maxima.peaks[at], math.inf)
+        times, sizes = former.known["killed_at"], former.known["killed_with"]
+        for row, place in zip(*np.nonzero(np.isfinite(times)), strict=True):
+            self._kills.add(
+                times[row, place : place + 1],
+                np.array([row]),
+                sizes[row, place : place + 1],
+                believed=np.ones(1, np.bool_),
+                estimated=False,
+            )
+
+    def _observe_throttling(self, t: float, throttled: Floats) -> None:
+        """The recent share, in which an hour ago counts half."""
+        own = self._arrays
+        known = (throttled >= 0) & (throttled <= 1)
+        with np.errstate(invalid="ignore"):
+            before = np.nan_to_num(own["throttled"])
+            half_life = np.where(throttled > before, THROTTLED_RISES, THROTTLED_FADES)
+            left = 0.5 ** np.maximum((t - own["throttled_at"]) / half_life, 0.0)
+        left[np.isnan(left)] = 0.0
+        own["throttled"][known] = (before * left + throttled * (1 - left))[known]
+        own["throttled_at"][known] = t
+
+
+def _or_zero(moment: float) -> float:
+    return 0.0 if math.isnan(moment) else moment
+
+
+def _whole(amount: float) -> int | None:
+    return None if math.isnan(amount) else math.ceil(amount)

@@ -1,0 +1,56 @@
+"""What a witness kept before it had kills by size, and a week of peaks: read so that an upgrade loses nothing.
+
+With a source that knows no past, such as metrics-server, what was learned could not be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from pydantic import Field
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.array_state import Rowed
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.stats.window import Maxima
+
+KILLS = 8
+SLICES = 12
+
+
+class FormerSettings(Settings):
+    """How far back was looked."""
+
+    window: float = Field(default=86400.0, ge=1)
+    """Seconds in which peaks were the highest."""
+
+
+class FormerWitness(Rowed[FormerSettings]):
+    """The arrays of that time."""
+
+    name = "witness"
+
+    def __init__(self, containers: int, settings: FormerSettings) -> None:
+        super().__init__(containers, settings)
+        self.cpu = Maxima(containers, seconds=settings.window, slices=SLICES)
+        self.memory = Maxima(containers, seconds=settings.window, slices=SLICES)
+        self.known: dict[str, Array] = {
+            "samples": np.zeros(containers, np.int64),
+            "due": np.zeros(containers, np.int64),
+            "ran": np.zeros(containers),
+            "first": np.full(containers, np.nan),
+            "last": np.full(containers, np.nan),
+            "throttled": np.full(containers, np.nan),
+            "throttled_at": np.full(containers, np.nan),
+            "killed_at": np.full((containers, KILLS), -np.inf),
+            "killed_with": np.zeros((containers, KILLS)),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        return self.known | self.cpu.arrays("cpu.") | self.memory.arrays("memory.")
+
+    def take_over(self, arrays: Mapping[str, Array]) -> None:
+        self.known = {name: arrays[name] for name in self.known}
+        self.cpu.take_over("cpu.", arrays)
+        self.memory.take_over("memory.", arrays)

@@ -1,0 +1,191 @@
+"""Where in an answer each series has its labels and its chunks: frames of protobuf, gone through without an object for each.
+
+An answer has hundreds of thousands of chunks, and to make a message of each took as long as all the rest of it. So the
+fields on the way to them are found by hand; labels are left to the library. Nothing is trusted: what is cut off, damaged
+or no answer at all is told apart. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from trimtab.usage.errors import BadAnswer
+from trimtab.usage.prometheus.remote_read.chunks import Bytes, Numbers, Spans
+from trimtab.usage.prometheus.remote_read.messages.remote_pb2 import (
+    Chunk,
+    ChunkedReadResponse,
+    ChunkedSeries,
+)
+
+_CASTAGNOLI = 0x82F63B78
+_CHECKSUM = 4
+"""Bytes of it, before each frame."""
+_VARINT, _EIGHT, _COUNTED, _FOUR = 0, 1, 2, 5
+"""How protobuf says how long a field is."""
+_CUT_OFF, _DAMAGED, _UNREADABLE = -1, -2, -3
+_WRONG = {
+    _CUT_OFF: "is cut off",
+    _DAMAGED: "has a frame whose checksum is wrong",
+    _UNREADABLE: "has a frame that cannot be read",
+}
+_SERIES = ChunkedReadResponse.CHUNKED_SERIES_FIELD_NUMBER
+_LABELS, _CHUNKS = ChunkedSeries.LABELS_FIELD_NUMBER, ChunkedSeries.CHUNKS_FIELD_NUMBER
+_TYPE, _DATA = Chunk.TYPE_FIELD_NUMBER, Chunk.DATA_FIELD_NUMBER
+_XOR = int(Chunk.XOR)
+
+
+class Places(NamedTuple):
+    """Where things are in an answer. A series that is spread over frames is there several times, one after the other."""
+
+    labels: Spans
+    """Of each series, without its chunks a message of its own."""
+    firsts: Numbers
+    """The number of the first chunk of each series."""
+    chunks: Spans
+
+
+def places(body: Bytes) -> Places:
+    """Where in an answer each series is; `BadAnswer` where it is not whole."""
+    nowhere = Places(np.empty((0, 2), np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int64))
+    series, chunks = _walk(body, _TABLE, nowhere)
+    if series < 0:
+        raise BadAnswer(f"the answer {_WRONG[series]}")
+    found = Places(
+        np.empty((series, 2), np.int64), np.empty(series, np.int64), np.empty((chunks, 2), np.int64)
+    )
+    _walk(body, _TABLE, found)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: Places) -> tuple[int, int]:
+    """Count series and chunks and look at checksums, or, where there is room for them, fill them in."""
+    counting = into.firsts.size == 0
+    at = series = chunks = 0
+    while at < data.size:
+        size, begin = _varint(data, at, data.size)
+        begin += _CHECKSUM
+        at = begin + size
+        if begin < _CHECKSUM or not begin <= at <= data.size:
+            return _CUT_OFF, 0
+        if counting and _crc(data[begin:at], table) != _big_endian(data[begin - _CHECKSUM : begin]):
+            return _DAMAGED, 0
+        while begin < at:
+            number, inside, begin = _field(data, begin, at)
+            if begin < 0:
+                return _UNREADABLE, 0
+            if number == _SERIES:
+                if not counting:
+                    into.firsts[series] = chunks
+                chunks = _series(data, inside, begin, series, chunks, into)
+                if chunks < 0:
+                    return _UNREADABLE, 0
+                series += 1
+    return series, chunks
+
+
+@njit(cache=True, nogil=True)
+def _series(data: Bytes, at: int, end: int, series: int, chunks: int, into: Places) -> int:
+    """Count or fill in the chunks of a series, and fill in where its labels are; the answer is how many chunks there are now."""
+    begin = labels = at
+    there = chunks
+    while at < end:
+        number, inside, at = _field(data, at, end)
+        if at < 0 or (number == _LABELS and there > chunks):
+            return _UNREADABLE
+        if number == _LABELS:
+            labels = at
+        elif number == _CHUNKS:
+            first, last = _chunk(data, inside, at)
+            if first < 0:
+                return _UNREADABLE
+            if last > first:
+                if into.firsts.size:
+                    into.chunks[there] = first, last
+                there += 1
+    if into.firsts.size:
+        into.labels[series] = begin, labels
+    return there
+
+
+@njit(cache=True, nogil=True)
+def _chunk(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Where the samples of a chunk are; nowhere if it is of another kind."""
+    first = last = at
+    kind = 0
+    while at < end:
+        number, inside, at = _field(data, at, end)
+        if at < 0:
+            return _UNREADABLE, 0
+        if number == _TYPE:
+            kind = _varint(data, inside, at)[0]
+        elif number == _DATA:
+            first, last = inside, at
+    return (first, last) if kind == _XOR else (end, end)
+
+
+@njit(cache=True, nogil=True)
+def _field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
+    """The number of a field, where its content begins, and where it ends, which is below 0 where that cannot be."""
+    key, begin = _varint(data, at, end)
+    if begin < 0:
+        return 0, 0, _UNREADABLE
+    kind, last = key & 7, begin
+    if kind == _VARINT:
+        _, last = _varint(data, begin, end)
+    elif kind == _EIGHT:
+        last = begin + 8
+    elif kind == _COUNTED:
+        size, begin = _varint(data, begin, end)
+        last = begin + size if begin >= 0 else _UNREADABLE
+    elif kind == _FOUR:
+        last = begin + 4
+    else:
+        last = _UNREADABLE
+    return (key >> 3, begin, last) if begin <= last <= end else (0, 0, _UNREADABLE)
+
+
+@njit(cache=True, nogil=True)
+def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where it ends, which is below 0 where it does not."""
+    found = shift = 0
+    while at < end and shift < 64:
+        byte = int(np.int64(data[at]))
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found, at
+        shift += 7
+    return 0, _UNREADABLE
+
+
+@njit(cache=True, nogil=True)
+def _big_endian(data: Bytes) -> int:
+    found = 0
+    for byte in data:
+        found = found << 8 | int(np.int64(byte))
+    return found
+
+
+def _table(polynomial: int) -> Iterable[int]:
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = value >> 1 ^ (polynomial if value & 1 else 0)
+        yield value
+
+
+_TABLE = np.array(list(_table(_CASTAGNOLI)), np.uint32)
+
+
+@njit(cache=True, nogil=True)
+def _crc(data: Bytes, table: npt.NDArray[np.uint32]) -> int:
+    value = np.uint32(0xFFFFFFFF)
+    for byte in data:
+        value = table[(value ^ byte) & np.uint32(0xFF)] ^ (value >> np.uint32(8))
+    return int(value ^ np.uint32(0xFFFFFFFF))

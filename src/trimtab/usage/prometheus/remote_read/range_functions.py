@@ -1,0 +1,105 @@
+"""What PromQL makes of the samples within a window that ends at each step: `rate` and `max_over_time`, to the number.
+
+A window is open at its left end, as in Prometheus 3. A whole answer is worked through in one call that leaves Python
+alone, so that the next answer can come in meanwhile. Pure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from trimtab.usage.prometheus.remote_read.chunks import DAMAGED, Packed, Times, counted, unpack
+from trimtab.usage.trace import Floats
+
+
+@njit(cache=True, nogil=True)
+def windowed(chunks: Packed, first: int, step: int, width: int, rate: bool, out: Floats) -> bool:  # noqa: FBT001 - numba has no keyword-only arguments
+    """Fill in a row for each series: its rate, or else its maximum, in the window of `width` that ends at each step.
+
+    Times are in milliseconds. False when a chunk cannot be read.
+    """
+    for series in range(chunks.begins.size - 1):
+        room = counted(chunks, series)
+        times, values = np.empty(room, np.int64), np.empty(room)
+        if unpack(chunks, series, times, values) == DAMAGED:
+            return False
+        count = _sound(times, values)
+        _fill(times[:count], values[:count], first, step, width, rate, out[series])
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _sound(times: Times, values: Floats) -> int:
+    """Put in order, each time once, and without the marks of a series that went stale; the answer is how many are left."""
+    count, ordered = 0, True
+    for place in range(times.size):
+        if not np.isnan(values[place]):
+            times[count], values[count] = times[place], values[place]
+            ordered = ordered and (count == 0 or times[count] > times[count - 1])
+            count += 1
+    if ordered:
+        return count
+    order = np.argsort(times[:count], kind="mergesort")
+    in_order, theirs = times[:count][order], values[:count][order]
+    kept = 0
+    for place in range(count):
+        if place == 0 or in_order[place] > in_order[place - 1]:
+            times[kept], values[kept] = in_order[place], theirs[place]
+            kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _fill(
+    times: Times,
+    values: Floats,
+    first: int,
+    step: int,
+    width: int,
+    rate: bool,  # noqa: FBT001 - as above
+    out: Floats,
+) -> None:
+    """Fill in one row; NaN where a window has too few samples. Times in order, each once."""
+    begin = end = 0
+    for row in range(out.size):
+        until = first + row * step
+        since = until - width
+        while end < times.size and times[end] <= until:
+            end += 1
+        while begin < end and times[begin] <= since:
+            begin += 1
+        if rate:
+            out[row] = _rate(times, values, begin, end, since, until) if end - begin > 1 else np.nan
+        else:
+            out[row] = _highest(values, begin, end)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _rate(times: Times, values: Floats, begin: int, end: int, since: int, until: int) -> float:
+    """Increase a second over the window, extrapolated to its ends as Prometheus' extrapolatedRate does."""
+    grown = values[end - 1] - values[begin]
+    for place in range(begin + 1, end):
+        if values[place] < values[place - 1]:  # the counter began anew
+            grown += values[place - 1]
+    to_start = (times[begin] - since) / 1000.0
+    to_end = (until - times[end - 1]) / 1000.0
+    seen = (times[end - 1] - times[begin]) / 1000.0
+    between = seen / (end - begin - 1)
+    if grown > 0 and values[begin] >= 0:
+        to_start = min(to_start, seen * (values[begin] / grown))  # a counter was never below zero
+    near = between * 1.1
+    whole = seen
+    whole += to_start if to_start < near else between / 2
+    whole += to_end if to_end < near else between / 2
+    return float(grown * (whole / seen) / ((until - since) / 1000.0))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _highest(values: Floats, begin: int, end: int) -> float:
+    """The highest of some samples, which windows that overlap by little go through one by one."""
+    highest = np.nan
+    for place in range(begin, end):
+        if not values[place] <= highest:
+            highest = values[place]
+    return highest

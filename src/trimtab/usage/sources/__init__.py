@@ -1,0 +1,1 @@
+"""Usage sources other than Prometheus: HTTP endpoints, the kubelet, metrics-server and NodeMetrics."""

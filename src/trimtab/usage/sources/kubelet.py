@@ -1,0 +1,195 @@
+"""Usage from the kubelets themselves: each node's `/stats/summary`.
+
+For clusters without metrics-server, and for samples as fresh as the kubelet has them (10 s). A pod asks each kubelet
+directly, for which the right to get nodes/stats is enough; from outside the API server passes the question on, which
+takes the right to get nodes/proxy. A node that does not answer is a gap for its containers; the source fails when none
+answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from sys import intern
+from typing import Annotated, Literal
+
+import msgspec
+from pydantic import Field
+from yarl import URL
+
+from trimtab.kube.auth import runs_in_pod
+from trimtab.kube.auth.tls import Trust
+from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, describe
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import NODES
+from trimtab.usage.errors import SourceAway, SourceRefused, UsageError
+from trimtab.usage.prometheus.http_transport import Wire
+from trimtab.usage.sampled import Sample, Sampled, SampledSettings
+from trimtab.usage.usage import PodContainer
+
+NANO = 1e-9
+BYTES_A_NODE = 64 << 20
+
+
+class _Cpu(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    time: datetime
+    usage_nano_cores: float | None = None
+
+
+class _Memory(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    working_set_bytes: float | None = None
+
+
+class _Container(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+
+
+class _PodRef(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    namespace: str
+
+
+class _Pod(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    pod_ref: _PodRef
+    containers: list[_Container] | None = None
+    """Null of a pod whose sandbox alone runs: Go writes an empty list so."""
+
+
+class _Summary(msgspec.Struct, frozen=True, gc=False):
+    pods: list[_Pod] | None = None
+
+
+class _Address(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    address: str
+
+
+class _Endpoint(msgspec.Struct, rename={"port": "Port"}, frozen=True, gc=False):
+    port: int = 10250
+
+
+class _Endpoints(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    kubelet_endpoint: _Endpoint = _Endpoint()
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    addresses: list[_Address] = []
+    daemon_endpoints: _Endpoints = _Endpoints()
+
+
+class _Metadata(msgspec.Struct, frozen=True, gc=False):
+    name: str
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """What the API server says of a node: enough to find its kubelet."""
+
+    metadata: _Metadata
+    status: _Status = _Status()
+
+    def url(self, kind: str) -> str:
+        """Where its kubelet listens, at this kind of address or the node's name."""
+        # The first of a kind is of the family that the cluster prefers: pods may have no way to the other.
+        known = {address.type: address.address for address in reversed(self.status.addresses)}
+        port = self.status.daemon_endpoints.kubelet_endpoint.port
+        return str(URL.build(scheme="https", host=known.get(kind, self.metadata.name), port=port))
+
+
+class _Nodes(msgspec.Struct, frozen=True, gc=False):
+    items: list[Node] = []
+
+
+class KubeletSettings(SampledSettings):
+    """How to read the kubelets' summaries."""
+
+    reach: Literal["auto", "direct", "proxy"] = "auto"
+    """How to reach kubelets: directly, as a pod can, or through the API server's proxy; auto knows."""
+
+    address: Literal["InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"] = "InternalIP"
+    """Which of a node's addresses to ask directly."""
+
+    insecure: bool = False
+    """Believe any certificate of a kubelet reached directly, and show it our token: many sign their own."""
+
+    concurrency: Annotated[int, Field(ge=1, le=100)] = 10
+    """How many nodes are asked at the same time."""
+
+    timeout: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds that one node may take."""
+
+
+class Kubelet(Sampled[KubeletSettings]):
+    """All nodes of a cluster; needs the rights to list nodes and to get nodes/stats or nodes/proxy."""
+
+    name = "kubelet"
+    settings_type = KubeletSettings
+
+    async def snapshot(self) -> list[Sample]:
+        if self.client is None:
+            raise SourceRefused("kubelet: is found through the API server; give a client")
+        client, room = self.client, asyncio.Semaphore(self.settings.concurrency)
+
+        async def ask(node: Node) -> list[Sample] | UsageError:
+            try:
+                async with room, asyncio.timeout(self.settings.timeout):
+                    return samples(await self._summary(client, node))
+            except TimeoutError:
+                return SourceAway(f"no answer within {self.settings.timeout:g} s")
+            except UsageError as error:
+                return error
+            except (KubeError, *NOT_UNDERSTOOD) as error:
+                return SourceAway(describe(error))
+
+        try:
+            pages = [msgspec.json.decode(page, type=_Nodes) async for page in client.pages(NODES)]
+        except (KubeError, *NOT_UNDERSTOOD) as error:
+            raise SourceAway(f"kubelet: {describe(error)}; see that nodes may be listed") from error
+        nodes = [node for page in pages for node in page.items]
+        answers = await asyncio.gather(*map(ask, nodes))
+        found = [answer for answer in answers if not isinstance(answer, UsageError)]
+        if answers and not found:
+            advice = "see that nodes/proxy or nodes/stats may be got, and how the kubelets' certificates are signed"
+            raise SourceAway(f"kubelet: no node answers, {nodes[0].metadata.name}: {answers[0]}; {advice}")
+        return [sample for answer in found for sample in answer]
+
+    async def _summary(self, client: Client, node: Node) -> _Summary:
+        if not self._directly:
+            name = node.metadata.name
+            return await client.get(NODES, name, subresource="proxy/stats/summary", into=_Summary)
+        trust = Trust(None, insecure=True) if self.settings.insecure else client.connection.trust
+        connection = replace(
+            client.connection, server=node.url(self.settings.address), server_hostname=None, trust=trust
+        )
+        async with Wire(
+            connection, headers={}, timeout=self.settings.timeout, most_bytes=BYTES_A_NODE
+        ) as wire:
+            return await wire.get("/stats/summary", {}, lambda body: msgspec.json.decode(body, type=_Summary))
+
+    @property
+    def _directly(self) -> bool:
+        if self.settings.reach == "auto":
+            return runs_in_pod()
+        return self.settings.reach == "direct"
+
+
+def samples(summary: _Summary) -> list[Sample]:
+    """What a summary says of the containers that it has times for."""
+    return [
+        Sample(
+            PodContainer(intern(pod.pod_ref.namespace), pod.pod_ref.name, intern(container.name)),
+            container.cpu.time.astimezone(UTC).timestamp(),
+            cpu=math.nan if container.cpu.usage_nano_cores is None else container.cpu.usage_nano_cores * NANO,
+            memory=_known(container.memory),
+        )
+        for pod in summary.pods or ()
+        for container in pod.containers or ()
+        if container.cpu is not None
+    ]
+
+
+def _known(memory: _Memory | None) -> float:
+    return math.nan if memory is None or memory.working_set_bytes is None else memory.working_set_bytes

@@ -1,0 +1,104 @@
+"""Usage from our own node agents: the NodeMetrics that they report, one list for the whole cluster.
+
+Averages over the agents' window, by default five minutes, and memory without page cache. A node whose agent has fallen
+silent is a gap for its containers: its last report grows old and is then not believed.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from sys import intern
+
+import msgspec
+
+from trimtab.api import Quantity, QuantityError
+from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, NotFound, describe
+from trimtab.kube.rest.resources import NODE_METRICS
+from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused
+from trimtab.usage.sampled import Sample, Sampled, SampledSettings
+from trimtab.usage.usage import PodContainer
+
+
+class _Usage(msgspec.Struct, frozen=True, gc=False):
+    cpu: str | int | None = None
+    memory: str | int | None = None
+
+
+class _Container(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    usage: _Usage = _Usage()
+
+
+class _Pod(msgspec.Struct, frozen=True, gc=False):
+    namespace: str
+    name: str
+    containers: list[_Container] = []
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    update_time: datetime | None = None
+    pods_metric: list[_Pod] = []
+
+
+class _NodeMetric(msgspec.Struct, frozen=True, gc=False):
+    status: _Status = _Status()
+
+
+class _NodeMetrics(msgspec.Struct, frozen=True, gc=False):
+    items: list[_NodeMetric] = []
+
+
+_METRICS = msgspec.json.Decoder(_NodeMetrics)
+
+
+class NodeMetrics(Sampled[SampledSettings]):
+    """The NodeMetrics of a cluster; needs the right to list nodemetrics.trimtab.io, and the agent on its nodes."""
+
+    name = "nodemetric"
+    settings_type = SampledSettings
+
+    async def snapshot(self) -> list[Sample]:
+        if self.client is None:
+            raise SourceRefused("nodemetric: is read through the API server; give a client")
+        try:
+            return [sample async for page in self.client.pages(NODE_METRICS) for sample in samples(page)]
+        except NotFound as error:
+            raise SourceRefused(
+                "nodemetric: the cluster has no NodeMetrics; install our CRDs and the node agent"
+            ) from error
+        except KubeError as error:
+            kind = SourceAway if error.transient else SourceRefused
+            raise kind(
+                f"nodemetric: {describe(error)}; see that nodemetrics.trimtab.io may be listed"
+            ) from error
+
+
+def samples(page: bytes) -> list[Sample]:
+    """What a list of NodeMetrics says of containers."""
+    try:
+        found = _METRICS.decode(page)
+    except NOT_UNDERSTOOD as error:
+        raise BadAnswer(
+            f"nodemetric: no list of NodeMetrics: {error}; see `kubectl get nodemetrics`"
+        ) from error
+    return [
+        Sample(
+            PodContainer(intern(pod.namespace), pod.name, intern(container.name)),
+            metric.status.update_time.timestamp(),
+            cpu=_number(container.usage.cpu),
+            memory=_number(container.usage.memory),
+        )
+        for metric in found.items
+        if metric.status.update_time is not None
+        for pod in metric.status.pods_metric
+        for container in pod.containers
+    ]
+
+
+def _number(quantity: str | int | None) -> float:
+    """NaN for what is no quantity: one bad value is no reason to lose the others."""
+    try:
+        return math.nan if quantity is None else Quantity.parse(str(quantity)).cores
+    except QuantityError:
+        return math.nan

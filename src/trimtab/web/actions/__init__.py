@@ -1,0 +1,1 @@
+"""What users may do from the dashboard."""

@@ -1,0 +1,150 @@
+"""Who is looking, and what they may do.
+
+On this machine's own loopback whoever looks is its user, and may act as far as the process itself may. In a cluster a
+viewer shows a Kubernetes token once; the API server says whose it is (TokenReview), and RBAC what they may
+(SubjectAccessReview): who may get OptimizationPolicies may look, who may patch a workload may act on it. The token itself
+is not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trimtab.kube.errors import ApiError, KubeError, describe
+from trimtab.kube.kinds.workloads import BUILT_IN, WorkloadKey, kind_name
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.discovery import discover
+from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, Resource
+
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+SUBJECT_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+_DELEGATOR = "the dashboard's own account needs the rights of deploy/operator/dashboard.yaml"
+
+LOOK_EVERY = 60.0
+"""Seconds after which the server is asked anew for a kind that it did not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Somebody who may look."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why somebody may not."""
+
+    why: str
+
+
+class Access(Protocol):
+    """Tells viewers apart."""
+
+    asks_for_token: bool
+    """Whether a viewer has to say who they are first."""
+
+    async def enter(self, token: str) -> Viewer | Refused:
+        """Who this is, if they may look."""
+        ...
+
+    async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool: ...
+
+
+class OwnMachine:
+    """Whoever is at this machine."""
+
+    asks_for_token = False
+
+    def __init__(self, name: str = "the local user") -> None:
+        self._viewer = Viewer(name)
+
+    async def enter(self, token: str) -> Viewer | Refused:
+        return Refused("no token is asked for here") if token else self._viewer
+
+    async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:  # noqa: ARG002 - whoever it is, whatever it is
+        return True
+
+
+class ClusterAccess:
+    """Users of a cluster, by the word of its API server."""
+
+    asks_for_token = True
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._resources = {kind_name(each.kind, each.group): each for each in BUILT_IN}
+        self._looking = asyncio.Lock()
+        self._look_again = float("-inf")
+
+    async def enter(self, token: str) -> Viewer | Refused:
+        if not token:
+            return Refused("a token is needed")
+        try:
+            answer = await self._client.review(TOKEN_REVIEWS, {"spec": {"token": token}})
+            status = answer.get("status") or {}
+            if not status.get("authenticated"):
+                return Refused("the cluster does not know this token, or it has expired")
+            user = status.get("user") or {}
+            viewer = Viewer(
+                name=user.get("username", ""),
+                uid=user.get("uid", ""),
+                groups=tuple(user.get("groups") or ()),
+                extra={name: tuple(values) for name, values in (user.get("extra") or {}).items()},
+            )
+            if await self._may(viewer, "get", OPTIMIZATION_POLICIES):
+                return viewer
+        except ApiError as error:
+            return Refused(f"the cluster did not say who this is: {describe(error)}; {_DELEGATOR}")
+        except KubeError as error:
+            return Refused(f"the cluster did not answer: {describe(error)}")
+        return Refused(
+            f"{viewer.name} may not get optimizationpolicies in all namespaces, which is what looking needs: "
+            "a ClusterRoleBinding grants it"
+        )
+
+    async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:
+        try:
+            resource = await self._resource(key.kind)
+            if resource is None:
+                return False
+            return await self._may(viewer, "patch", resource, namespace=key.namespace, name=key.name)
+        except KubeError:
+            return False  # who cannot be asked about may not
+
+    async def _resource(self, kind: str) -> Resource | None:
+        """The resource of a kind; of one that is not built in, as a Rollout, what the server has of that name."""
+        async with self._looking:  # a page asks for many workloads at once
+            now = time.monotonic()
+            if kind not in self._resources and now >= self._look_again:
+                found = (await discover(self._client)).scalable
+                self._resources |= {kind_name(each.kind, each.group): each for each in found}
+                self._look_again = now + LOOK_EVERY
+        return self._resources.get(kind)
+
+    async def _may(
+        self, viewer: Viewer, verb: str, resource: Resource, *, namespace: str = "", name: str = ""
+    ) -> bool:
+        spec = {
+            "user": viewer.name,
+            "uid": viewer.uid,
+            "groups": list(viewer.groups),
+            "extra": {each: list(values) for each, values in viewer.extra.items()},
+            "resourceAttributes": {
+                "verb": verb,
+                "group": resource.group,
+                "resource": resource.plural,
+                "namespace": namespace,
+                "name": name,
+            },
+        }
+        answer = await self._client.review(SUBJECT_REVIEWS, {"spec": spec})
+        return bool((answer.get("status") or {}).get("allowed"))

@@ -1,0 +1,1 @@
+"""What the dashboard reads: a live operator or a snapshot of one."""

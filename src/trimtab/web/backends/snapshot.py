@@ -1,0 +1,150 @@
+"""A board as a file: what was seen at one time, to be looked at again anywhere, without the cluster.
+
+JSON, of a stated version. Details are kept of the workloads that matter most: those of all would be more than anybody
+opens. Nothing can be done on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from trimtab.errors import TrimtabError
+from trimtab.kube.errors import NOT_UNDERSTOOD
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.web.backends.backend import ActError, Board
+from trimtab.web.model import (
+    Act,
+    HistoryEntry,
+    IntentView,
+    NodeView,
+    Overview,
+    Record,
+    WorkloadDetail,
+    WorkloadRow,
+)
+
+VERSION = 1
+MOST_DETAILS = 30
+MOST_HISTORY = 5000
+
+
+class Snapshot(Record, frozen=True, kw_only=True):
+    """All that a board showed at one time."""
+
+    version: int = VERSION
+    name: str
+    overview: Overview
+    workloads: tuple[WorkloadRow, ...] = ()
+    details: tuple[WorkloadDetail, ...] = ()
+    intents: tuple[IntentView, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
+
+    def encode(self) -> bytes:
+        # The version is written even though it is the default: it is what a reader looks at first.
+        return msgspec.json.encode({"version": self.version, **msgspec.to_builtins(self)})
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """A snapshot from its file; what is wrong with it is told in one line."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise TrimtabError(f"--snapshot {path}: cannot be read: {error.strerror}") from None
+    try:
+        version = msgspec.json.decode(text, type=_Versioned).version
+        if version != VERSION:
+            raise TrimtabError(
+                f"--snapshot {path}: is of version {version}, and this trimtab reads {VERSION}; take it anew"
+            )
+        return msgspec.json.decode(text, type=Snapshot)
+    except NOT_UNDERSTOOD as error:
+        raise TrimtabError(f"--snapshot {path}: is no snapshot of a dashboard: {error}") from None
+
+
+async def take(board: Board) -> Snapshot:
+    """All that a board shows now."""
+    rows = tuple(await board.workloads())
+    loudest = sorted(rows, key=lambda row: (-len(row.risks), -abs(row.saving), -(row.changed or 0.0)))
+    details = [await board.workload(row.key) for row in loudest[:MOST_DETAILS]]
+    return Snapshot(
+        name=board.name,
+        overview=await board.overview(),
+        workloads=rows,
+        details=tuple(found for found in details if found),
+        intents=tuple(await board.intents()),
+        nodes=tuple(await board.nodes()),
+        history=tuple(await board.history(limit=MOST_HISTORY)),
+    )
+
+
+class SnapshotBoard:
+    """Shows a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._details = {found.row.key: found for found in snapshot.details}
+        self._rows = {row.key: row for row in snapshot.workloads}
+        self.name = snapshot.name
+        self.read_only = "this is a snapshot: nothing can be changed in it"
+        self.currency = snapshot.overview.money.currency
+        self.version = 1
+        self.at = snapshot.overview.at
+        self.trouble = snapshot.overview.trouble
+
+    async def changed(self, after: int) -> int:
+        if after != self.version:
+            return self.version
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async def overview(self) -> Overview:
+        return self._snapshot.overview
+
+    async def workloads(self) -> Sequence[WorkloadRow]:
+        return self._snapshot.workloads
+
+    async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
+        if found := self._details.get(key):
+            return msgspec.structs.replace(found, acts={})
+        row = self._rows.get(key)
+        return WorkloadDetail(row=row, events=tuple(await self.history(key=key))) if row else None
+
+    async def intents(self) -> Sequence[IntentView]:
+        return self._snapshot.intents
+
+    async def nodes(self) -> Sequence[NodeView]:
+        return self._snapshot.nodes
+
+    async def history(
+        self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
+    ) -> Sequence[HistoryEntry]:
+        return page_of(self._snapshot.history, key=key, what=what, before=before, limit=limit)
+
+    async def entry(self, number: int) -> HistoryEntry | None:
+        return next((entry for entry in self._snapshot.history if entry.id == number), None)
+
+    async def act(self, act: Act, key: WorkloadKey, *, who: str, why: str) -> str:
+        raise ActError(f"{act} {key}, for {who} ({why}): {self.read_only}")
+
+    async def undo(self, number: int, *, who: str, why: str) -> str:
+        raise ActError(f"undo {number}, for {who} ({why}): {self.read_only}")
+
+
+def page_of(
+    entries: Sequence[HistoryEntry], *, key: WorkloadKey | None, what: str, before: int | None, limit: int
+) -> Sequence[HistoryEntry]:
+    """Of entries, newest first, those that are asked for; all after the one numbered `before`."""
+    found = [entry for entry in entries if (key is None or entry.key == key) and what in {"", entry.what}]
+    if before is not None:
+        place = next((place for place, entry in enumerate(found) if entry.id == before), len(found))
+        found = found[place + 1 :]
+    return found[:limit]

@@ -1,0 +1,1 @@
+"""View models of the dashboard's pages."""

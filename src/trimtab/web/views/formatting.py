@@ -1,0 +1,112 @@
+"""Amounts, times and states as the pages spell them; the amounts as everywhere else (`survey.amounts`)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from trimtab.plural import counted
+from trimtab.scan.render.summary import SHORT_KINDS
+from trimtab.scan.render.units import cpu_text, memory_text, money_text, share_text
+
+NOTHING = "\u2013"
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+TONES = {
+    "Applied": "good",
+    "Applying": "busy",
+    "Pending": "busy",
+    "Recommended": "busy",
+    "Reverted": "warn",
+    "Failed": "bad",
+    "Skipped": "quiet",
+    "Unmanaged": "quiet",
+    "applied": "good",
+    "applying": "busy",
+    "recommended": "busy",
+    "reverted": "warn",
+    "killed": "bad",
+    "held": "quiet",
+    "released": "quiet",
+}
+
+
+def tone(state: str) -> str:
+    """Good, busy, warn, bad or quiet: how loud a state is shown."""
+    return TONES.get(state, "quiet")
+
+
+def cores(amount: float | None) -> str:
+    return NOTHING if amount is None else cpu_text(amount * 1000) if amount else "0"
+
+
+def size(amount: float | None) -> str:
+    return NOTHING if amount is None else memory_text(amount) if amount else "0"
+
+
+def money(amount: float, currency: str = "$") -> str:
+    return money_text(amount, currency)
+
+
+def share(part: float | None, whole: float | None) -> str:
+    return NOTHING if part is None or not whole else share_text(part, whole)
+
+
+def percent(part: float | None, whole: float | None) -> int:
+    """For a meter: 0 to 100."""
+    return 0 if not part or not whole else max(0, min(100, round(100 * part / whole)))
+
+
+def rate(amount: float | None) -> str:
+    """A share that may be small."""
+    return NOTHING if amount is None else f"{amount:.1%}"
+
+
+def number(amount: float | None) -> str:
+    return NOTHING if amount is None else f"{amount:,.4g}"
+
+
+def ago(then: float | None, now: float) -> str:
+    """`3 min ago`; days at most."""
+    if then is None:
+        return NOTHING
+    passed = max(0.0, now - then)
+    if passed < MINUTE:
+        return "just now"
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if passed >= unit:
+            return f"{passed / unit:.0f} {name} ago"
+    return "just now"
+
+
+def moment(then: float) -> str:
+    """For people, in UTC as logs have it."""
+    return datetime.fromtimestamp(then, UTC).strftime("%a %d %b, %H:%M")
+
+
+def machine_time(then: float) -> str:
+    """For a `time` element."""
+    return datetime.fromtimestamp(then, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def short_kind(kind: str) -> str:
+    return SHORT_KINDS.get(kind, kind.partition(".")[0].lower())
+
+
+FILTERS = {
+    function.__name__: function
+    for function in (
+        tone,
+        counted,
+        cores,
+        size,
+        money,
+        share,
+        percent,
+        rate,
+        number,
+        ago,
+        moment,
+        machine_time,
+        short_kind,
+    )
+}

@@ -1,0 +1,278 @@
+"""Whether pods fare worse since a change: what chance does to them anyway is not held against it, and harm is noticed."""
+
+import random
+from fractions import Fraction
+from math import comb, log
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actuation.builders import MIB, NOW, begun, pod, situation, wish, workload
+from actuation.world import KEY, World, run
+from trimtab.actuation.actions import WriteMarks
+from trimtab.actuation.change_annotations import Change, Marks, Phase
+from trimtab.actuation.decide.context import Sightings
+from trimtab.actuation.decide.health import (
+    LOOK_BACK,
+    STARTS_IN,
+    UNLIKELY,
+    UNREADY_FOR,
+    Evidence,
+    Health,
+    _at_least,
+    health_before,
+    health_since,
+    is_more_than_chance,
+    judge,
+)
+from trimtab.actuation.decide.next_actions import next_deeds
+from trimtab.actuation.executor import Actuator
+from trimtab.api.optimizationpolicy import MaintenanceWindow
+from trimtab.kube.kinds.pods import Exit, Pod, Resources
+
+WINDOW = 600
+DAY = 86_400
+OLD = {"web": Resources(1000, None, 512 * MIB, 512 * MIB)}
+NEW = {"web": Resources(600, None, 512 * MIB, 512 * MIB)}
+
+
+# The test itself
+
+
+@given(st.integers(1, 40), st.integers(1, 99))
+def test_the_exact_test_agrees_with_fractions(of: int, percent: int) -> None:
+    chance = Fraction(percent, 100)
+    for count in range(of + 1):
+        tail = sum(
+            comb(of, each) * chance**each * (1 - chance) ** (of - each) for each in range(count, of + 1)
+        )
+        assert _at_least(count, of=of, chance=percent / 100) == pytest.approx(float(tail), rel=1e-9)
+
+
+@given(st.integers(2, 60), st.integers(1, 10**7), st.integers(1, 10**7))
+def test_of_harmless_changes_no_more_are_taken_for_harm_than_was_meant(
+    events: int, watched_before: int, watched: int
+) -> None:
+    """Events that fall into either time by chance alone; at least one of them before."""
+    chance = watched / (watched + watched_before)
+    wrong = sum(
+        comb(events, counted) * chance**counted * (1 - chance) ** (events - counted)
+        for counted in range(1, events)
+        if is_more_than_chance(events - counted, watched_before, counted, watched)
+    )
+    assert wrong <= UNLIKELY * (1 + 1e-9)
+
+
+@given(
+    st.integers(0, 30),
+    st.integers(0, 10**7),
+    st.integers(1, 30),
+    st.integers(1, 10**7),
+    st.integers(1, 10),
+    st.integers(1, 10**6),
+)
+def test_more_restarts_in_no_more_time_are_never_less_suspicious(
+    then: int, watched_before: int, counted: int, watched: int, more: int, less: int
+) -> None:
+    if is_more_than_chance(then, watched_before, counted, watched):
+        assert is_more_than_chance(then, watched_before, counted + more, max(1, watched - less))
+
+
+# What is counted
+
+
+def fleet(pods: int, rng: random.Random, per_day: float, *, at: int = NOW) -> list[Pod]:
+    """Pods that have restarted by chance, each so often a day, up to that time."""
+    found = []
+    for number in range(pods):
+        ago = -log(1 - rng.random()) * DAY / per_day if per_day else 10 * DAY
+        ends = {"web": Exit("Error", 1, at - int(ago))} if ago < 10 * DAY else {}
+        found.append(pod(f"web-{number}", created=at - 10 * DAY, exits=ends))
+    return found
+
+
+def watched(pods: list[Pod], rng: random.Random, per_day: float, *, seconds: int) -> Health:
+    """How the pods fare for so long, when they restart so often a day, from NOW on."""
+    fared = []
+    for each in pods:
+        ended = rng.random() < per_day * seconds / DAY
+        ends = {"web": Exit("Error", 1, NOW + rng.randrange(1, seconds))} if ended else {}
+        fared.append(pod(each.name, created=each.created, exits=ends) if ends else each)
+    return health_since(fared, since=NOW, now=NOW + seconds, window=WINDOW, evidence=Evidence(), known={})
+
+
+def reverted(pods: int, before: float, after: float, *, trials: int = 300, seed: int = 1) -> float:
+    """The share of changes that are taken for harm, when pods restart so often a day before and after."""
+    rng, found = random.Random(seed), 0
+    for _ in range(trials):
+        crowd = fleet(pods, rng, before)
+        usual = health_before(crowd, now=NOW, window=WINDOW, evidence=Evidence())
+        tried = crowd[: max(1, pods // 10)]
+        looks = [watched(tried, rng, after, seconds=WINDOW), watched(crowd, rng, after, seconds=WINDOW)]
+        found += any(judge(usual, each, Evidence()).worse for each in looks)
+    return found / trials
+
+
+@pytest.mark.parametrize("pods", [1, 3, 10, 50, 200])
+@pytest.mark.parametrize("per_day", [0.05, 0.2, 1.0, 5.0])
+def test_harmless_changes_are_seldom_taken_for_harm(pods: int, per_day: float) -> None:
+    """However often pods restart anyway. Before, up to 45 of 100 were, by one restart of 200 pods."""
+    assert reverted(pods, per_day, per_day) <= 0.045
+
+
+@pytest.mark.parametrize("pods", [1, 3, 10, 50, 200])
+@pytest.mark.parametrize(
+    ("before", "after"), [(0.0, 400.0), (0.05, 400.0), (0.2, 400.0)], ids=["never", "seldom", "now and then"]
+)
+def test_a_change_after_which_pods_restart_every_few_minutes_is_noticed(
+    pods: int, before: float, after: float
+) -> None:
+    # Of a single pod that restarted hours ago nothing is said by one more restart: that it stays unready will.
+    assert reverted(pods, before, after) >= (0.9 if pods > 1 else 0.8)
+
+
+def test_pods_that_have_restarted_more_often_for_an_hour_do_not_do_so_by_the_change() -> None:
+    rng = random.Random(1)
+    crowd = fleet(200, rng, 0.0)
+    restless = [
+        pod(f"busy-{n}", exits={"web": Exit("Error", 1, NOW - rng.randrange(3600))}) for n in range(9)
+    ]
+    usual = health_before([*crowd[9:], *restless], now=NOW, window=WINDOW, evidence=Evidence())
+    found = {
+        count: judge(usual, Health(pods=200, restarted=count, watched=200 * WINDOW), Evidence()).worse
+        for count in (3, 9)
+    }
+    assert found == {3: "", 9: "9 of 200 pods restarted, in the day before 9 of 200"}
+
+
+@pytest.mark.parametrize(("pods", "after"), [(50, 20.0), (200, 5.0)])
+def test_many_pods_show_a_smaller_harm(pods: int, after: float) -> None:
+    """Where a tenth of them, or a thirtieth, restarts in ten minutes."""
+    assert reverted(pods, 0.05, after) >= 0.9
+
+
+def test_one_restart_among_many_pods_is_no_harm_and_that_of_a_quiet_small_workload_is() -> None:
+    for pods, harm in ((200, False), (100, False), (3, True), (1, True)):
+        usual = health_before(fleet(pods, random.Random(1), 0.0), now=NOW, window=WINDOW, evidence=Evidence())
+        now = Health(pods=pods, restarted=1, watched=pods * WINDOW)
+        assert bool(judge(usual, now, Evidence()).worse) is harm
+
+
+def test_a_pod_that_restarts_every_hour_is_known_to_do_so_though_only_its_last_end_is() -> None:
+    hourly = [pod(created=NOW - 10 * DAY, exits={"web": Exit("Error", 1, NOW - 1800)})]
+    usual = health_before(hourly, now=NOW, window=WINDOW, evidence=Evidence())
+    assert (usual.restarted, usual.watched) == (1, 1800)
+    again = Health(pods=1, restarted=1, watched=WINDOW)
+    assert judge(usual, again, Evidence()).worse == ""
+    yearly = [pod(created=NOW - 300 * DAY, exits={"web": Exit("Error", 1, NOW - 200 * DAY)})]
+    usual = health_before(yearly, now=NOW, window=WINDOW, evidence=Evidence())
+    assert (usual.restarted, usual.watched) == (0, LOOK_BACK)
+    assert "1 of 1 pods restarted" in judge(usual, again, Evidence()).worse
+
+
+@given(st.integers(1, WINDOW))
+def test_to_look_often_makes_no_restart_less_likely_to_be_chance(seconds: int) -> None:
+    one = [pod(created=NOW - DAY, exits={"web": Exit("Error", 1, NOW)})]
+    early = health_since(one, since=NOW, now=NOW + seconds, window=WINDOW, evidence=Evidence(), known={})
+    assert early.watched == WINDOW
+
+
+def test_pods_that_are_not_ready_for_a_moment_are_no_harm_and_those_that_stay_so_are() -> None:
+    usual, five = Health(pods=5), Health(pods=5)
+    assert judge(usual, five, Evidence(), unready=[UNREADY_FOR - 1] * 3).worse == ""
+    assert "3 of 5 pods are not ready" in judge(usual, five, Evidence(), unready=[UNREADY_FOR] * 3).worse
+    one = [STARTS_IN - 1]
+    assert judge(usual, five, Evidence(), unready=one).worse == "", "it may have restarted, and start slowly"
+    assert (
+        judge(usual, five, Evidence(), unready=one).unknown == "1 of 5 pods are not ready, before it 0 of 5"
+    )
+    assert "1 of 5 pods" in judge(usual, five, Evidence(), unready=[STARTS_IN]).worse
+    many = Health(pods=200)
+    assert judge(many, many, Evidence(), unready=[DAY]) == judge(many, many, Evidence())
+    assert "4 of 200" in judge(many, many, Evidence(), unready=[DAY] * 4).worse
+
+
+# In the life of a change
+
+
+def promoted(**fields: Any) -> Change:
+    """A change of four pods that is being promoted, after a canary."""
+    pods = [pod(f"web-{n}", sizes=OLD) for n in range(4)]
+    began = situation(
+        wish(NEW, need={"web": 0}), pods=pods, on=workload(template=OLD, replicas=4), now=NOW - WINDOW
+    )
+    return msgspec.structs.replace(begun(began), phase=Phase.PROMOTING, since=NOW - 5, **fields)
+
+
+def next_phase(under_way: Change, pods: list[Pod], *, now: int = NOW, **seen: Any) -> Phase:
+    on = workload(template=OLD, marks=Marks(change=under_way), replicas=len(pods))
+    deeds = next_deeds(
+        situation(wish(NEW, need={"web": 0}), pods=pods, on=on, now=now, sightings=Sightings(**seen))
+    )
+    noted = [deed.marks.change for deed in deeds if isinstance(deed, WriteMarks)]
+    return noted[0].phase if noted and noted[0] else under_way.phase
+
+
+@pytest.mark.parametrize("ago", [3, 35, 300, 560])
+def test_a_pod_that_an_autoscaler_added_before_promotion_and_that_starts_is_no_harm(ago: int) -> None:
+    """Whether it came before or after the phase began: it had no time to become ready yet."""
+    four = [pod(f"web-{n}", sizes=NEW) for n in range(4)]
+    added = pod("web-new", sizes=NEW, created=NOW - ago, ready=False)
+    seen = {added.uid: NOW - ago}
+    assert next_phase(promoted(), [*four, added], unready=seen) is Phase.VERIFYING
+
+
+def test_a_pod_that_was_there_before_the_change_and_is_not_ready_any_more_is_harm() -> None:
+    pods = [pod(f"web-{n}", sizes=NEW, ready=n > 1) for n in range(4)]
+    seen = {each.uid: NOW - UNREADY_FOR for each in pods[:2]}
+    assert next_phase(promoted(), pods, unready=seen) is Phase.REVERTING
+
+
+def test_a_canary_that_waits_for_a_window_is_judged_by_how_often_pods_restart_and_not_by_how_many_did() -> (
+    None
+):
+    """A day of waiting has one ordinary restart; against ten minutes of before it looked like harm."""
+    world = World(template=OLD, replicas=20)
+    world.now = NOW // DAY * DAY + 2 * 3600 + 16 * 60
+    for live in world.pods_by_name.values():
+        live.created = world.now - 10 * DAY
+    nights = (MaintenanceWindow(start="02:00", end="02:25", time_zone="UTC"),)
+    actuator, wanted = Actuator(world, may_write=lambda: True), wish(NEW, need={"web": 0}, windows=nights)
+    for minute in range(26 * 60):
+        run(actuator.reconcile(KEY, wanted, now=world.now))
+        world.pass_time(60)
+        if minute == 13 * 60:
+            assert world.marks.change
+            (canary, *_) = world.marks.change.canaries
+            world.pods_by_name[canary].exits["web"] = Exit("Error", 1, world.now)
+    assert world.marks.applied
+    assert not world.marks.reverted
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("ahead", [5, 60, 3600])
+def test_a_restart_of_before_is_not_held_against_a_change_by_the_clock_of_a_node_that_is_ahead(
+    ahead: int,
+) -> None:
+    ended = {"web": Exit("Error", 1, NOW - 2 + ahead)}
+    before = [pod(sizes=OLD, exits=ended)]
+    began = begun(situation(wish(NEW, need={"web": 0}), pods=before, on=workload(template=OLD)))
+
+    def restarted(at: int, *, seen_after: int) -> int:
+        now = [pod(sizes=NEW, exits={"web": Exit("Error", 1, at)})]
+        return health_since(
+            now,
+            since=began.since,
+            now=NOW + seen_after,
+            window=WINDOW,
+            evidence=Evidence(),
+            known=began.ends,
+        ).restarted
+
+    assert [restarted(NOW - 2 + ahead, seen_after=each) for each in (1, ahead + 30)] == [0, 0]
+    assert restarted(NOW + 20 + ahead, seen_after=21) == 1

@@ -1,0 +1,231 @@
+"""The size that a pod is born with: what `tend` would have made of it, and nothing that might be refused."""
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from actuation.builders import LARGE, MIB, NOW, SMALL, pod, situation, some_resources, wish, workload
+from trimtab.actuation.actions import ResizePod
+from trimtab.actuation.change_annotations import Applied, Change, Marks, Phase, Way
+from trimtab.actuation.decide.health import Health
+from trimtab.actuation.decide.pod_admission import birth_size
+from trimtab.actuation.decide.startup_boost import raised_cpu
+from trimtab.actuation.decide.sync_pods import tend
+from trimtab.actuation.resources import Sizes, same_fields, sizes_of
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import StartupBoost
+from trimtab.kube.kinds.pods import Container, Pod, Resources
+from trimtab.kube.kinds.quotas import Amounts, LimitRange, Limits, Quota, Ratios
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.sizing.qos import qos_class
+
+MADE = {"web": LARGE}
+GROWN = Resources(500, None, 160 * MIB, 256 * MIB)
+GUARANTEED = Resources(200, 200, 64 * MIB, 64 * MIB)
+
+
+def marked(template: Sizes, sizes: Sizes) -> Marks:
+    return Marks(applied=Applied(id="x", at=NOW - 99, sizes=dict(sizes), template=dict(template)))
+
+
+def resized(template: Sizes, sizes: Sizes, **flags: Any) -> Workload:
+    """A workload that was resized while its template stayed."""
+    return workload(template=template, marks=marked(template, sizes), **flags)
+
+
+def newborn(sizes: Sizes = MADE) -> Pod:
+    return pod(sizes=sizes, created=0, ready=False, phase="", node="")
+
+
+def born(
+    of: Pod,
+    on: Workload,
+    *,
+    alone: Collection[str] = (),
+    limit_ranges: tuple[LimitRange, ...] = (),
+    quotas: tuple[Quota, ...] = (),
+) -> Sizes:
+    return birth_size(of, on, alone=alone, limit_ranges=limit_ranges, quotas=quotas)
+
+
+def limited(type_: str = "Container", **bounds: Any) -> tuple[LimitRange, ...]:
+    said = {"least": Amounts(), "most": Amounts(), "ratio": Ratios()} | bounds
+    limits = Limits(type=type_, default_request=Amounts(), default_limit=Amounts(), **said)
+    return (LimitRange(namespace="shop", name="l", uid="l", version=1, limits=(limits,)),)
+
+
+def quota(**hard: Amounts) -> tuple[Quota, ...]:
+    every = dict.fromkeys(("hard_requests", "hard_limits", "used_requests", "used_limits"), Amounts())
+    return (Quota(namespace="shop", name="q", uid="q", version=1, scoped=False, **every | hard),)
+
+
+def sized(of: Pod, sizes: Sizes) -> Pod:
+    containers = tuple(
+        msgspec.structs.replace(each, resources=sizes.get(each.name, each.resources))
+        for each in of.containers
+    )
+    return msgspec.structs.replace(of, containers=containers)
+
+
+@given(
+    template=st.dictionaries(st.sampled_from(["web", "log", "job"]), some_resources(), min_size=1),
+    wanted=st.dictionaries(st.sampled_from(["web", "log", "job"]), some_resources()),
+    in_place=st.booleans(),
+    filled=some_resources(),
+    alone=st.frozensets(st.sampled_from(["web", "log", "job"])),
+)
+def test_what_is_born_is_what_tend_would_have_made_and_tend_finds_nothing_to_do(
+    *, template: Sizes, wanted: Sizes, in_place: bool, filled: Resources, alone: frozenset[str]
+) -> None:
+    made = {name: _filled(each, filled) for name, each in template.items()}
+    if in_place:  # as a change in place is: of the containers that are there, and nothing added or removed
+        wanted = {name: same_fields(made[name], wanted.get(name, filled)) for name in made}
+    on, as_made = resized(template, wanted), newborn(made)
+    sizes = born(as_made, on, alone=alone)
+    case = situation(wish(alone=alone), pods=[as_made], on=on)
+    would = [each.sizes for each in tend(case, marked(template, wanted)) if isinstance(each, ResizePod)]
+    after = sized(as_made, sizes)
+    if sizes:
+        assert would == [sizes_of(after.containers)]
+        assert tend(situation(wish(alone=alone), pods=[after], on=on), marked(template, wanted)) == []
+        assert born(after, on, alone=alone) == {}, (
+            "asked again, as by reinvocationPolicy, it has nothing to add"
+        )
+        assert sizes.keys() <= wanted.keys() - alone
+    assert _qos(after) == _qos(as_made)
+    ours = made | {name: each for name, each in wanted.items() if in_place and name not in alone}
+    if ours != made:
+        assume(_qos(sized(as_made, ours)) == _qos(as_made))
+        assert sizes
+
+
+def _filled(each: Resources, by: Resources) -> Resources:
+    """What the template leaves open, a LimitRange may fill in."""
+    cpu = each.cpu_limit or (max(by.cpu_limit, each.cpu_request or 0) if by.cpu_limit else None)
+    return msgspec.structs.replace(each, cpu_limit=cpu)
+
+
+def _qos(of: Pod) -> str:
+    return qos_class(each.resources for each in of.containers)
+
+
+def test_a_container_that_is_left_alone_by_now_is_born_as_it_was_made() -> None:
+    both = {"web": LARGE, "proxy": LARGE}
+    on = resized(both, {"web": SMALL, "proxy": SMALL})
+    assert born(newborn(both), on, alone={"proxy"}) == {"web": SMALL}
+
+
+def test_a_pod_of_a_workload_that_was_made_smaller_is_born_small() -> None:
+    assert born(newborn(), resized(MADE, {"web": SMALL})) == {"web": SMALL}
+
+
+def changing(phase: Phase) -> Workload:
+    change = Change(
+        id="y",
+        started=NOW,
+        way=Way.IN_PLACE,
+        phase=phase,
+        since=NOW,
+        before={"web": SMALL},
+        after={"web": GROWN},
+        template=MADE,
+        health=Health(pods=1),
+    )
+    return workload(template=MADE, marks=msgspec.structs.replace(marked(MADE, {"web": SMALL}), change=change))
+
+
+@pytest.mark.parametrize(
+    ("phase", "size"),
+    [
+        (Phase.CANARY, SMALL),
+        (Phase.PROMOTING, GROWN),
+        (Phase.VERIFYING, GROWN),
+        (Phase.REVERTING, SMALL),
+    ],
+)
+def test_birth_size_during_a_change_is_the_one_that_all_pods_are_to_have(
+    phase: Phase, size: Resources
+) -> None:
+    assert born(newborn(), changing(phase)) == {"web": size}
+
+
+@pytest.mark.parametrize(
+    ("what", "on"),
+    [
+        ("nothing was applied", workload(template=MADE)),
+        ("the template was changed since", workload(template=MADE, marks=marked({"web": SMALL}, MADE))),
+        ("the workload is going", resized(MADE, {"web": SMALL}, deleting=True)),
+        ("its marks were copied from another", resized(MADE, {"web": SMALL}, uid="another")),
+        ("a container is to come, or gone", resized(MADE, {"web": SMALL, "injected": SMALL})),
+    ],
+)
+def test_a_pod_is_left_as_it_was_made_where(what: str, on: Workload) -> None:
+    assert born(newborn(), on) == {}, what
+
+
+def test_no_request_or_limit_is_added_or_removed() -> None:
+    other = Resources(100, 200, 64 * MIB, None)
+    assert born(newborn(), resized(MADE, {"web": other})) == {
+        "web": Resources(100, None, 64 * MIB, 256 * MIB)
+    }
+
+
+def test_the_qos_class_is_never_another() -> None:
+    burstable = {"web": Resources(100, 200, 64 * MIB, 64 * MIB)}
+    assert born(newborn(burstable), resized(burstable, {"web": GUARANTEED})) == {}
+
+
+def test_a_pod_that_somebody_else_sized_is_left_to_them() -> None:
+    other = newborn({"web": Resources(123, None, 99 * MIB, 256 * MIB)})
+    assert born(other, resized(MADE, {"web": SMALL})) == {}
+
+
+def test_init_containers_and_those_that_were_not_sized_stay_and_sidecars_do_not() -> None:
+    others = (
+        Container("setup", "init", LARGE),
+        Container("proxy", "sidecar", LARGE),
+        Container("added", "main", LARGE),
+    )
+    whole = msgspec.structs.replace(newborn(), containers=(*newborn().containers, *others))
+    on = resized({"web": LARGE, "proxy": LARGE}, {"web": SMALL, "proxy": SMALL})
+    assert born(whole, on) == {"web": SMALL, "proxy": SMALL}
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_born"),
+    [
+        (limited(), True),
+        (limited(least=Amounts(100, 64 * MIB), most=Amounts(None, 256 * MIB), ratio=Ratios(None, 4)), True),
+        (limited(least=Amounts(cpu=101)), False),
+        (limited(least=Amounts(memory=65 * MIB)), False),
+        (limited(most=Amounts(memory=255 * MIB)), False),
+        (limited(ratio=Ratios(memory=3.9)), False),
+        (limited("Pod", most=Amounts(cpu=100_000)), False),
+        (limited("PersistentVolumeClaim"), True),
+    ],
+)
+def test_a_limit_range_that_would_refuse_the_pod_is_not_put_to_it(
+    limits: tuple[LimitRange, ...], *, is_born: bool
+) -> None:
+    assert bool(born(newborn(), resized(MADE, {"web": SMALL}), limit_ranges=limits)) is is_born
+
+
+def test_a_pod_grows_where_no_quota_counts_and_shrinks_anywhere() -> None:
+    grown, shrunk = resized({"web": SMALL}, {"web": LARGE}), resized(MADE, {"web": SMALL})
+    of_memory, of_objects = quota(hard_limits=Amounts(memory=1 << 40)), quota()
+    assert born(newborn({"web": SMALL}), grown, quotas=of_objects) == {"web": LARGE}
+    assert born(newborn({"web": SMALL}), grown, quotas=of_memory) == {}
+    assert born(newborn(), shrunk, quotas=of_memory) == {"web": SMALL}
+
+
+def test_a_pod_finds_its_node_by_its_own_size_and_gets_its_boost_from_tend() -> None:
+    on, rule = resized(MADE, {"web": SMALL}), StartupBoost(factor=3, duration=Duration.parse("2m"))
+    there = msgspec.structs.replace(sized(newborn(), born(newborn(), on)), created=NOW)
+    case = situation(wish(startup_boost=rule), pods=[there], on=on)
+    (deed,) = tend(case, marked(MADE, {"web": SMALL}))
+    assert isinstance(deed, ResizePod)
+    assert deed.sizes == raised_cpu({"web": SMALL}, 3)

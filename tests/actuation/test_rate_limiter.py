@@ -1,0 +1,170 @@
+"""How many at once and a minute; and who goes first."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actuation.builders import LARGE, NOW, SMALL, wish
+from actuation.world import KEY, World, run
+from trimtab.actuation.actions import Urgency
+from trimtab.actuation.executor import Actuator
+from trimtab.actuation.rate_limiter import LONGEST, MINUTE, Limit, Pace, Pacer, Place
+from trimtab.api.optimizationpolicy import Canary, WorkloadState
+
+WIDE = Limit(at_once=1000, per_minute=1000)
+HERE = Place("shop", "node-1")
+
+
+def pacer(*, cluster: Limit = WIDE, namespace: Limit = WIDE, node: Limit = WIDE) -> Pacer:
+    return Pacer(Pace(cluster=cluster, namespace=namespace, node=node))
+
+
+limits = st.builds(Limit, at_once=st.integers(1, 4), per_minute=st.integers(1, 6))
+takings = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from(["a", "b"]), st.sampled_from(["n1", "n2"]), st.booleans()),
+    max_size=40,
+)
+
+
+@given(cluster=limits, namespace=limits, node=limits, asked=takings)
+def test_no_scope_ever_has_more_at_once_or_a_minute_than_its_limit(
+    cluster: Limit, namespace: Limit, node: Limit, asked: list[tuple[int, str, str, bool]]
+) -> None:
+    pace = pacer(cluster=cluster, namespace=namespace, node=node)
+    now = 0
+    taken: list[tuple[int, str, str]] = []
+    held: list[tuple[int, str, str]] = []
+    for number, (later, in_namespace, on_node, settles) in enumerate(asked):
+        now += later
+        if pace.take(number, Place(in_namespace, on_node), urgency=Urgency.UP, now=now) == now:
+            taken.append((now, in_namespace, on_node))
+            held.append((number, in_namespace, on_node))
+        if settles and held:
+            pace.give_back([held.pop(0)[0]])
+        for limit, scope in ((cluster, None), (namespace, 1), (node, 2)):
+            groups = (
+                {"": (held, taken)}
+                if scope is None
+                else {
+                    name: (
+                        [each for each in held if each[scope] == name],
+                        [each for each in taken if each[scope] == name],
+                    )
+                    for name in {each[scope] for each in taken}
+                }
+            )
+            for at_once, all_taken in groups.values():
+                assert len(at_once) <= limit.at_once
+                assert sum(now - each[0] < MINUTE for each in all_taken) <= limit.per_minute
+
+
+def test_a_scale_down_does_not_take_the_slot_that_a_scale_up_waits_for() -> None:
+    pace = pacer(cluster=Limit(at_once=1, per_minute=100))
+    assert pace.take("first", HERE, urgency=Urgency.DOWN, now=0) == 0
+    again = pace.take("up", HERE, urgency=Urgency.UP, now=0)
+    assert again > 0
+    pace.give_back(["first"])
+    assert pace.take("down", HERE, urgency=Urgency.DOWN, now=again) > again
+    assert pace.take("up", HERE, urgency=Urgency.UP, now=again) == again
+    pace.give_back(["up"])
+    assert pace.take("down", HERE, urgency=Urgency.DOWN, now=again) == again
+
+
+def test_those_who_wait_come_back_one_by_one_and_keep_their_turn() -> None:
+    pace = pacer(cluster=Limit(at_once=1, per_minute=60))
+    pace.take("first", HERE, urgency=Urgency.UP, now=0)
+    turns = [pace.take(number, HERE, urgency=Urgency.UP, now=0) for number in range(1000)]
+    assert turns == sorted(set(turns))
+    assert turns[-1] - turns[0] == 999
+    assert pace.take(500, HERE, urgency=Urgency.UP, now=0.5) == turns[500]
+
+
+def test_taking_back_waits_for_nobody() -> None:
+    pace = pacer(cluster=Limit(at_once=1, per_minute=1))
+    assert pace.take("first", HERE, urgency=Urgency.UP, now=0) == 0
+    assert pace.take("back", HERE, urgency=Urgency.BACK, now=0) == 0
+
+
+def test_a_slot_that_nobody_gives_back_is_free_in_the_end() -> None:
+    pace = pacer(cluster=Limit(at_once=1, per_minute=100))
+    pace.take("lost", HERE, urgency=Urgency.UP, now=0)
+    assert pace.take("next", HERE, urgency=Urgency.UP, now=LONGEST - 1) > LONGEST - 1
+    assert pace.take("next", HERE, urgency=Urgency.UP, now=LONGEST) == LONGEST
+
+
+def test_a_change_that_finds_no_room_does_not_begin_and_asks_nobody() -> None:
+    full = pacer(cluster=Limit(at_once=1, per_minute=99))
+    full.take("another", HERE, urgency=Urgency.UP, now=NOW)
+    world = World(template={"web": SMALL}, replicas=2)
+    actuator = Actuator(world, may_write=lambda: True, pacer=full)
+    waiting = actuator.glance(run(world.workload(KEY)), run(world.pods()), wish(), now=NOW)
+    assert waiting
+    assert (waiting.state, waiting.again) == (WorkloadState.PENDING, NOW + 1)
+    report = run(actuator.reconcile(KEY, wish(), now=NOW))
+    assert report
+    assert (report.done, world.written, world.events) == ((), [], [])
+
+
+def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
+    world = World(template={"web": SMALL}, replicas=6)
+    actuator = Actuator(world, may_write=lambda: True, pacer=pacer(cluster=Limit(at_once=2, per_minute=99)))
+    wanted = wish({"web": LARGE}, canary=Canary(percent=100))
+    for _ in range(12):
+        report = run(actuator.reconcile(KEY, wanted, now=world.now))
+        under_way = [live for live in world.pods_by_name.values() if live.spec != live.applied]
+        assert len(under_way) <= 2
+        if under_way:
+            assert report
+            assert report.again
+        world.pass_time(5)
+    assert world.sizes == {(("web", LARGE),)}
+
+
+def test_a_pod_that_its_node_evicts_while_it_is_resized_keeps_no_slot() -> None:
+    """What is left of it stays, as it was, until somebody deletes it."""
+    world = World(template={"web": SMALL}, replicas=2)
+    actuator = Actuator(world, may_write=lambda: True, pacer=pacer(cluster=Limit(at_once=1, per_minute=99)))
+    wanted = wish({"web": LARGE}, canary=Canary(percent=100))
+    run(actuator.reconcile(KEY, wanted, now=world.now))
+    (evicted,) = [live for live in world.pods_by_name.values() if live.spec != live.applied]
+    evicted.phase, evicted.stubborn = "Failed", "Deferred"
+    world.add_pod()
+    world.pass_time(5)
+    run(actuator.reconcile(KEY, wanted, now=world.now))
+    assert [live.spec["web"] for live in world.pods_by_name.values()].count(LARGE) == 2
+
+
+def test_another_pace_holds_from_now_on_and_what_is_held_stays_held() -> None:
+    one = Limit(at_once=1, per_minute=1000)
+    pace = pacer(node=one)
+    assert pace.take("first", HERE, urgency=Urgency.UP, now=NOW) == NOW
+    assert pace.take("second", HERE, urgency=Urgency.UP, now=NOW) > NOW
+    pace.adopt(Pace(cluster=WIDE, namespace=WIDE, node=Limit(at_once=2, per_minute=1000)))
+    assert pace.take("second", HERE, urgency=Urgency.UP, now=NOW + 1) == NOW + 1
+    assert pace.take("third", HERE, urgency=Urgency.UP, now=NOW + 1) > NOW + 1
+    pace.adopt(Pace(cluster=one, namespace=WIDE, node=WIDE))
+    pace.give_back(["first"])
+    assert pace.take("third", HERE, urgency=Urgency.UP, now=NOW + 5) > NOW + 5
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_waiting_until_it_is_where_it_was() -> None:
+    one = pacer(cluster=Limit(at_once=2, per_minute=1))
+    assert one.take("a", Place("n"), urgency=Urgency.UP, now=86_400.0) == 86_400.0
+    assert one.take("b", Place("n"), urgency=Urgency.UP, now=86_400.0) > 86_400.0
+    assert one.take("b", Place("n"), urgency=Urgency.UP, now=10.0) == 10.0
+
+
+def test_who_began_to_look_minutes_ago_makes_nobody_elses_slots_free() -> None:
+    """A look asks Prometheus and the API server, which may be slow, and goes by the time at which it began."""
+    one = pacer(cluster=Limit(at_once=1, per_minute=100))
+    assert one.take("a", Place("n"), urgency=Urgency.UP, now=1000.0) == 1000.0
+    assert one.take("b", Place("n"), urgency=Urgency.UP, now=1000.0) > 1000.0
+    assert one.take("c", Place("n"), urgency=Urgency.UP, now=800.0) > 800.0
+
+
+def test_namespaces_nodes_and_pods_that_are_gone_are_not_remembered() -> None:
+    pace = pacer(node=Limit(at_once=1, per_minute=1))
+    for hour in range(100):
+        place = Place(f"review-{hour}", f"spot-{hour}")
+        pace.take(f"pod-{hour}", place, urgency=Urgency.UP, now=hour * LONGEST)
+        pace.take(f"waits-{hour}", place, urgency=Urgency.DOWN, now=hour * LONGEST)
+    assert pace.remembered < 12

@@ -1,0 +1,144 @@
+"""KPIs asked of a real Prometheus: what comes back is one fresh number, or unknown with the reason."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from harness import UnavailableError
+from harness.prometheus import Recorded
+from trimtab.api.intent import TargetRef
+from trimtab.intents.kpi.client import Asking, Vector
+from trimtab.intents.kpi.query import Question, question
+from trimtab.operator.intents.observer import cpu_query
+from trimtab.usage.errors import SourceAway
+from trimtab.usage.prometheus.source import Prometheus
+from trimtab.usage.source import source
+
+START, END = 1_700_000_000, 1_700_000_600
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    lines = ["# TYPE latency gauge"]
+    for app, value, last in (
+        ("web", 20.0, END),
+        ("db", 5.0, END),
+        ("old", 7.0, END - 200),
+        ("nan", 0.0, END),
+    ):
+        for at in range(START, last + 1, 10):
+            number = "NaN" if app == "nan" else f"{value}"
+            lines.append(f'latency{{namespace="shop",app="{app}"}} {number} {at}')
+    lines.append("# TYPE hits counter")
+    lines += [
+        f'hits_total{{namespace="shop",app="web"}} {at - START} {at}' for at in range(START, END + 1, 10)
+    ]
+    lines.append("# TYPE container_cpu_usage_seconds counter")
+    for pod, every, cores in (("brisk-0", 10, 0.5), ("slow-0", 60, 0.25), ("slow-1", 10, 0.5)):
+        labels = f'namespace="shop",pod="{pod}",container="app"'
+        lines += [
+            f"container_cpu_usage_seconds_total{{{labels}}} {cores * (at - START)} {at}"
+            for at in range(START, END + 1, every)
+        ]
+    try:
+        server = Recorded(tmp_path_factory.mktemp("recorded"), "\n".join(lines) + "\n")
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with server:
+        yield server
+
+
+@dataclass
+class Counted:
+    """The real server, and what it was asked."""
+
+    real: Prometheus
+    asked: list[str] = field(default_factory=list)
+
+    async def vector(self, promql: str, *, at: float) -> Vector:
+        self.asked.append(promql)
+        return await self.real.vector(promql, at=at)
+
+
+@pytest.fixture
+async def teller(recorded: Recorded) -> AsyncIterator[Counted]:
+    async with source("prometheus", url=recorded.url) as real:
+        assert isinstance(real, Prometheus)
+        yield Counted(real)
+
+
+def ask(query: str, name: str = "web") -> Question:
+    return question(query, namespace="shop", target=TargetRef(name=name))
+
+
+LATENCY = 'max(latency{namespace="$namespace",app="$name"})'
+RATE = 'sum(rate(hits_total{app="$name"}[1m]))'
+
+
+async def test_many_questions_are_one_request(teller: Counted) -> None:
+    asking = Asking(teller, stale=60, patience=30)
+    questions = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE), ask(f"{LATENCY} # of the web")]
+    found = await asking.readings([*questions, questions[0]], at=END)
+    assert [found[each].value for each in questions] == [20.0, 5.0, pytest.approx(1.0), 20.0]
+    assert len(teller.asked) == 1
+
+
+async def test_what_is_empty_stale_nan_or_many_is_unknown_and_says_why(teller: Counted) -> None:
+    asking = Asking(teller, stale=60, patience=30)
+    asked = {
+        "gives nothing": ask(LATENCY, "gone"),
+        "200 s old": ask(LATENCY, "old"),
+        "no number": ask(LATENCY, "nan"),
+        "4 numbers": ask('{__name__="latency"}'),
+    }
+    found = await asking.readings(asked.values(), at=END)
+    for words, each in asked.items():
+        assert found[each].value is None
+        assert words in found[each].why
+
+
+async def test_a_question_that_fails_spares_the_others_and_is_asked_alone_from_then_on(
+    teller: Counted,
+) -> None:
+    asking = Asking(teller, stale=60, patience=30)
+    bad = ask('latency * on(namespace) latency{app="$name"} * on(namespace) latency')
+    good = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE)]
+    found = await asking.readings([bad, *good], at=END)
+    assert found[bad].value is None
+    assert "many" in found[bad].why
+    assert None not in {found[each].value for each in good}
+    teller.asked.clear()
+    assert await asking.readings([bad, *good], at=END) == found
+    assert len(teller.asked) == 2
+
+
+async def test_scalars_go_alone(teller: Counted) -> None:
+    asking = Asking(teller, stale=60, patience=30)
+    found = await asking.readings([ask("scalar(vector(3))"), ask(LATENCY)], at=END)
+    assert [each.value for each in found.values()] == [20.0, 3.0]
+
+
+async def test_of_a_server_that_is_away_nothing_is_known() -> None:
+    class Away:
+        asked = 0
+
+        async def vector(self, promql: str, *, at: float) -> Vector:
+            self.asked += 1
+            raise SourceAway("cannot connect")
+
+    away = Away()
+    found = await Asking(away, stale=60, patience=30).readings([ask(LATENCY), ask(RATE)], at=END)
+    assert {each.why for each in found.values()} == {"cannot connect"}
+    assert away.asked == 1
+
+
+@pytest.mark.parametrize(("name", "cores"), [("brisk", 0.5), ("slow", 0.75)])
+async def test_cpu_is_seen_also_of_pods_that_are_scraped_once_a_minute(
+    teller: Counted, name: str, cores: float
+) -> None:
+    """Of some pods too: by the others alone, less would seem to be used than is."""
+    target = TargetRef(kind="StatefulSet", name=name)
+    asked = question(cpu_query("app", 60.0), namespace="shop", target=target)
+    reading = (await Asking(teller, stale=60.0, patience=10.0).readings([asked], at=END - 5))[asked]
+    assert reading.value == pytest.approx(cores)

@@ -1,0 +1,385 @@
+"""One intent: what is planned for it, and why."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from intents.services import GIB, availability, done, goal, latency, planned, power, service, throughput
+from trimtab.api.intent import Verdict
+from trimtab.intents.action import Deed
+from trimtab.intents.actuators.scaling import ScaleOut
+from trimtab.intents.constraints import Limits
+from trimtab.intents.effects.fit import complete, learn
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.effects.user_models import given
+from trimtab.intents.objective import Objective
+from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planners.astar import AStar, AStarSettings
+from trimtab.intents.state import PodState, State
+
+
+def deeds(plan: Plan) -> dict[str, Any]:
+    return {deed.actuator: dict(deed.parameters) for deed in plan.deeds}
+
+
+def test_the_case_of_the_original_planner_has_its_answer_two_more_pods() -> None:
+    scaling = {
+        "popt": [0.306355135, 0.193240314, 53.0816499, 0.0147372746],
+        "throughputScale": [0.002143905536223758, 0.9993568283391329],
+        "replicaRange": [1, 12],
+    }
+    state = State(
+        objectives={"p99": 0.04, "availability": 0.998},
+        pods=(PodState(name="bad", availability=0.9), PodState(name="good", availability=0.98)),
+        replicas=2,
+        load=4800.0,
+    )
+    plan = planned(
+        state,
+        goal(latency(0.03), availability(0.999)),
+        by=("scaleOut", "rmPod"),
+        effects=Effects(given={("p99", "scaling"): given("scaling", scaling)}),
+        limits=Limits(max_replicas=128),
+    )
+    assert deeds(plan) == {"scaleOut": {"replicas": 4, "from": 2}}
+    assert plan.purpose is Purpose.REACH
+    assert plan.proven
+    assert all(outcome.verdict is Verdict.MET for outcome in plan.outcomes)
+
+
+def test_a_missed_latency_is_planned_to_be_met_with_its_doubt() -> None:
+    plan = planned(service(p99=0.1, used=0.7), goal(latency(0.06)))
+    assert plan.purpose is Purpose.REACH
+    assert plan.deeds
+    (outcome,) = plan.outcomes
+    assert outcome.expected is not None
+    assert outcome.high is not None
+    assert outcome.expected < outcome.high <= 0.06
+    assert plan.saved < 0
+    assert any("p99 is 0.1, wanted 0.06" in why for why in plan.why)
+
+
+def test_what_is_within_its_tolerance_is_met_and_nothing_is_done() -> None:
+    state = service(p99=0.104)
+    assert planned(state, goal(latency(0.1, tolerance=0.05))).purpose is Purpose.KEEP
+    assert planned(state, goal(latency(0.1, tolerance=0.03))).purpose is Purpose.REACH
+
+
+def test_a_plan_aims_at_the_value_itself_so_that_noise_within_the_tolerance_does_not_undo_it() -> None:
+    plan = planned(service(p99=0.2, used=0.7), goal(latency(0.1, tolerance=0.2)))
+    assert plan.outcomes[0].expected is not None
+    assert plan.outcomes[0].expected <= 0.1
+
+
+def test_nothing_is_done_on_an_unknown_objective_however_badly_another_is_missed() -> None:
+    state = service(p99=9.0, throughput=None)
+    plan = planned(state, goal(latency(0.1), throughput(50.0)))
+    assert plan.purpose is Purpose.KEEP
+    assert not plan.deeds
+    assert "unknown: throughput" in plan.why[0]
+
+
+def test_nothing_is_given_back_on_an_unknown_objective() -> None:
+    state = service(p99=None, replicas=10, used=0.01)
+    assert not planned(state, goal(latency(0.1))).deeds
+
+
+def test_pods_about_to_run_out_of_memory_get_some_whatever_is_known_of_the_objectives() -> None:
+    plan = planned(service(p99=None, memory_used=0.97 * GIB), goal(latency(0.1)))
+    assert list(deeds(plan)) == ["resizeMemory"]
+    assert deeds(plan)["resizeMemory"]["limit"] >= 1.15 * GIB
+    assert not planned(
+        service(p99=None, memory_used=0.97 * GIB), goal(latency(0.1)), limits=Limits(freeze="sale")
+    ).deeds
+
+
+def test_resources_come_back_when_objectives_have_room_and_then_it_stops() -> None:
+    wanted = goal(latency(0.5))
+    state = service(p99=0.05, replicas=8, used=0.1)
+    for _ in range(10):
+        plan = planned(state, wanted)
+        if not plan.deeds:
+            break
+        assert plan.purpose is Purpose.RELEASE
+        assert plan.saved > 0
+        state = done(plan, state)
+        # Load and use stay as they are: fewer pods are busier.
+        state = replace(state, cpu_used=0.8)
+    else:
+        pytest.fail("it gives back for ever")
+    assert state.replicas * (state.cpu or 0) < 8
+    assert (state.objectives["p99"] or 0) <= 0.5 * 0.85
+
+
+def test_what_was_just_reached_is_not_given_back_at_once() -> None:
+    wanted = goal(latency(0.06))
+    before = service(p99=0.1, used=0.7)
+    after = done(planned(before, wanted), before)
+    after = replace(after, cpu_used=before.cpu_used)
+    assert planned(after, wanted).purpose is Purpose.KEEP
+
+
+def test_memory_is_never_taken_below_what_is_used_nor_where_that_is_not_known() -> None:
+    wanted = goal(latency(10.0))
+    taken = planned(service(p99=0.01, memory=8 * GIB, memory_used=3 * GIB), wanted, by=("resizeMemory",))
+    assert deeds(taken)["resizeMemory"]["limit"] >= 3 * 1.2 * GIB
+    assert not planned(
+        service(p99=0.01, memory=8 * GIB, memory_used=None), wanted, by=("resizeMemory",)
+    ).deeds
+
+
+def test_when_not_all_can_be_met_the_best_compromise_is_taken_and_said_to_be_one() -> None:
+    plan = planned(service(p99=1.0, used=0.8), goal(latency(0.2)), limits=Limits(max_replicas=4, max_cpu=2.0))
+    assert plan.purpose is Purpose.COMPROMISE
+    assert plan.compromise
+    assert plan.deeds
+    assert 0 < plan.utility < 1
+    assert any("compromise" in why and "still short: p99" in why for why in plan.why)
+
+
+def test_a_compromise_heeds_what_objectives_weigh() -> None:
+    state = service(p99=1.0, replicas=4, used=0.8, power=100.0)
+    fast, frugal = (
+        planned(
+            state, goal(replace(latency(0.2), weight=a), replace(power(100.0), weight=b)), by=("resizeCPU",)
+        )
+        for a, b in ((10.0, 1.0), (1.0, 100.0))
+    )
+    assert deeds(fast)["resizeCPU"]["limit"] > 1
+    assert not frugal.deeds
+
+
+def test_a_bad_pod_is_replaced_when_that_is_all_it_takes() -> None:
+    state = service(p99=0.05, replicas=3, pods=(0.6, 0.9, 0.9), availability=0.996)
+    plan = planned(state, goal(latency(0.1), availability(0.999)), by=("rmPod",))
+    assert deeds(plan) == {"rmPod": {"name": "shop-0", "availability": 0.6}}
+
+
+def test_of_many_pods_of_which_hardly_ever_none_serves_an_availability_is_planned_for_too() -> None:
+    state = service(p99=0.05, replicas=60, pods=(1.0,) * 60, availability=0.998)
+    assert planned(state, goal(availability(0.999))).purpose is Purpose.REACH
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(service(load=-5.0), id="a query that gives less than no load"),
+        pytest.param(service(cpu=0.0, memory=0.0), id="pods that ask for 0"),
+    ],
+)
+def test_what_is_no_amount_is_taken_as_unknown_and_the_rest_is_planned_with(odd: State) -> None:
+    plan = planned(odd, goal(latency(0.06)))
+    assert "p99 is 0.1, wanted 0.06" in plan.why
+    assert plan.alternatives
+
+
+def test_also_below_zero_some_way_is_kept_from_a_miss() -> None:
+    assert Objective(name="level", value=-10.0).tightened(0.25, -20.0).value == -12.5
+    assert Objective(name="level", value=-10.0, less_is_better=False).tightened(0.25, 0.0).value == -7.5
+
+
+def test_the_last_pod_is_not_removed() -> None:
+    state = service(p99=0.05, replicas=1, pods=(0.6,), availability=0.6)
+    assert not planned(state, goal(availability(0.9)), by=("rmPod",)).deeds
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(freeze="end of the quarter"),
+        Limits(forbidden=frozenset({"scaleOut", "resizeCPU", "resizeMemory", "cacheClass", "powerProfile"})),
+        Limits(resting={"*": 100.0}),
+        Limits(max_replicas=2, max_cpu=1.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
+        Limits(more_pods=0, more_cpu=0.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
+    ],
+    ids=["frozen", "forbidden", "resting", "at its caps", "no room"],
+)
+def test_what_an_administrator_does_not_allow_is_not_done(limits: Limits) -> None:
+    plan = planned(service(p99=0.5), goal(latency(0.1)), limits=limits, now=50.0)
+    assert not plan.deeds
+    assert plan.why
+
+
+def test_an_actuator_that_rests_is_planned_with_again_when_its_time_has_come() -> None:
+    limits = Limits(resting={"scaleOut": 100.0})
+    state, wanted = service(p99=0.12), goal(latency(0.1))
+    assert not planned(state, wanted, by=("scaleOut",), limits=limits, now=99.0).deeds
+    assert planned(state, wanted, by=("scaleOut",), limits=limits, now=100.0).deeds
+
+
+def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certain() -> None:
+    state, wanted = service(p99=0.05, replicas=3, used=0.45), goal(latency(0.088))
+    down = ("scaleIn", "resizeCPU")
+    assert planned(state, wanted, by=down).purpose is Purpose.KEEP
+    plan = planned(state, wanted, by=down, limits=Limits(explore=True))
+    assert plan.purpose is Purpose.RELEASE
+    assert len(plan.deeds) == 1
+    assert 0 < plan.saved <= 1.0
+
+
+def test_where_it_may_explore_a_step_up_is_tried_that_is_only_hoped_to_help() -> None:
+    """A few moments in which CPU brought next to nothing: probably it never does, which is not certain."""
+    seen = [(60.0 * at, service(p99=0.3, cpu=cpu, used=0.1)) for at, cpu in enumerate([1.0, 1.2, 1.5] * 4)]
+    wanted, state = goal(latency(0.1)), seen[-1][1]
+    effects = learn(wanted, seen, now=200.0)
+    assert planned(state, wanted, by=("resizeCPU",), effects=effects).purpose is Purpose.KEEP
+    plan = planned(state, wanted, by=("resizeCPU",), effects=effects, limits=Limits(explore=True))
+    assert plan.purpose is Purpose.COMPROMISE
+    (deed,) = plan.deeds
+    assert (deed.after.cpu or 0) > (state.cpu or 0)
+
+
+def test_pods_that_no_node_has_room_for_are_given_back_when_all_is_well_without_them() -> None:
+    state = service(p99=0.09, replicas=2, used=0.6)
+    pending = tuple(PodState(name=f"shop-{at}", state="Pending") for at in (7, 8))
+    state = replace(state, replicas=4, pods=(*pending, *state.pods), unplaced=2)
+    plan = planned(state, goal(latency(0.1)), by=("scaleIn",))
+    assert plan.purpose is Purpose.RELEASE
+    assert deeds(plan)["scaleIn"]["replicas"] == 2
+    assert {pod.name for pod in plan.deeds[-1].after.pods} == {"shop-0", "shop-1"}
+
+
+def test_fewer_pods_and_smaller_ones_are_together_enough_for_what_is_used() -> None:
+    """Each alone would be: eight pods of 0.3 cores, or three of 1."""
+    errors = Objective(name="errors", value=0.01)
+    state = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0001})
+    limits = Limits(min_replicas=3, min_cpu=0.275, min_cpu_together=2.2)
+    after = done(planned(state, goal(errors), by=("scaleIn", "resizeCPU"), limits=limits), state)
+    assert after.replicas < 8
+    assert (after.cpu or 0) * after.replicas >= 2.2
+
+
+def test_an_objective_of_ones_own_of_which_nothing_is_known_is_not_taken_far_from_where_it_is() -> None:
+    state = replace(service(replicas=8, used=0.25), objectives={"queue": 5.0})
+    assert planned(state, goal(Objective(name="queue", value=7.0))).purpose is Purpose.KEEP
+    plan = planned(state, goal(Objective(name="queue", value=10.0)), by=("scaleIn", "resizeCPU"))
+    after = done(plan, state)
+    assert (after.cpu or 0) * after.replicas >= 8 / 1.5
+
+
+def test_options_of_which_nothing_is_known_are_not_given_back_as_if_they_moved_nothing() -> None:
+    queue, by = Objective(name="queue", value=7.0), ("cacheClass", "powerProfile")
+    had = replace(service(replicas=4, cpu=0.1, used=0.3), objectives={"queue": 5.0})
+    for state in (had, replace(had, cache_class="guaranteed"), replace(had, power_profile="performance")):
+        assert planned(state, goal(queue), by=by).purpose is Purpose.KEEP
+
+
+def test_what_is_at_zero_is_taken_a_single_small_step_further_where_something_else_tells_how_far() -> None:
+    """No errors at all: how far that is from one too many, nobody can tell. Without anything else that would be missed, it
+    would be taken down until there are errors, and nobody know what helps against them.
+    """
+    errors, by = Objective(name="errors", value=0.01), ("scaleIn", "resizeCPU")
+    alone = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0})
+    assert planned(alone, goal(errors), by=by).purpose is Purpose.KEEP
+    serving = replace(alone, objectives={"errors": 0.0, "availability": 0.9999})
+    assert planned(serving, goal(errors, availability(0.99)), by=by).purpose is Purpose.KEEP
+    beside = service(p99=0.02, replicas=8, used=0.25, errors=0.0)
+    for plan in (
+        planned(alone, goal(errors), by=by, limits=Limits(explore=True)),
+        planned(beside, goal(latency(0.1), errors), by=by),
+    ):
+        assert plan.purpose is Purpose.RELEASE
+        (deed,) = plan.deeds
+        assert (deed.after.cpu or 0) * deed.after.replicas >= 8 / 1.2
+
+
+def test_what_is_at_zero_makes_nobody_careless_of_the_rest() -> None:
+    errors, by = Objective(name="errors", value=0.01), ("scaleIn", "resizeCPU")
+    state = service(p99=0.0565, replicas=4, used=0.5, errors=0.0)
+    assert planned(state, goal(latency(0.1)), by=by).purpose is Purpose.KEEP
+    assert planned(state, goal(latency(0.1), errors), by=by).purpose is Purpose.KEEP
+    assert planned(state, goal(latency(0.1)), by=by, limits=Limits(explore=True)).purpose is Purpose.RELEASE
+
+
+def test_what_is_not_surely_met_is_not_given_back_from_however_little_a_miss_is_worth() -> None:
+    wanted, state = goal(latency(0.1)), service(p99=0.07, load=100.0, used=0.6)
+    effects = complete(Effects(), wanted, state)
+    careless = AStar(AStarSettings(worth=0.01))
+    plan = planned(
+        effects.under(state, 110.0), wanted, by=("scaleIn", "resizeCPU"), planner=careless, effects=effects
+    )
+    assert plan.purpose is Purpose.KEEP
+
+
+def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
+    """As where a node selector or a quota keeps them out: their number would grow turn by turn."""
+    state = replace(service(p99=0.5, replicas=6, used=0.9), unplaced=4)
+    assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
+    larger = planned(state, goal(latency(0.1)), by=("scaleOut", "resizeCPU"))
+    assert [deed.actuator for deed in larger.deeds] == ["resizeCPU"]
+
+
+def test_a_deed_tells_people_what_it_does_and_nothing_of_what_is_not_there() -> None:
+    deed = Deed(
+        actuator="resizeMemory",
+        parameters={"container": "web", "request": 2.0**27, "limit": None, "from": 2.0**26},
+        after=service(),
+    )
+    assert deed.told() == "resizeMemory container web, request 134,217,728, from 67,108,864"
+
+
+def test_nothing_is_said_to_be_given_back_of_what_asks_for_nothing() -> None:
+    free = replace(service(p99=0.01), sizes=())
+    assert planned(free, goal(latency(0.1)), by=("resizeCPU",)).purpose is Purpose.KEEP
+
+
+def test_pods_without_a_place_are_no_part_of_what_is_enough_for_what_is_used() -> None:
+    """Two pods use 1.8 cores, and two more that have no place are of no help to them."""
+    state = replace(service(replicas=4), unplaced=2)
+    limits = Limits(min_cpu_together=1.98)
+    half = tuple(replace(each, cpu_request=0.5, cpu_limit=0.5) for each in state.sizes)
+    assert limits.breach(state, replace(state, sizes=half))
+    assert limits.breach(state, replace(state, replicas=2, unplaced=0)) is None
+
+
+def test_an_availability_of_all_the_time_is_met_as_nearly_as_it_can_be() -> None:
+    """It would be missed for ever, with nothing to be done about it."""
+    wanted = availability(1.0)
+    assert wanted.verdict(0.99) is Verdict.MISSED
+    assert wanted.verdict(1.0 - 1e-10) is Verdict.MET
+
+
+def test_who_rests_after_a_deed_says_so() -> None:
+    plan = planned(service(p99=0.5), goal(latency(0.1)), limits=Limits(resting={"*": 100.0}), now=50.0)
+    assert plan.why == ("what was done last is yet to be judged",)
+
+
+def test_a_service_that_is_turned_off_is_not_woken() -> None:
+    state = replace(service(p99=0.3), replicas=0, pods=())
+    assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
+
+
+def test_a_load_that_is_forecast_is_prepared_for_before_anything_is_missed() -> None:
+    wanted, state = goal(latency(0.1)), service(p99=0.08, load=100.0, used=0.6)
+    assert not planned(state, wanted, by=("scaleOut", "resizeCPU")).deeds
+    effects = complete(Effects(), wanted, state)
+    plan = planned(effects.under(state, 125.0), wanted, by=("scaleOut", "resizeCPU"), effects=effects)
+    assert plan.purpose is Purpose.REACH
+    assert plan.deeds
+
+
+def test_alternatives_and_what_they_cost_are_told() -> None:
+    plan = planned(service(p99=0.12, used=0.6), goal(latency(0.1)))
+    meeting = [each for each in plan.alternatives if each.meets]
+    assert meeting
+    assert all(each.cost >= plan.cost for each in meeting)
+    assert plan.expanded > 0
+
+
+def test_an_actuator_that_knows_no_limits_cannot_pass_them() -> None:
+    class Greedy(ScaleOut):
+        name = "greedy"
+
+        def candidates(self, state: State, **given: Any) -> Any:
+            return super().candidates(state, **{**given, "limits": Limits()})
+
+    plan = AStar().plan(
+        service(p99=0.5, used=0.9),
+        goal(latency(0.1)),
+        actuators=[Greedy()],
+        effects=Effects(),
+        limits=Limits(max_replicas=3),
+        now=0.0,
+    )
+    assert all(deed.after.replicas <= 3 for deed in plan.deeds)

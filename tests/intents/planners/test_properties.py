@@ -1,0 +1,235 @@
+"""What holds of every plan, whatever is planned for."""
+
+from itertools import cycle, islice, product
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from intents.services import (
+    ALL,
+    GIB,
+    actuators,
+    availability,
+    goal,
+    latency,
+    planned,
+    power,
+    service,
+    throughput,
+)
+from trimtab.intents.action import Deed
+from trimtab.intents.constraints import Limits
+from trimtab.intents.cost import Prices
+from trimtab.intents.effects.fit import complete
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.objective import Goal
+from trimtab.intents.plan import Purpose
+from trimtab.intents.planner import Budget
+from trimtab.intents.planners.search import Problem, Search
+from trimtab.intents.state import State
+
+# Made once: a strategy that is made anew for each draw costs more than the draw.
+seconds = st.floats(0.01, 2.0)
+perhaps_seconds = st.none() | seconds
+replica_counts = st.integers(1, 12)
+cores = st.sampled_from([0.1, 0.25, 1.0, 2.0])
+cpu_shares = st.none() | st.floats(0.05, 0.98)
+loads = st.none() | st.floats(1, 1000)
+memory_uses = st.none() | st.floats(0.1, 0.9).map(lambda share: share * GIB)
+pod_shares = st.lists(st.floats(0.5, 1.0), min_size=1, max_size=4)
+shares_of_time = st.floats(0.9, 0.9999)
+amounts = st.floats(1, 1000)
+tolerances = st.floats(0, 0.5)
+choices = st.integers(1, 15)
+
+
+@st.composite
+def services(draw: st.DrawFn, *, may_be_unknown: bool = False) -> State:
+    replicas = draw(replica_counts)
+    return service(
+        p99=draw(perhaps_seconds if may_be_unknown else seconds),
+        replicas=replicas,
+        cpu=draw(cores),
+        used=draw(cpu_shares),
+        load=draw(loads),
+        memory_used=draw(memory_uses),
+        pods=tuple(islice(cycle(draw(pod_shares)), replicas)),
+        availability=draw(shares_of_time),
+        throughput=draw(amounts),
+        power=draw(amounts),
+    )
+
+
+@st.composite
+def goals(draw: st.DrawFn) -> Goal:
+    objectives = [
+        latency(draw(seconds), tolerance=draw(tolerances)),
+        availability(draw(shares_of_time)),
+        throughput(draw(amounts)),
+        power(draw(amounts)),
+    ]
+    chosen = draw(choices)
+    return goal(*(each for at, each in enumerate(objectives) if chosen >> at & 1))
+
+
+limits = st.builds(
+    Limits,
+    min_replicas=st.integers(1, 3),
+    max_replicas=st.integers(1, 40),
+    min_cpu=st.sampled_from([0.01, 0.5]),
+    max_cpu=st.sampled_from([0.5, 4.0, inf]),
+    max_memory=st.sampled_from([GIB, 4 * GIB, inf]),
+    more_pods=st.integers(0, 20).map(float) | st.just(inf),
+    more_cpu=st.floats(0, 20) | st.just(inf),
+    more_memory=st.floats(0, 20).map(lambda gib: gib * GIB) | st.just(inf),
+    more_cpu_in_place=st.floats(0, 4) | st.just(inf),
+    more_memory_in_place=st.floats(0, 4).map(lambda gib: gib * GIB) | st.just(inf),
+    forbidden=st.frozensets(st.sampled_from(ALL), max_size=3),
+    freeze=st.sampled_from(["", "", "", "sale"]),
+    resting=st.dictionaries(st.sampled_from([*ALL, "*"]), st.sampled_from([-1.0, 1.0]), max_size=2),
+    explore=st.booleans(),
+)
+
+
+@given(services(may_be_unknown=True), goals(), limits)
+def test_no_plan_passes_a_guardrail(state: State, wanted: Goal, given_limits: Limits) -> None:
+    plan = planned(state, wanted, limits=given_limits, now=0.0)
+    (cpu, memory), replicas = state.requested(), state.replicas
+    for deed in plan.deeds:
+        after = deed.after
+        assert not given_limits.freeze
+        assert deed.actuator not in given_limits.forbidden
+        assert max(given_limits.resting.get(deed.actuator, 0), given_limits.resting.get("*", 0)) <= 0
+        assert after.replicas <= max(given_limits.max_replicas, replicas)
+        assert after.replicas >= min(given_limits.min_replicas, replicas)
+        assert after.replicas - replicas <= given_limits.more_pods
+        cpu_then, memory_then = after.requested()
+        assert cpu_then - cpu <= given_limits.more_cpu_in_place + 1e-6
+        assert memory_then - memory <= given_limits.more_memory_in_place + 1
+        assert cpu_then * after.replicas - cpu * replicas <= max(0.0, given_limits.more_cpu) + 1e-6
+        assert memory_then * after.replicas - memory * replicas <= max(0.0, given_limits.more_memory) + 1
+        assert (after.cpu or 0) <= max(given_limits.max_cpu, state.cpu or 0)
+        assert (after.memory or 0) <= max(given_limits.max_memory, state.memory or 0)
+        assert len({each.actuator for each in plan.deeds}) == len(plan.deeds)
+
+
+@given(
+    services(may_be_unknown=True), goals(), st.sampled_from(["availability", "throughput", "power", "p99"])
+)
+def test_no_plan_acts_on_what_is_unknown(state: State, wanted: Goal, lost: str) -> None:
+    blind = replace(state, objectives={**state.objectives, lost: None})
+    plan = planned(blind, wanted)
+    if any(blind.objectives[each.name] is None for each in wanted.objectives):
+        assert plan.purpose is Purpose.KEEP
+        assert not plan.deeds
+
+
+@given(services(), goals())
+def test_the_same_is_planned_for_the_same(state: State, wanted: Goal) -> None:
+    assert planned(state, wanted) == planned(state, wanted)
+
+
+@given(services(), goals(), st.lists(st.integers(0, 400), min_size=2, max_size=4).map(sorted))
+def test_no_plan_gets_worse_with_more_time(state: State, wanted: Goal, budgets: list[int]) -> None:
+    problem = _problem(state, wanted)
+    ranks = [Search(problem, Budget(states=states)).run().best.rank for states in budgets]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+@given(services(), goals(), st.integers(0, 30))
+def test_when_the_time_is_over_the_best_until_then_is_the_answer(
+    state: State, wanted: Goal, asks: int
+) -> None:
+    left = iter(range(asks))
+    problem = _problem(state, wanted)
+    hurried = Search(problem, Budget(expired=lambda: next(left, None) is None)).run()
+    calm = Search(problem, Budget()).run()
+    assert calm.best.rank <= hurried.best.rank
+
+
+@given(state=services(), wanted=goals(), gives_back=st.booleans())
+def test_a_star_finds_what_looking_at_everything_finds(
+    state: State, wanted: Goal, *, gives_back: bool
+) -> None:
+    if gives_back:
+        wanted = _given_back(wanted, state)
+    problem = _problem(state, wanted, by=("scaleOut", "scaleIn", "rmPod", "resizeCPU", "cacheClass"))
+    found = Search(problem, Budget(states=10**6)).run()
+    assert found.proven
+    best = min(_all_ranks(problem))
+    assert abs(found.best.rank[1] - best[1]) < 1e-6
+    assert found.best.rank[0] == best[0]
+
+
+@given(services(), goals())
+def test_deeds_bring_no_more_after_others_than_before_them(state: State, wanted: Goal) -> None:
+    """What the bound of A* stands on."""
+    problem = _problem(state, wanted, by=("scaleOut", "rmPod", "resizeCPU", "cacheClass"))
+    for first, second in product(problem.actuators, repeat=2):
+        if first.group == second.group:
+            continue
+        before = {_key(deed): _gains(problem, state, deed) for deed in _deeds(problem, second.name, state)}
+        for start in _deeds(problem, first.name, state)[::3]:
+            for deed in _deeds(problem, second.name, start.after):
+                bound = before.get(_key(deed))
+                if bound is not None:
+                    gains = _gains(problem, start.after, deed)
+                    assert all(
+                        late <= max(0.0, early) + 1e-6 for late, early in zip(gains, bound, strict=True)
+                    )
+
+
+def _given_back(wanted: Goal, state: State) -> Goal:
+    """What the planner wants of a state in which all is met: to stay so, with some room."""
+    objectives = tuple(each.tightened(0.15, state.objectives[each.name] or 0.0) for each in wanted.objectives)
+    return replace(wanted, objectives=objectives, gives_back=True)
+
+
+def _problem(state: State, wanted: Goal, *, by: tuple[str, ...] = ALL) -> Problem:
+    effects = complete(Effects(), wanted, state)
+    return Problem(
+        state, wanted, actuators(*by), effects, Limits(max_replicas=30, max_cpu=8.0), Prices(), 10.0
+    )
+
+
+def _deeds(problem: Problem, name: str, state: State) -> list[Deed]:
+    (chosen,) = (each for each in problem.actuators if each.name == name)
+    return list(chosen.candidates(state, goal=problem.goal, effects=problem.effects, limits=problem.limits))
+
+
+def _key(deed: Deed) -> str:
+    return f"{deed.actuator}{deed.parameters}"
+
+
+def _gains(problem: Problem, before: State, deed: Deed) -> list[float]:
+    return [
+        each.deficit(before.objectives[each.name] or 0.0)
+        - each.deficit(deed.after.objectives[each.name] or 0.0)
+        for each in problem.goal.objectives
+    ]
+
+
+def _all_ranks(problem: Problem) -> list[tuple[bool, float]]:
+    """Every way that deeds can be combined in: the slow and sure way."""
+    from trimtab.intents.plan import utility
+
+    found = []
+
+    def go(state: State, at: int, disruption: float, groups: frozenset[str]) -> None:
+        deficits = problem.goal.deficits(state)
+        reached = max(deficits) <= 1e-9
+        cost = problem.prices.of(state) - problem.prices.of(problem.state) + disruption
+        missed = 0.0 if reached else problem.worth * (1 - utility(problem.goal.objectives, deficits))
+        found.append((not reached, cost + missed))
+        for place in range(at, len(problem.actuators)):
+            actuator = problem.actuators[place]
+            if actuator.group in groups:
+                continue
+            for deed in _deeds(problem, actuator.name, state):
+                if problem.limits.breach(problem.state, deed.after) is None:
+                    go(deed.after, place + 1, disruption + deed.disruption, groups | {actuator.group})
+
+    go(problem.state, 0, 0.0, frozenset())
+    return found

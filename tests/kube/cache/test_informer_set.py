@@ -1,0 +1,77 @@
+"""Resources are followed as long as the server has them, which its discovery tells, though not always at once."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from harness import faults
+from harness.faultproxy import FaultProxy
+from harness.informer_probe import HASTY, eventually
+from trimtab.kube.auth import load_connection
+from trimtab.kube.cache import informer_set
+from trimtab.kube.cache.informer import Scope
+from trimtab.kube.cache.informer_set import ABSENT, Following
+from trimtab.kube.kinds.metadata import metadata
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.discovery import Discovery, discover
+from trimtab.kube.rest.resources import CONFIG_MAPS, HPAS, JOBS
+from trimtab.kube.rest.retry import RateLimit
+
+
+async def test_what_one_look_does_not_find_is_not_gone_yet(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real server that has just started answers for a moment without any custom kind."""
+    finds = iter((True, False, True, False, False, True))
+
+    async def look(client: Client) -> Discovery:
+        there = await discover(client)
+        return there if next(finds) else replace(there, resources=there.resources - {CONFIG_MAPS})
+
+    monkeypatch.setattr(informer_set, "discover", look)
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "stays"}}, namespace=namespace)
+    follower = Following(client)
+    cache = follower.follow(CONFIG_MAPS, metadata(), scope=Scope(namespace), optional=True)
+    deletions: list[str] = []
+    cache.on_change(lambda old, new: deletions.append(old.name) if old and not new else None)
+    async with asyncio.TaskGroup() as group:
+        await follower._look(group)
+        await follower.settled()
+        for _ in range(3):
+            await follower._look(group)
+        assert cache.get("stays", namespace) is not None
+        assert not deletions
+        await follower._look(group)
+        assert "stays" in deletions
+        assert follower.troubles() == {"configmaps": ABSENT}
+        await follower._look(group)
+        await follower.settled()
+        assert cache.get("stays", namespace) is not None
+        await follower._followed[0].stop()
+
+
+async def test_a_server_that_goes_away_is_one_line_however_much_is_followed(
+    fault_proxy: FaultProxy, namespace: str
+) -> None:
+    followed = (CONFIG_MAPS, HPAS, JOBS)
+    async with Client(
+        load_connection(kubeconfig=fault_proxy.kubeconfig), rate=RateLimit(1000, 1000)
+    ) as client:
+        follower = Following(client, patience=HASTY)
+        for resource in followed:
+            follower.follow(resource, metadata(), scope=Scope(namespace))
+        running = asyncio.create_task(follower.run())
+        await follower.settled()
+        with capture_logs() as lines:
+
+            def broke() -> list[str]:
+                return [line["resources"] for line in lines if line["event"] == "informer.broke"]
+
+            assert fault_proxy.strike(faults.cut()) == len(followed)
+            await eventually(lambda: bool(broke()), what="it is told")
+            (told,) = broke()
+            assert sorted(told.split(", ")) == sorted(map(str, followed))
+        running.cancel()
+        await asyncio.wait([running])

@@ -1,0 +1,47 @@
+"""Which requests a HorizontalPodAutoscaler looks at."""
+
+from typing import Any
+
+from harness.records import folded
+from trimtab.kube.kinds.hpas import Hpa, Target, Utilisation, hpas
+
+
+def hpa(*metrics: dict[str, Any], current: tuple[dict[str, Any], ...] | None = None) -> Hpa:
+    spec = {
+        "scaleTargetRef": {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"},
+        "minReplicas": 0,
+        "maxReplicas": 9,
+        "metrics": metrics,
+    }
+    metadata = {"name": "web", "namespace": "shop"}
+    return folded(hpas(), {"metadata": metadata, "spec": spec, "status": {"currentMetrics": current}})
+
+
+def test_only_shares_of_a_request_are_kept() -> None:
+    share = {"type": "Utilization", "averageUtilization": 80}
+    found = hpa(
+        {"type": "Resource", "resource": {"name": "cpu", "target": share}},
+        {
+            "type": "ContainerResource",
+            "containerResource": {"name": "memory", "container": "web", "target": share},
+        },
+        {
+            "type": "Resource",
+            "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}},
+        },
+        {"type": "Resource", "resource": {"name": "example.com/gpu", "target": share}},
+        {
+            "type": "External",
+            "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "9"}},
+        },
+        current=({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 63}}},),
+    )
+    assert found.target == Target("Rollout", "argoproj.io", "web")
+    assert (found.min_replicas, found.max_replicas) == (0, 9)
+    assert found.utilisations == (Utilisation("cpu", 80, current=63), Utilisation("memory", 80, "web"))
+
+
+def test_one_that_has_not_looked_yet_has_seen_nothing() -> None:
+    share = {"type": "Utilization", "averageUtilization": 80}
+    (found,) = hpa({"type": "Resource", "resource": {"name": "cpu", "target": share}}).utilisations
+    assert found.current is None

@@ -1,0 +1,118 @@
+"""What a pod takes of its node is what kube-scheduler's `PodRequests` would count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.records import folded
+from trimtab.kube.kinds.nodes import Room
+from trimtab.kube.kinds.pod_requests import pod_requests, template_requests
+from trimtab.kube.kinds.pods import Pod, pods
+from trimtab.kube.kinds.workloads import workloads
+from trimtab.kube.rest.resources import DAEMON_SETS
+
+MIB = 1 << 20
+
+
+def container(name: str, cpu: str = "", memory: str = "", **more: Any) -> dict[str, Any]:
+    requests = {resource: amount for resource, amount in (("cpu", cpu), ("memory", memory)) if amount}
+    return {"name": name, "resources": {"requests": requests}, **more}
+
+
+def sidecar(name: str, cpu: str, memory: str = "") -> dict[str, Any]:
+    return container(name, cpu, memory, restartPolicy="Always")
+
+
+def pod(*containers: dict[str, Any], status: dict[str, Any] | None = None, **spec: Any) -> Pod:
+    manifest = {
+        "metadata": {"name": "web"},
+        "spec": {"containers": containers, **spec},
+        "status": status or {},
+    }
+    return folded(pods(), manifest)
+
+
+WEB, LOG = container("web", "500m", "256Mi"), container("log", "100m", "64Mi")
+
+
+@pytest.mark.parametrize(
+    ("found", "room"),
+    [
+        pytest.param(pod(WEB, LOG), Room(600, 320 * MIB), id="containers add up"),
+        pytest.param(
+            pod(WEB, LOG, resources={"requests": {"cpu": "2", "memory": "1Gi"}}),
+            Room(2000, 1024 * MIB),
+            id="the pod's own requests count instead of its containers'",
+        ),
+        pytest.param(
+            pod(WEB, LOG, resources={"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}}),
+            Room(2000, 320 * MIB),
+            id="each resource on its own",
+        ),
+        pytest.param(
+            pod(WEB, overhead={"cpu": "250m", "memory": "120Mi"}),
+            Room(750, 376 * MIB),
+            id="overhead is added",
+        ),
+        pytest.param(
+            pod(WEB, resources={"requests": {"cpu": "2"}}, overhead={"cpu": "250m", "memory": "120Mi"}),
+            Room(2250, 376 * MIB),
+            id="to the pod's own requests too",
+        ),
+        pytest.param(
+            pod(WEB, LOG, initContainers=[container("migrate", "2", "128Mi"), container("wait", "1")]),
+            Room(2000, 320 * MIB),
+            id="the largest init container, where it is more",
+        ),
+        pytest.param(
+            pod(
+                WEB,
+                initContainers=[
+                    container("first", "900m"),
+                    sidecar("mesh", "300m", "64Mi"),
+                    container("second", "700m"),
+                ],
+            ),
+            Room(1000, 320 * MIB),
+            id="a sidecar runs beside the init containers after it",
+        ),
+        pytest.param(
+            pod(WEB, initContainers=[sidecar("mesh", "300m"), sidecar("audit", "200m")]),
+            Room(1000, 256 * MIB),
+            id="sidecars add up with the containers",
+        ),
+        pytest.param(pod(), Room(0, 0), id="nothing"),
+    ],
+)
+def test_pod_requests_count_as_the_scheduler_does(found: Pod, room: Room) -> None:
+    assert pod_requests(found) == room
+
+
+@pytest.mark.parametrize(
+    ("applied", "reason", "millicores"),
+    [("300m", "", 500), ("800m", "", 800), ("800m", "Deferred", 800), ("300m", "Infeasible", 300)],
+)
+def test_pod_requests_of_a_resize_are_the_larger_size_until_it_is_done(
+    applied: str, reason: str, millicores: int
+) -> None:
+    condition = {"type": "PodResizePending", "status": "True", "reason": reason}
+    status = {
+        "containerStatuses": [{"name": "web", "resources": {"requests": {"cpu": applied}}}],
+        "conditions": [condition] if reason else [],
+    }
+    assert pod_requests(pod(WEB, status=status)).cpu == millicores
+
+
+def template(**spec: Any) -> Room:
+    manifest = {"metadata": {"name": "agent"}, "spec": {"template": {"spec": spec}}}
+    return template_requests(folded(workloads(DAEMON_SETS), manifest))
+
+
+def test_template_requests_are_those_of_its_pods() -> None:
+    limited = {"name": "agent", "resources": {"limits": {"cpu": "1", "memory": "64Mi"}}}
+    assert template(containers=[limited]) == Room(1000, 64 * MIB)
+    whole = {"requests": {"cpu": "2", "memory": "1Gi"}}
+    assert template(containers=[limited], resources=whole) == Room(2000, 1024 * MIB)
+    assert template(containers=[limited], initContainers=[container("copy", "3")]) == Room(3000, 64 * MIB)

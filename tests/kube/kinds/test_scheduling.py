@@ -1,0 +1,59 @@
+"""Where pods may go, by what nodes and templates say of each other."""
+
+from typing import Any
+
+import pytest
+
+from harness.records import folded
+from trimtab.kube.kinds.nodes import nodes
+from trimtab.kube.kinds.workloads import workloads
+from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS
+
+GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
+
+
+def admits(template: dict[str, Any], *taints: dict[str, str], **labels: str) -> bool:
+    """By what informers keep of both."""
+    found = folded(workloads(DEPLOYMENTS), {"spec": {"template": {"spec": {"containers": [], **template}}}})
+    node = folded(nodes(), {"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}})
+    return found.placing.admits(node.taints, node.labels)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        ({"key": "gpu", "value": "a100"}, True),
+        ({"key": "gpu", "operator": "Equal", "value": "a100", "effect": "NoSchedule"}, True),
+        ({"key": "gpu", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "gpu", "value": "h200"}, False),
+        ({"key": "gpu"}, False),
+        ({"key": "spot", "operator": "Exists"}, False),
+        ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, False),
+    ],
+)
+def test_a_taint_keeps_off_whoever_does_not_tolerate_it(
+    toleration: dict[str, str],
+    tolerates: bool,  # noqa: FBT001 - as parametrized
+) -> None:
+    assert admits({"tolerations": [toleration]}, GPU) is tolerates
+    assert admits({"tolerations": [toleration]})
+    both = {"tolerations": [toleration]}, GPU, {"key": "leaving", "effect": "NoExecute"}
+    assert admits(*both) is (toleration == {"operator": "Exists"})
+
+
+def test_a_taint_that_only_prefers_keeps_nobody_off() -> None:
+    assert admits({}, {**GPU, "effect": "PreferNoSchedule"})
+
+
+def test_a_node_selector_wants_all_its_labels() -> None:
+    wanted = {"nodeSelector": {"disk": "ssd", "zone": "a"}}
+    assert admits(wanted, disk="ssd", zone="a", arch="arm64")
+    assert not admits(wanted, disk="ssd", zone="b")
+    assert not admits(wanted)
+
+
+def test_the_template_of_a_cron_job_says_it_too() -> None:
+    pod = {"spec": {"containers": [], "nodeSelector": {"disk": "ssd"}}}
+    job = {"spec": {"jobTemplate": {"spec": {"template": pod}}}}
+    assert not folded(workloads(CRON_JOBS), job).placing.admits((), ())

@@ -1,0 +1,168 @@
+"""Every kind is read by its own schema: whatever the real API server may send in a field that is read is understood.
+
+The values are generated from the OpenAPI document that the server publishes, so that a field of another type, another
+name or another nullability shows here and not as an object that is missing from a cache.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import trimtab.kube
+from harness.cluster import Cluster
+from harness.openapi import Schemas, UnknownFieldError, assert_reads
+from trimtab.kube.cache.projection import Shape
+from trimtab.kube.kinds.custom import declared, intents, kpi_profiles, node_reports, qos_policies
+from trimtab.kube.kinds.heap_flags import TemplateWire
+from trimtab.kube.kinds.hpas import hpas
+from trimtab.kube.kinds.metadata import metadata
+from trimtab.kube.kinds.nodes import nodes
+from trimtab.kube.kinds.pods import pods
+from trimtab.kube.kinds.policies import policies
+from trimtab.kube.kinds.quotas import limit_ranges, quotas
+from trimtab.kube.kinds.vpas import vpas
+from trimtab.kube.kinds.workloads import BUILT_IN, workloads
+from trimtab.kube.rest.resources import (
+    DEPLOYMENTS,
+    HPAS,
+    INTENTS,
+    KPI_PROFILES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODE_METRICS,
+    NODE_QOS_POLICIES,
+    NODES,
+    OPTIMIZATION_POLICIES,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    VPAS,
+    Resource,
+)
+from trimtab.node.informer.pods import PodFolding
+from trimtab.usage.sources import kubelet, nodemetric
+
+PROJECTIONS: list[tuple[Resource, Callable[[], Shape[Any]]]] = [
+    *((resource, partial(workloads, resource)) for resource in BUILT_IN),
+    (PODS, pods),
+    (PODS, lambda: PodFolding().shape),
+    (NODES, nodes),
+    (NAMESPACES, metadata),
+    (REPLICA_SETS, metadata),
+    (HPAS, hpas),
+    (VPAS, vpas),
+    (LIMIT_RANGES, limit_ranges),
+    (RESOURCE_QUOTAS, quotas),
+    (OPTIMIZATION_POLICIES, policies),
+    (INTENTS, intents),
+    (KPI_PROFILES, kpi_profiles),
+    (NODE_METRICS, node_reports),
+    (NODE_QOS_POLICIES, qos_policies),
+]
+CASES = [
+    pytest.param(resource, make(), id=f"{resource}-{make().wire.__module__.removeprefix('trimtab.')}")
+    for resource, make in PROJECTIONS
+]
+
+
+class _SpecWithHeaps(msgspec.Struct, frozen=True):
+    template: TemplateWire = TemplateWire()
+
+
+class _WithHeaps(msgspec.Struct, frozen=True):
+    """A workload as the look for heaps reads it."""
+
+    spec: _SpecWithHeaps = _SpecWithHeaps()
+
+
+@pytest.mark.parametrize(
+    ("resource", "wire"),
+    [(NODES, kubelet.Node), (NODE_METRICS, nodemetric._NodeMetric), (DEPLOYMENTS, _WithHeaps)],
+    ids=lambda case: str(case) if isinstance(case, Resource) else case.__qualname__,
+)
+@settings(suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_wire_struct_reads_every_value_that_the_published_schema_allows(
+    cluster: Cluster, resource: Resource, wire: type[Any], data: st.DataObject
+) -> None:
+    assert_reads(wire, data.draw(_objects(cluster, resource, wire)))
+
+
+@pytest.mark.parametrize(("resource", "shape"), CASES)
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_projection_reads_every_value_that_the_published_schema_allows(
+    cluster: Cluster, vpa_kinds: None, resource: Resource, shape: Shape[Any], data: st.DataObject
+) -> None:
+    sent = data.draw(_objects(cluster, resource, shape.wire))
+    assert_reads(shape.wire, sent)
+    shape.fold(msgspec.json.decode(msgspec.json.encode(sent), type=shape.wire))
+
+
+_KNOWN: dict[tuple[Resource, type[Any]], st.SearchStrategy[Any]] = {}
+
+
+def _objects(cluster: Cluster, resource: Resource, wire: type[Any]) -> st.SearchStrategy[Any]:
+    if (resource, wire) not in _KNOWN:
+        cluster.learn()
+        schemas = Schemas.published(cluster, resource)
+        _KNOWN[resource, wire] = schemas.values(schemas.kind(resource), wire, path=resource.kind)
+    return _KNOWN[resource, wire]
+
+
+def test_projections_are_all_checked_against_the_published_schema() -> None:
+    modules = [
+        importlib.import_module(f"trimtab.kube.{found.name}")
+        for found in pkgutil.iter_modules(trimtab.kube.__path__)
+    ]
+    makers = {
+        made
+        for module in modules
+        for _, made in inspect.getmembers(module, inspect.isfunction)
+        if str(inspect.signature(made).return_annotation).startswith("Shape[")
+    }
+    checked = {make.func if isinstance(make, partial) else make for _, make in PROJECTIONS}
+    assert makers - checked == {declared}, (
+        "what all custom resources of ours share is checked with each of them"
+    )
+
+
+class _Misspelt(msgspec.Struct, rename="camel", frozen=True):
+    observed_generations: int = 0
+
+
+class _MisspeltWire(msgspec.Struct):
+    status: _Misspelt = _Misspelt()
+
+
+class _Mistyped(msgspec.Struct, frozen=True):
+    active: int = 0
+
+
+class _MistypedWire(msgspec.Struct):
+    status: _Mistyped = _Mistyped()
+
+
+def test_schemas_show_a_field_that_is_misspelt_or_of_another_type(cluster: Cluster) -> None:
+    """The check itself: it has to see the mistakes that it is there for."""
+    cron_jobs = BUILT_IN[-1]
+    schemas = Schemas.published(cluster, cron_jobs)
+    kind = schemas.kind(cron_jobs)
+    with pytest.raises(UnknownFieldError, match=r"CronJob\.status\.observedGenerations"):
+        schemas.values(kind, _MisspeltWire, path="CronJob")
+
+    @settings(database=None)
+    @given(sent=schemas.values(kind, _MistypedWire))
+    def read(sent: Any) -> None:
+        assert_reads(_MistypedWire, sent)
+
+    with pytest.raises(msgspec.ValidationError, match="array"):
+        read()

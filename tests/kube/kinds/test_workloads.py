@@ -1,0 +1,311 @@
+"""Workloads of every kind are folded to the same few fields, as the real API server sends them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.records import folded, workload
+from trimtab.kube.kinds.heap_flags import HeapHint
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey, workloads
+from trimtab.kube.rest.client import Client, Object, PatchType
+from trimtab.kube.rest.list_pages import records
+from trimtab.kube.rest.resources import (
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
+
+ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+TEMPLATE: Object = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "web",
+                "image": "web",
+                "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+                "resizePolicy": [{"resourceName": "memory", "restartPolicy": "RestartContainer"}],
+            }
+        ],
+        "initContainers": [
+            {"name": "log", "image": "log", "restartPolicy": "Always"},
+            {"name": "wait", "image": "wait"},
+        ],
+    },
+}
+ONE_SHOT = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "OnFailure"}}}
+SELECTOR = {"selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
+SPECS: dict[Resource, Object] = {
+    DEPLOYMENTS: {"replicas": 3, "paused": True, **SELECTOR},
+    STATEFUL_SETS: {"replicas": 2, "serviceName": "web", "updateStrategy": {"type": "OnDelete"}, **SELECTOR},
+    DAEMON_SETS: SELECTOR,
+    REPLICA_SETS: {"replicas": 0, **SELECTOR},
+    JOBS: {"parallelism": 4, "suspend": True, **ONE_SHOT},
+    CRON_JOBS: {"schedule": "* * * * *", "suspend": True, "jobTemplate": {"spec": ONE_SHOT}},
+}
+
+
+async def read(client: Client, resource: Resource, namespace: str) -> Workload:
+    shape = workloads(resource)
+    return shape.fold(await client.get(resource, "web", namespace=namespace, into=shape.wire))
+
+
+@pytest.mark.parametrize("resource", SPECS, ids=str)
+async def test_each_kind_tells_who_it_is_and_what_its_pods_are(
+    client: Client, namespace: str, resource: Resource
+) -> None:
+    metadata = {
+        "name": "web",
+        "labels": {"team": "a"},
+        "annotations": {"trimtab.io/hold": "yes", "example.com/other": "no"},
+    }
+    await client.create(resource, {"metadata": metadata, "spec": SPECS[resource]}, namespace=namespace)
+    found = await read(client, resource, namespace)
+    assert found.key == WorkloadKey(resource.kind, namespace, "web")
+    assert dict(found.labels)["team"] == "a"
+    assert found.annotations == (("trimtab.io/hold", "yes"),)
+    assert [(container.name, container.role) for container in found.containers] == [
+        ("web", "main"),
+        ("log", "sidecar"),
+        ("wait", "init"),
+    ]
+    assert found.containers[0].resources == Resources(1500, None, 1 << 30, 2 << 30)
+    assert found.containers[0].restart_on_memory_resize
+    assert found.paused == (resource in (DEPLOYMENTS, JOBS, CRON_JOBS))
+    assert not found.finished
+    expected = {DEPLOYMENTS: 3, STATEFUL_SETS: 2, DAEMON_SETS: 0, REPLICA_SETS: 0, JOBS: 4, CRON_JOBS: 1}
+    assert found.replicas == expected[resource]
+    assert found.update == {
+        DEPLOYMENTS: "RollingUpdate",
+        STATEFUL_SETS: "OnDelete",
+        DAEMON_SETS: "RollingUpdate",
+    }.get(resource, "")
+
+
+def test_of_command_lines_and_environment_only_what_is_said_of_heaps_is_kept() -> None:
+    found = workload(
+        containers=(
+            {
+                "name": "java",
+                "command": ["sh", "-c"],
+                "args": ["exec java -Dtoken=secret -Xmx512m -XX:MaxRAMPercentage=70.0 -jar app.jar"],
+                "env": [
+                    {"name": "JAVA_TOOL_OPTIONS", "value": "-Dpassword=secret -XX:MaxHeapSize=1g"},
+                    {"name": "PASSWORD", "value": "secret"},
+                    {"name": "HOST", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                ],
+            },
+            {"name": "node", "command": ["node", "--max-old-space-size", "300", "app.js"]},
+            {"name": "go", "env": [{"name": "GOMEMLIMIT", "value": "900MiB"}]},
+            {"name": "plain", "args": ["--verbose"]},
+        )
+    )
+    assert found.heaps == (
+        HeapHint(
+            "java", "-Xmx512m -XX:MaxRAMPercentage=70.0", (("JAVA_TOOL_OPTIONS", "-XX:MaxHeapSize=1g"),)
+        ),
+        HeapHint("node", "--max-old-space-size 300", ()),
+        HeapHint("go", "", (("GOMEMLIMIT", "900MiB"),)),
+    )
+
+
+def test_where_nothing_is_said_of_heaps_nothing_is_kept() -> None:
+    assert workload(containers=({"name": "web", "args": ["--port=80"]},)).heaps == ()
+
+
+def test_a_template_that_is_spelled_otherwise_says_nothing_of_heaps() -> None:
+    assert workload(containers=({"name": "web", "args": "-Xmx512m"},)).heaps == ()
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"requests": {"cpu": "1"}}, True),
+        ({"limits": {"memory": "1Gi"}}, True),
+        ({"limits": {"hugepages-2Mi": "4Mi"}}, False),
+        ({}, False),
+        ("small", False),
+    ],
+)
+def test_a_template_tells_whether_its_pods_have_resources_as_a_whole(
+    resources: object, *, expected: bool
+) -> None:
+    spec = {"template": {"spec": {"resources": resources, "containers": [{"name": "web"}]}}}
+    found = folded(workloads(DEPLOYMENTS), {"metadata": {"name": "web"}, "spec": spec})
+    assert found.as_a_whole is expected
+    assert [each.name for each in found.containers] == ["web"]
+
+
+@pytest.mark.parametrize(("kind", "finished"), [("Complete", True), ("Failed", True), ("Suspended", False)])
+def test_a_job_that_has_run_to_its_end_is_finished(kind: str, *, finished: bool) -> None:
+    metadata, status = (
+        {"name": "web", "namespace": "shop"},
+        {"conditions": [{"type": kind, "status": "True"}]},
+    )
+    assert folded(workloads(JOBS), {"metadata": metadata, "status": status}).finished == finished
+
+
+@pytest.mark.parametrize(
+    ("resource", "spec", "status", "rolling"),
+    [
+        (DEPLOYMENTS, {"replicas": 3}, {"replicas": 3, "updatedReplicas": 3}, False),
+        (DEPLOYMENTS, {"replicas": 3}, {"replicas": 4, "updatedReplicas": 2}, True),
+        (DEPLOYMENTS, {"replicas": 9}, {"replicas": 3, "updatedReplicas": 3}, False),
+        (
+            STATEFUL_SETS,
+            {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
+            {"replicas": 3, "updatedReplicas": 1, "currentRevision": "a", "updateRevision": "b"},
+            False,
+        ),
+        (
+            STATEFUL_SETS,
+            {"replicas": 3},
+            {"replicas": 3, "updatedReplicas": 1, "currentRevision": "a", "updateRevision": "b"},
+            True,
+        ),
+        (DAEMON_SETS, {}, {"currentNumberScheduled": 4, "updatedNumberScheduled": 3}, True),
+        (
+            DAEMON_SETS,
+            {"updateStrategy": {"type": "OnDelete"}},
+            {"currentNumberScheduled": 4, "updatedNumberScheduled": 3},
+            False,
+        ),
+    ],
+)
+def test_a_rollout_is_under_way_while_pods_of_an_older_template_will_be_replaced(
+    resource: Resource, spec: Object, status: Object, *, rolling: bool
+) -> None:
+    metadata = {"name": "web", "namespace": "shop", "generation": 1}
+    found = folded(workloads(resource), {"metadata": metadata, "spec": spec, "status": status})
+    assert found.rolling == rolling
+
+
+@pytest.mark.parametrize(("kind", "stays"), [("RollingUpdate", 2), ("OnDelete", 0)])
+def test_a_stateful_set_tells_how_many_pods_its_rollouts_leave_as_they_are(kind: str, stays: int) -> None:
+    update = {"type": kind, "rollingUpdate": {"partition": 2}}
+    assert folded(workloads(STATEFUL_SETS), {"spec": {"updateStrategy": update}}).partition == stays
+
+
+def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
+    resources = {"requests": {"cpu": 0.5, "memory": 1 << 30}, "limits": {"cpu": 1, "memory": "2Gi"}}
+    template = {"spec": {"containers": [{"name": "web", "resources": resources}]}}
+    (container,) = folded(workloads(ROLLOUTS), {"spec": {"template": template}}).containers
+    assert container.resources == Resources(500, 1000, 1 << 30, 2 << 30)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"resources": None},
+        {"resources": {"requests": None, "limits": {"cpu": None}}},
+        {"resizePolicy": None, "restartPolicy": None},
+    ],
+    ids=str,
+)
+def test_what_is_null_in_a_template_of_somebody_elses_kind_is_not_there(odd: Object) -> None:
+    """`resources:` with nothing behind it is kept as null where a kind lets any template in."""
+    template = {"spec": {"containers": [{"name": "web", **odd}], "initContainers": None}}
+    (container,) = folded(workloads(ROLLOUTS), {"spec": {"template": template}}).containers
+    assert container.resources == Resources()
+
+
+def test_a_rollout_of_argo_is_read_with_its_generation_as_text() -> None:
+    manifest = {
+        "metadata": {"name": "web", "namespace": "shop", "generation": 7},
+        "spec": {"replicas": 2, "strategy": {"canary": {}}, "template": TEMPLATE},
+        "status": {"observedGeneration": "7", "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1},
+    }
+    found = folded(workloads(ROLLOUTS), manifest)
+    assert found.key == WorkloadKey("Rollout.argoproj.io", "shop", "web")
+    assert (found.observed, found.replicas, found.updated, found.ready) == (True, 2, 2, 1)
+    assert found.containers[0].name == "web"
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(("spec", "type", "a")), inner)
+    ),
+    max_leaves=4,
+)
+
+
+@given(template=odd, strategy=odd, selector=odd)
+def test_a_kind_of_somebodys_own_may_spell_its_parts_in_any_way(
+    template: Any, strategy: Any, selector: Any
+) -> None:
+    spec = {"template": template, "updateStrategy": strategy, "selector": selector}
+    found = folded(workloads(ROLLOUTS), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+    assert found.name == "web"
+
+
+def test_jobs_run_now_and_then() -> None:
+    assert workload().runs_on
+    assert not workload(resource=CRON_JOBS).runs_on
+    theirs = workload(resource=Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job"))
+    assert not theirs.runs_on
+    assert not theirs.key.runs_on
+
+
+def test_workloads_of_one_template_share_their_containers() -> None:
+    shape = workloads(DEPLOYMENTS)
+    first, second = (
+        folded(shape, {"metadata": {"name": name, "namespace": "shop"}, "spec": {"template": TEMPLATE}})
+        for name in ("a", "b")
+    )
+    assert first.containers is second.containers
+    assert len(msgspec.json.encode(workload())) < 1000
+
+
+async def test_cron_job_stays_known_while_its_job_runs(client: Client, namespace: str) -> None:
+    await client.create(
+        CRON_JOBS, {"metadata": {"name": "web"}, "spec": SPECS[CRON_JOBS]}, namespace=namespace
+    )
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "web-1", "namespace": namespace, "uid": "1"}
+    await client.patch(
+        CRON_JOBS,
+        "web",
+        {"status": {"active": [job]}},
+        type=PatchType.MERGE,
+        namespace=namespace,
+        subresource="status",
+    )
+    listed = [found async for found in records(client, CRON_JOBS, workloads(CRON_JOBS), namespace=namespace)]
+    assert [found.name for found in listed] == ["web"]
+
+
+@given(spec=odd, status=odd, replicas=odd, ready=odd, containers=odd, resources=odd)
+def test_custom_kind_is_read_whatever_its_fields_hold(
+    spec: Any, status: Any, replicas: Any, ready: Any, containers: Any, resources: Any
+) -> None:
+    metadata = {"name": "web", "namespace": "shop"}
+    pods = {"containers": [{"name": "web", "resources": resources}, *([containers] if containers else [])]}
+    for theirs in (ROLLOUTS, *(Resource("example.org", "v1", each.plural, each.kind) for each in SPECS)):
+        shape = workloads(theirs)
+        fields = {"replicas": replicas, "template": {"spec": pods}, "jobTemplate": replicas}
+        for manifest in (
+            {"metadata": metadata, "spec": spec, "status": status},
+            {"metadata": metadata, "spec": fields, "status": {"ready": ready, "active": ready}},
+        ):
+            assert folded(shape, manifest).name == "web"
+
+
+def test_custom_kind_named_after_a_built_in_one_is_read_like_it() -> None:
+    theirs = workloads(Resource("apps.kruise.io", "v1beta1", "statefulsets", "StatefulSet"))
+    manifest: dict[str, Any] = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
+        "status": {"replicas": 3, "updatedReplicas": 0, "currentRevision": "a", "updateRevision": "b"},
+    }
+    found = folded(theirs, manifest)
+    assert (found.partition, found.rolling) == (2, True)
+    odd = {**manifest, "status": {**manifest["status"], "readyReplicas": True}}
+    assert folded(theirs, odd).rolling

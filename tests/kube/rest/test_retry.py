@@ -1,0 +1,96 @@
+"""How fast we ask and when we ask again."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.kube.errors import (
+    ApiError,
+    Conflict,
+    DisruptionBlocked,
+    Forbidden,
+    Gone,
+    InternalError,
+    Invalid,
+    KubeError,
+    NotFound,
+    Status,
+    TimedOut,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+)
+from trimtab.kube.rest.retry import Backoff, RateLimit, RetryRule
+
+
+def delay(error: KubeError, *, attempt: int = 1, repeatable: bool = True) -> float | None:
+    return RetryRule().delay(error, attempt=attempt, repeatable=repeatable, rng=random.Random(1))
+
+
+@pytest.mark.parametrize("kind", [Forbidden, NotFound, Conflict, Invalid, Gone, DisruptionBlocked])
+def test_a_refusal_is_not_asked_again(kind: type[ApiError]) -> None:
+    assert delay(kind(Status(message="no"))) is None
+
+
+@pytest.mark.parametrize("kind", [TooManyRequests, InternalError, Unavailable])
+def test_what_may_pass_is_asked_again(kind: type[ApiError]) -> None:
+    assert delay(kind(Status(message="busy"))) is not None
+
+
+def test_the_servers_own_wish_is_waited_for() -> None:
+    wait = delay(TooManyRequests(Status(message="busy"), retry_after=7.0))
+    assert wait is not None
+    assert wait >= 7.0
+
+
+def test_who_is_to_wait_for_long_hears_of_it_instead() -> None:
+    assert delay(TooManyRequests(Status(message="busy"), retry_after=86400.0)) is None
+
+
+def test_no_answer_to_a_request_that_must_not_act_twice_is_not_asked_again() -> None:
+    assert delay(TimedOut("late", sent=True), repeatable=False) is None
+    assert delay(InternalError(Status(message="oops")), repeatable=False) is None
+
+
+def test_a_request_that_never_left_is_asked_again_whatever_it_is() -> None:
+    assert delay(Unreachable("refused", sent=False), repeatable=False) is not None
+    assert delay(TooManyRequests(Status(message="busy")), repeatable=False) is not None
+
+
+def test_patience_ends() -> None:
+    assert delay(Unavailable(Status(message="down")), attempt=5) is None
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 500), st.integers())
+def test_back_off_grows_to_its_ceiling_and_never_past_the_jitter(failures: int, seed: int) -> None:
+    backoff = Backoff(first=0.25, factor=2.0, ceiling=30.0, jitter=0.5)
+    wait = backoff.delay(failures, rng=random.Random(seed))
+    assert min(30.0, 0.25 * 2 ** min(failures - 1, 64)) <= wait <= 45.0
+
+
+@settings(max_examples=200)
+@given(
+    st.floats(0.5, 500),
+    st.integers(1, 50),
+    st.lists(st.floats(0, 3), min_size=1, max_size=200),
+)
+def test_no_stretch_of_time_sees_more_than_burst_plus_rate(
+    per_second: float, burst: int, gaps: list[float]
+) -> None:
+    limit = RateLimit(per_second=per_second, burst=burst)
+    now, sent = 0.0, []
+    for gap in gaps:
+        now += gap
+        sent.append(now + limit.book(now))
+    assert sent == sorted(sent)
+    for first in range(len(sent)):
+        for last in range(first, len(sent)):
+            assert last - first + 1 <= burst + per_second * (sent[last] - sent[first]) + 1e-6
+
+
+def test_a_quiet_client_never_waits() -> None:
+    limit = RateLimit(per_second=10, burst=5)
+    assert all(limit.book(now) == 0.0 for now in range(100))

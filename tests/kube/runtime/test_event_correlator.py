@@ -1,0 +1,180 @@
+"""Which events are written, as pure arithmetic: an imagined API server takes what the ledger says is due."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimtab.kube.runtime.event_correlator import Ledger, ObjectReference, Restraint, Said
+
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+def said(message: str = "too small", *, about: str = "web", reason: str = "Resized") -> Said:
+    reference = ObjectReference(api_version="v1", kind="Pod", name=about, namespace="shop")
+    return Said(reference, "Normal", reason, message, "Resize", None)
+
+
+@dataclass
+class Desk:
+    """A ledger with its clock, and what was written from it: name to count, and when for which object."""
+
+    ledger: Ledger
+    now: float = 1000.0
+    counts: dict[str, int] = field(default_factory=dict)
+    writes: list[tuple[float, str]] = field(default_factory=list)
+
+    def say(self, what: Said, *, times: int = 1) -> list[bool]:
+        at = NOON + timedelta(seconds=self.now)
+        return [self.ledger.enter(what, at, self.now) for _ in range(times)]
+
+    def write(self) -> None:
+        while (series := self.ledger.due(self.now)) is not None:
+            self.counts[series.name] = series.count
+            self.writes.append((self.now, series.said.about.name))
+            self.ledger.done(series, self.now)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, writing what comes due when it does."""
+        end = self.now + seconds
+        while (due := self.ledger.next_time) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.write()
+        self.now = end
+
+
+def desk(**restraint: float) -> Desk:
+    return Desk(Ledger(Restraint(**restraint)))  # type: ignore[arg-type] # integers among them
+
+
+def test_the_same_said_again_is_one_event_that_counts() -> None:
+    at = desk()
+    at.say(said())
+    at.write()
+    at.say(said(), times=6)
+    at.wait(10)
+    assert list(at.counts.values()) == [7]
+    assert [time for time, _ in at.writes] == [1000.0, 1005.0]
+
+
+def test_what_differs_in_anything_is_another_event() -> None:
+    at = desk()
+    for what in (
+        said(),
+        said("too large"),
+        said(reason="Skipped"),
+        said(about="db"),
+        said()._replace(type="Warning"),
+    ):
+        at.say(what)
+    at.write()
+    assert list(at.counts.values()) == [1] * 5
+
+
+def test_said_again_within_ten_minutes_of_the_last_time_it_is_the_same() -> None:
+    at = desk()
+    for _ in range(4):
+        at.say(said())
+        at.wait(599)
+    assert list(at.counts.values()) == [4]
+    at.wait(1)
+    at.say(said())
+    at.wait(0)
+    assert list(at.counts.values()) == [4, 1]
+
+
+def test_an_event_that_keeps_coming_keeps_no_older_one_alive() -> None:
+    at = desk()
+    at.say(said("often"))
+    at.say(said("once"))
+    at.wait(599)
+    at.say(said("often"))
+    at.wait(1)
+    at.say(said("once"))
+    at.wait(10)
+    assert sorted(at.counts.values()) == [1, 1, 2]
+
+
+def test_an_object_may_say_25_things_at_once_and_then_one_in_five_minutes() -> None:
+    at = desk()
+    assert at.say(said("other", about="db")) == [True]
+    assert [at.say(said(str(number))) for number in range(30)] == [[True]] * 25 + [[False]] * 5
+    at.wait(299)
+    assert at.say(said("again")) == [False]
+    at.wait(1)
+    assert at.say(said("and again")) == [True]
+    assert at.say(said("and again and again")) == [False]
+    assert at.say(said("still free", about="db")) == [True]
+
+
+def test_a_count_that_must_wait_for_its_object_is_written_when_it_may() -> None:
+    at = desk(rewrite_every=1.0, burst=3, one_every=60.0)
+    for _ in range(30):
+        at.say(said())
+        at.wait(1)
+    assert [time - 1000 for time, _ in at.writes] == [0, 1, 2]
+    at.wait(60)
+    assert [time - 1000 for time, _ in at.writes] == [0, 1, 2, 60]
+    assert list(at.counts.values()) == [30]
+
+
+def test_in_a_hurry_all_is_due_but_what_must_wait_for_its_object() -> None:
+    at = desk(burst=2)
+    at.say(said())
+    at.write()
+    at.say(said(), times=2)
+    at.say(said("second"))
+    assert at.ledger.due(at.now) is not None
+    at.write()
+    at.ledger.hurry(at.now)
+    at.write()
+    assert sorted(at.counts.values()) == [1, 1]
+    at.wait(300)
+    assert sorted(at.counts.values()) == [1, 3]
+
+
+def test_a_name_that_cannot_be_part_of_an_events_name_is_left_out() -> None:
+    for name in ("system:node", "Web", "w" * 250, "a..b", "web-"):
+        ledger = Ledger(Restraint())
+        ledger.enter(said(about=name), NOON, 0.0)
+        series = ledger.due(0.0)
+        assert series is not None
+        assert len(series.name) == 16
+
+
+def test_memory_is_bounded_however_much_is_said() -> None:
+    at = desk(remembered=100)
+    for number in range(2000):
+        at.say(said(about=str(number)))
+        if number % 3:
+            at.write()
+    assert len(at.ledger) == 100
+    assert len(at.ledger._tokens) == 100
+    assert len(at.ledger._to_write) <= 100
+
+
+STEPS = st.tuples(
+    st.sampled_from(["web", "db"]),
+    st.sampled_from(["a", "b", "c", "d", "e"]),
+    st.sampled_from([0.0, 0.0, 0.5, 3.0, 20.0, 90.0, 400.0]),
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(STEPS, max_size=80))
+def test_every_occurrence_is_counted_or_refused_and_no_object_gets_more_than_its_share(
+    steps: list[tuple[str, str, float]],
+) -> None:
+    at = desk(rewrite_every=2.0, burst=4, one_every=30.0, same_within=1e6)
+    told: Counter[str] = Counter()
+    for about, message, pause in steps:
+        told["taken" if all(at.say(said(message, about=about))) else "refused"] += 1
+        at.wait(pause)
+    at.wait(1e5)
+    assert told.total() == len(steps)
+    assert sum(at.counts.values()) == told["taken"]
+    for name in ("web", "db"):
+        times = [time for time, about in at.writes if about == name]
+        assert all(later - earlier >= 30.0 - 1e-6 for earlier, later in zip(times, times[4:], strict=False))

@@ -1,0 +1,306 @@
+"""Events on the real API server, as a user of kubectl sees them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from harness import faults
+from harness.cluster import Cluster
+from harness.faultproxy import FaultProxy
+from harness.objects import node
+from trimtab.kube.auth.cluster_access import load_connection
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, Resource
+from trimtab.kube.rest.retry import Backoff, RetryRule
+from trimtab.kube.runtime.event_correlator import ObjectReference, Restraint
+from trimtab.kube.runtime.event_recorder import EventRecorder
+
+QUICK = RetryRule(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
+EAGER = Restraint(rewrite_every=0.05)
+
+
+def recorder(client: Client, restraint: Restraint | None = None) -> EventRecorder:
+    return EventRecorder(
+        client,
+        component="trimtab.io/operator",
+        instance="operator-0",
+        now=lambda: datetime.now(UTC),
+        restraint=restraint,
+    )
+
+
+@pytest.fixture
+def events(client: Client) -> EventRecorder:
+    return recorder(client)
+
+
+@pytest.fixture
+async def about(client: Client, namespace: str) -> ObjectReference:
+    """Something for events to be about."""
+    made = await client.create(CONFIG_MAPS, {"metadata": {"name": "web"}}, namespace=namespace)
+    return reference(CONFIG_MAPS, made)
+
+
+@pytest.fixture
+async def proxied(fault_proxy: FaultProxy) -> AsyncIterator[Client]:
+    async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig), retry=QUICK) as client:
+        yield client
+
+
+def reference(resource: Resource, made: Object) -> ObjectReference:
+    metadata = made["metadata"]
+    return ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=metadata["name"],
+        namespace=metadata.get("namespace", ""),
+        uid=metadata["uid"],
+    )
+
+
+def say(
+    events: EventRecorder, about: ObjectReference, message: str = "250m is too much", *, times: int = 1
+) -> None:
+    for _ in range(times):
+        events.record(about, type="Normal", reason="Resized", message=message, action="ResizeInPlace")
+
+
+def dropped(why: str) -> float:
+    return REGISTRY.get_sample_value("trimtab_events_dropped_total", {"why": why}) or 0.0
+
+
+async def written(client: Client, namespace: str) -> list[Object]:
+    return await client.items(EVENTS, namespace=namespace, fields="reportingController=trimtab.io/operator")
+
+
+async def test_an_event_says_who_did_what_to_what_and_why(
+    events: EventRecorder, client: Client, about: ObjectReference
+) -> None:
+    pod = ObjectReference(api_version="v1", kind="Pod", name="web-1", namespace=about.namespace, uid="u-1")
+    events.record(about, type="Warning", reason="Reverted", message="it hurt", action="Revert", related=pod)
+    await events.flush()
+    (event,) = await written(client, about.namespace)
+    assert event["metadata"]["name"].startswith("web.")
+    assert event["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "web",
+        "namespace": about.namespace,
+        "uid": about.uid,
+    }
+    assert event["related"]["name"] == "web-1"
+    said = [event[field] for field in ("type", "reason", "note", "action", "reportingInstance")]
+    assert said == ["Warning", "Reverted", "it hurt", "Revert", "operator-0"]
+    assert "series" not in event
+
+
+async def test_repeated_events_are_one_for_kubectl_with_a_count(
+    events: EventRecorder, client: Client, cluster: Cluster, about: ObjectReference
+) -> None:
+    say(events, about)
+    await events.flush()
+    say(events, about, times=4)
+    await events.flush()
+    say(events, about, "100m is too little", times=2)
+    await events.flush()
+    assert len(await written(client, about.namespace)) == 2
+    shown = cluster.kubectl("get", "events", "--namespace", about.namespace, "--output", "wide")
+    header, *lines = shown.splitlines()
+    counts = {line[header.index("MESSAGE") :].split("  ")[0]: line.split()[-2] for line in lines}
+    assert counts == {"250m is too much": "5", "100m is too little": "2"}
+    assert all("configmap/web" in line and "Resized" in line for line in lines)
+
+
+async def test_kubectl_describe_finds_them_with_their_object(
+    events: EventRecorder, client: Client, cluster: Cluster, namespace: str
+) -> None:
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "web"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    made = await client.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, namespace=namespace)
+    say(events, reference(DEPLOYMENTS, made), times=3)
+    await events.flush()
+    shown = cluster.kubectl("describe", "deployment", "web", "--namespace", namespace)
+    (line,) = [line for line in shown.splitlines() if "Resized" in line]
+    assert "(x3 over" in line
+    assert "trimtab.io/operator" in line
+    assert "250m is too much" in line
+
+
+@pytest.fixture
+def node_name(cluster: Cluster, namespace: str) -> Iterator[str]:
+    cluster.call("POST", NODES.path(), node(namespace))
+    yield namespace
+    cluster.call("DELETE", NODES.path(name=namespace))
+
+
+async def test_events_of_an_object_without_a_namespace_are_in_the_default_one(
+    events: EventRecorder, client: Client, cluster: Cluster, node_name: str
+) -> None:
+    say(events, reference(NODES, await client.get(NODES, node_name)))
+    await events.flush()
+    assert node_name in {event["regarding"]["name"] for event in await written(client, "default")}
+    assert "250m is too much" in cluster.kubectl("describe", "node", node_name)
+
+
+async def test_what_is_recorded_is_written_in_the_background_and_counts_follow(
+    client: Client, about: ObjectReference
+) -> None:
+    events = recorder(client, EAGER)
+    running = asyncio.create_task(events.run())
+
+    async def count() -> int:
+        found = await written(client, about.namespace)
+        return sum(event.get("series", {}).get("count", 1) for event in found)
+
+    async with asyncio.timeout(30):
+        for total in (1, 2, 7):
+            say(events, about, times=total - await count())
+            while await count() < total:
+                await asyncio.sleep(0.02)
+    running.cancel()
+    assert len(await written(client, about.namespace)) == 1
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "𝄞"])
+async def test_a_message_that_is_too_long_is_cut_to_what_the_server_takes(
+    events: EventRecorder, client: Client, about: ObjectReference, letter: str
+) -> None:
+    say(events, about, "!" + letter * 2000)
+    await events.flush()
+    (event,) = await written(client, about.namespace)
+    assert event["note"].endswith(letter + "…")
+    assert 1020 <= len(event["note"].encode()) <= 1024
+
+
+@pytest.mark.parametrize(
+    ("reason", "action"),
+    [("", "Resize"), ("too small", "Resize"), ("resized", "Resize"), ("Resized", ""), ("R" * 129, "R")],
+)
+async def test_a_reason_that_the_server_would_refuse_is_told_to_the_log_and_not_to_the_caller(
+    events: EventRecorder, client: Client, about: ObjectReference, reason: str, action: str
+) -> None:
+    before = dropped("invalid")
+    with capture_logs() as lines:
+        events.record(about, type="Normal", reason=reason, message="m", action=action)
+    await events.flush()
+    assert [line["fix"] for line in lines] == ["make both a CamelCase word"]
+    assert dropped("invalid") == before + 1
+    assert await written(client, about.namespace) == []
+
+
+async def test_the_longest_names_are_accepted(client: Client, about: ObjectReference) -> None:
+    events = EventRecorder(
+        client, component="trimtab.io/operator", instance="i" * 253, now=lambda: datetime.now(UTC)
+    )
+    events.record(about, type="Normal", reason="R" * 128, message="", action="A" * 128)
+    await events.flush()
+    assert len(await written(client, about.namespace)) == 1
+
+
+async def test_when_too_many_wait_the_rest_is_dropped_and_counted(
+    client: Client, about: ObjectReference
+) -> None:
+    events = recorder(client, Restraint(queued=10))
+    before = dropped("queue full")
+    say(events, about, times=25)
+    assert dropped("queue full") == before + 15
+    await events.flush()
+    (event,) = await written(client, about.namespace)
+    assert event["series"]["count"] == 10
+
+
+async def test_an_object_that_says_too_much_is_held_back(
+    events: EventRecorder, client: Client, about: ObjectReference
+) -> None:
+    before = dropped("too many for one object")
+    for number in range(30):
+        say(events, about, f"number {number}")
+    await events.flush()
+    assert len(await written(client, about.namespace)) == 25
+    assert dropped("too many for one object") == before + 5
+
+
+async def test_an_event_that_has_expired_meanwhile_comes_back_with_its_count(
+    events: EventRecorder, client: Client, about: ObjectReference
+) -> None:
+    say(events, about)
+    await events.flush()
+    (event,) = await written(client, about.namespace)
+    await client.delete(EVENTS, event["metadata"]["name"], namespace=about.namespace)
+    say(events, about)
+    await events.flush()
+    (event,) = await written(client, about.namespace)
+    assert event["series"]["count"] == 2
+
+
+async def test_a_namespace_that_is_gone_costs_one_line_and_no_other_event(
+    events: EventRecorder, client: Client, about: ObjectReference
+) -> None:
+    say(events, ObjectReference(api_version="v1", kind="Pod", name="web", namespace="no-such-namespace"))
+    say(events, about)
+    with capture_logs() as lines:
+        await events.flush()
+    (line,) = lines
+    assert line["about"] == "Pod no-such-namespace/web"
+    assert 'namespaces "no-such-namespace" not found' in line["error"]
+    assert len(await written(client, about.namespace)) == 1
+
+
+async def test_without_the_right_to_write_events_each_costs_one_line(
+    cluster: Cluster, about: ObjectReference, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"]["as"] = "nobody-in-particular"
+    kubeconfig = tmp_path_factory.mktemp("nobody") / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    before = dropped("Forbidden")
+    async with Client(load_connection(kubeconfig=kubeconfig)) as nobody:
+        events = recorder(nobody)
+        say(events, about)
+        with capture_logs() as lines:
+            await events.flush()
+    (line,) = lines
+    assert "nobody-in-particular" in line["error"]
+    assert dropped("Forbidden") == before + 1
+
+
+@pytest.mark.parametrize("fault", [faults.status(503), faults.lose_answer()], ids=lambda fault: fault.name)
+async def test_an_event_written_through_faults_is_there_once(
+    proxied: Client, client: Client, fault_proxy: FaultProxy, about: ObjectReference, fault: faults.Fault
+) -> None:
+    events = recorder(proxied)
+    fault_proxy.fail_next(fault, count=2)
+    say(events, about, times=3)
+    await events.flush()
+    (event,) = await written(client, about.namespace)
+    assert event["series"]["count"] == 3
+    assert fault_proxy.injected[fault.name] == 2
+
+
+async def test_what_was_being_written_when_the_recorder_was_stopped_is_flushed(
+    proxied: Client, client: Client, fault_proxy: FaultProxy, about: ObjectReference
+) -> None:
+    events = recorder(proxied)
+    fault_proxy.fail_next(faults.delay(3600))
+    running = asyncio.create_task(events.run())
+    say(events, about)
+    say(events, about, "another")
+    await until(lambda: fault_proxy.injected["delay"] == 1)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await events.flush()
+    assert len(await written(client, about.namespace)) == 2
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.02)

@@ -1,0 +1,588 @@
+"""Leader election on the real API server, with faults in between, and with processes that are killed and frozen."""
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from harness import faults
+from harness.cluster import Cluster
+from harness.faultproxy import FaultProxy
+from harness.process import Process, wait_for
+from trimtab.kube.auth.cluster_access import load_connection
+from trimtab.kube.errors import KubeError
+from trimtab.kube.rest.client import Client, Object, PatchType
+from trimtab.kube.rest.resources import LEASES
+from trimtab.kube.rest.retry import RetryRule
+from trimtab.kube.rest.timestamps import micro_time
+from trimtab.kube.runtime.leader_election import Candidate, LeadershipLost
+from trimtab.kube.runtime.lease_rules import Timing
+
+SHORT = Timing(duration=2.0, renew_deadline=1.4, retry=0.3)
+"""A leader's death shows soon."""
+LASTING = Timing(duration=120.0, renew_deadline=60.0, retry=0.1)
+"""Whoever gets the lease within a test got it by a release."""
+
+NEVER_RETRY = RetryRule(attempts=1)
+
+
+def wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Stand:
+    """A candidate at work: `leads` once it does, and until it is told to `stop`."""
+
+    candidate: Candidate
+    leads: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+
+    async def work(self) -> str:
+        self.leads.set()
+        try:
+            await self.stop.wait()
+        finally:
+            self.ended = True
+        return "done"
+
+
+@asynccontextmanager
+async def standing(stand: Stand) -> AsyncIterator[asyncio.Task[str]]:
+    task = asyncio.create_task(stand.candidate.lead(stand.work))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, KubeError):
+            await task
+
+
+Candidates = Callable[..., Candidate]
+
+
+@pytest.fixture
+def candidate(client: Client, namespace: str) -> Candidates:
+    """Make a candidate for the one lease of the test."""
+
+    def make(name: str = "a", *, timing: Timing = SHORT, using: Client = client) -> Candidate:
+        return Candidate(
+            using, name="boss", namespace=namespace, identity=name, timing=timing, now=wall_clock
+        )
+
+    return make
+
+
+@pytest.fixture
+async def proxied(fault_proxy: FaultProxy) -> AsyncIterator[Client]:
+    async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig), retry=NEVER_RETRY) as client:
+        yield client
+
+
+async def spec(client: Client, namespace: str) -> Object:
+    lease: Object = (await client.get(LEASES, "boss", namespace=namespace))["spec"]
+    return lease
+
+
+async def set_spec(client: Client, namespace: str, **fields: Any) -> None:
+    await client.patch(LEASES, "boss", {"spec": fields}, type=PatchType.MERGE, namespace=namespace)
+
+
+async def make_lease(client: Client, namespace: str, **fields: Any) -> None:
+    await client.create(LEASES, {"metadata": {"name": "boss"}, "spec": fields}, namespace=namespace)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    try:
+        async with asyncio.timeout(30):
+            while not await condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"waited in vain for {what}")
+
+
+def metric(name: str, namespace: str) -> float | None:
+    return REGISTRY.get_sample_value(f"trimtab_lease_{name}", {"lease": f"{namespace}/boss"})
+
+
+async def test_a_lone_candidate_leads_and_the_lease_says_so(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    stand = Stand(candidate())
+    assert metric("leading", namespace) == 0.0
+    async with standing(stand):
+        await stand.leads.wait()
+        assert metric("leading", namespace) == 1.0
+        assert metric("terms_total", namespace) == 1.0
+        lease = await spec(client, namespace)
+    assert lease["holderIdentity"] == stand.candidate.identity
+    assert lease["leaseDurationSeconds"] == 2
+    assert lease["leaseTransitions"] == 0
+    assert lease["acquireTime"] <= lease["renewTime"]
+    assert metric("leading", namespace) == 0.0
+
+
+async def test_a_leader_renews_without_a_new_term(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    stand = Stand(candidate())
+    async with standing(stand):
+        await stand.leads.wait()
+        first = await spec(client, namespace)
+
+        async def renewed() -> bool:
+            return bool((await spec(client, namespace))["renewTime"] > first["renewTime"])
+
+        await until(renewed, "a renewal")
+        later = await spec(client, namespace)
+    assert later["acquireTime"] == first["acquireTime"]
+    assert later["leaseTransitions"] == 0
+
+
+async def test_the_end_of_the_work_is_the_end_of_the_term(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    stand = Stand(candidate())
+    stand.stop.set()
+    assert await stand.candidate.lead(stand.work) == "done"
+    assert (await spec(client, namespace))["holderIdentity"] == ""
+
+
+async def test_work_that_fails_says_why_itself_and_the_lease_is_free(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError("at work")
+
+    with pytest.raises(ZeroDivisionError, match="at work"):
+        await candidate().lead(fail)
+    assert (await spec(client, namespace))["holderIdentity"] == ""
+
+
+async def test_of_three_candidates_one_leads_and_hands_over_at_once_when_it_leaves(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    stands = [Stand(candidate(name, timing=LASTING)) for name in "abc"]
+    tasks = {
+        stand.candidate.identity: asyncio.create_task(stand.candidate.lead(stand.work)) for stand in stands
+    }
+    led = []
+    async with asyncio.timeout(60):
+        for term in range(3):
+            waits = [asyncio.create_task(stand.leads.wait()) for stand in stands]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            (leader,) = [stand for stand in stands if stand.candidate.leading]
+            lease = await spec(client, namespace)
+            assert lease["holderIdentity"] == leader.candidate.identity
+            assert lease["leaseTransitions"] == term
+            led.append(leader)
+            stands.remove(leader)
+            task = tasks[leader.candidate.identity]
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled()
+    assert len({leader.candidate.identity for leader in led}) == 3
+
+
+async def test_no_clock_of_another_machine_is_believed(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    """A lease renewed in the far future, by its own account, that nobody renews is taken over all the same."""
+    far = micro_time(wall_clock() + timedelta(days=365))
+    await make_lease(
+        client, namespace, holderIdentity="ghost", leaseDurationSeconds=1, renewTime=far, leaseTransitions=4
+    )
+    stand = Stand(candidate())
+    async with standing(stand), asyncio.timeout(30):
+        await stand.leads.wait()
+        assert (await spec(client, namespace))["leaseTransitions"] == 5
+
+
+async def test_a_lease_that_looks_long_expired_is_left_alone_until_one_saw_so_oneself(
+    candidate: Candidates, client: Client, proxied: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    past = micro_time(wall_clock() - timedelta(days=365))
+    await make_lease(client, namespace, holderIdentity="ghost", leaseDurationSeconds=3600, renewTime=past)
+    stand = Stand(candidate(using=proxied))
+
+    async def looked_often() -> bool:
+        return len(fault_proxy.asked) >= 6
+
+    async with standing(stand):
+        await until(looked_often, "six looks")
+        assert not stand.leads.is_set()
+    assert {asked.method for asked in fault_proxy.asked} == {"GET"}
+
+
+async def test_a_leader_that_sees_another_holder_ends_its_work_and_says_who(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    stand = Stand(candidate())
+    async with standing(stand) as task:
+        await stand.leads.wait()
+        await set_spec(client, namespace, holderIdentity="usurper")
+        with pytest.raises(LeadershipLost, match=f"lease {namespace}/boss is lost: usurper holds it now"):
+            await task
+    assert stand.ended
+    assert not stand.candidate.leading
+    assert metric("losses_total", namespace) == 1.0
+    assert (await spec(client, namespace))["holderIdentity"] == "usurper"
+
+
+async def saw_it(stand: Stand) -> bool:
+    return stand.candidate._sight.holder != ""
+
+
+async def test_a_deleted_lease_is_written_anew_by_its_leader_and_taken_by_nobody_else(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    leader = Stand(candidate("leader", timing=Timing(duration=30, renew_deadline=20, retry=1.0)))
+    rival = Stand(candidate("rival", timing=Timing(duration=30, renew_deadline=20, retry=0.05)))
+    async with standing(leader):
+        await leader.leads.wait()
+        async with standing(rival):
+            await until(lambda: saw_it(rival), "a look at the lease")
+            for _ in range(3):
+                before = await client.get(LEASES, "boss", namespace=namespace)
+                await client.delete(LEASES, "boss", namespace=namespace)
+
+                async def is_back(gone: str = before["metadata"]["uid"]) -> bool:
+                    leases = await client.items(LEASES, namespace=namespace)
+                    return any(lease["metadata"]["uid"] != gone for lease in leases)
+
+                await until(is_back, "the lease, written anew")
+                now = await spec(client, namespace)
+                assert now["holderIdentity"] == leader.candidate.identity
+                assert now["acquireTime"] == before["spec"]["acquireTime"]
+            assert not rival.leads.is_set()
+        assert leader.candidate.leading
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        faults.status(500),
+        faults.status(429, retry_after=1),
+        faults.drop(),
+        faults.lose_answer(),
+        faults.silence(),
+    ],
+    ids=lambda fault: fault.name,
+)
+async def test_faults_shorter_than_the_deadline_cost_no_term(
+    candidate: Candidates,
+    client: Client,
+    proxied: Client,
+    fault_proxy: FaultProxy,
+    namespace: str,
+    fault: faults.Fault,
+) -> None:
+    timing = Timing(duration=12.0, renew_deadline=8.0, retry=0.2)
+    stand = Stand(candidate(timing=timing, using=proxied))
+    async with standing(stand):
+        await stand.leads.wait()
+        often = 1 if fault.kind is faults.Kind.SILENCE else 6
+        fault_proxy.fail_next(fault, count=often)
+
+        async def recovered() -> bool:
+            return fault_proxy.injected[fault.name] == often and stand.candidate._trouble == ""
+
+        await until(recovered, "a renewal after the faults")
+        assert stand.candidate.leading
+        assert not stand.ended
+        assert (await spec(client, namespace))["leaseTransitions"] == 0
+
+
+async def test_work_has_ended_before_the_lease_of_an_unreachable_leader_runs_out(
+    candidate: Candidates, proxied: Client, fault_proxy: FaultProxy
+) -> None:
+    leader = Stand(candidate("leader", using=proxied))
+    rival = Stand(candidate("rival"))
+    async with standing(leader) as task:
+        await leader.leads.wait()
+        async with standing(rival), fault_proxy.refusing(), asyncio.timeout(60):
+            watching = asyncio.create_task(rival.leads.wait())
+            await asyncio.wait({watching, task}, return_when=asyncio.FIRST_COMPLETED)
+            assert leader.ended
+            with pytest.raises(LeadershipLost, match=r"not renewed for [\d.]+ s"):
+                await task
+            await watching
+            assert not leader.candidate.leading
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_to_be_ones_own(
+    candidate: Candidates, client: Client, proxied: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    fault_proxy.fail_next(faults.lose_answer(), match=lambda asked: asked.method == "POST")
+    stand = Stand(candidate(timing=LASTING, using=proxied))
+    async with standing(stand), asyncio.timeout(30):
+        await stand.leads.wait()
+        assert (await spec(client, namespace))["leaseTransitions"] == 0
+    assert fault_proxy.injected["lose answer"] == 1
+
+
+async def test_a_candidate_that_leaves_gives_back_what_it_does_not_know_it_has(
+    candidate: Candidates, client: Client, proxied: Client, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    fault_proxy.fail_next(faults.silence(), match=lambda asked: asked.method == "POST")
+    stand = Stand(candidate(timing=LASTING, using=proxied))
+
+    async def written() -> bool:
+        return bool(await client.items(LEASES, namespace=namespace))
+
+    async with standing(stand):
+        await until(written, "the claim")
+        assert not stand.leads.is_set()
+    assert (await spec(client, namespace))["holderIdentity"] == ""
+
+
+async def test_a_leader_told_to_stop_leads_until_its_work_has_cleaned_up(candidate: Candidates) -> None:
+    leading_at_the_end = None
+
+    async def slow_to_end() -> None:
+        nonlocal leading_at_the_end
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(SHORT.duration)
+            leading_at_the_end = leader.leading
+
+    began = asyncio.Event()
+    leader = candidate()
+    task = asyncio.create_task(leader.lead(slow_to_end))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert leading_at_the_end
+
+
+async def test_work_that_will_not_end_is_cancelled_again_and_complained_about(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    async def stubborn() -> None:
+        began.set()
+        for _ in range(2):
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    began = asyncio.Event()
+    with capture_logs() as lines:
+        task = asyncio.create_task(candidate().lead(stubborn))
+        await began.wait()
+        await set_spec(client, namespace, holderIdentity="usurper")
+        with pytest.raises(LeadershipLost):
+            await task
+    assert [line["log_level"] for line in lines if line["event"] == "lease.work_goes_on"] == ["error"]
+
+
+async def test_who_cancels_a_leader_that_is_losing_is_not_told_to_try_again(
+    candidate: Candidates, client: Client, namespace: str
+) -> None:
+    async def tidy() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    began, cleaning = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(candidate().lead(tidy))
+    await began.wait()
+    await set_spec(client, namespace, holderIdentity="usurper")
+    await cleaning.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_reason_for_failing_is_said_once(client: Client) -> None:
+    nowhere = Candidate(
+        client, name="boss", namespace="no-such-namespace", identity="a", timing=SHORT, now=wall_clock
+    )
+    with capture_logs() as lines:
+        for _ in range(3):
+            assert await nowhere._claim() is None
+    (line,) = lines
+    assert 'namespaces "no-such-namespace" not found' in line["error"]
+
+
+# Processes of their own
+
+
+@dataclass(frozen=True)
+class Line:
+    at: float
+    who: str
+    pid: int
+    term: int
+    what: str
+
+
+class Replicas:
+    """Processes that compete for one lease, and the journal of what they did while they led."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, *, timing: Timing = SHORT) -> None:
+        self._journal = folder / "journal"
+        self._journal.touch()
+        times = (str(seconds) for seconds in (timing.duration, timing.renew_deadline, timing.retry))
+        script = Path(__file__).with_name("lease_replica.py")
+        self._command: list[str | Path] = [
+            sys.executable,
+            script,
+            kubeconfig,
+            namespace,
+            "boss",
+            self._journal,
+        ]
+        self._times = list(times)
+        self._folder = folder
+        self.processes: dict[str, Process] = {}
+
+    def start(self, name: str) -> None:
+        command = [*self._command, name, *self._times]
+        process = self.processes[name] = Process(name, command, log=self._folder / f"{name}.log")
+        process.start()
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+
+    def journal(self) -> list[Line]:
+        lines = [line.split() for line in self._journal.read_text().splitlines()]
+        return [Line(float(at), who, int(pid), int(term), what) for at, who, pid, term, what in lines]
+
+    def deeds(self) -> list[Line]:
+        return [line for line in self.journal() if line.what != "stands"]
+
+    def kill(self, leader: Line) -> Line:
+        """Kill a leader; the answer is the last that it did."""
+        self.processes[leader.who].kill()
+        return [line for line in self.deeds() if line.pid == leader.pid][-1]
+
+    def next_leader(self, *, after: float = 0.0, other_than: str = "") -> Line:
+        """Wait for the first sign of a new term."""
+        return self._wait_for("begin", lambda line: line.at > after and line.who != other_than)
+
+    def wait_until_stands(self, who: str) -> None:
+        """Wait until the process that has this name now has seen the lease."""
+        self._wait_for("stands", lambda line: line.pid == self.processes[who]._popen.pid)  # type: ignore[union-attr]
+
+    def _wait_for(self, what: str, fits: Callable[[Line], bool]) -> Line:
+        found: list[Line] = []
+
+        def is_there() -> bool:
+            found[:] = [line for line in self.journal() if line.what == what and fits(line)]
+            return bool(found)
+
+        wait_for(is_there, what=f"the line {what!r} in the journal")
+        return found[0]
+
+    def check_one_at_a_time(self) -> int:
+        """Terms never overlap, also when counted to the last sign of life; the number of terms."""
+        terms: dict[tuple[str, int, int], list[float]] = {}
+        for line in self.deeds():
+            terms.setdefault((line.who, line.pid, line.term), []).append(line.at)
+        spans = sorted((min(times), max(times), who) for who, times in terms.items())
+        for (_, end, former), (begin, _, latter) in itertools.pairwise(spans):
+            assert end < begin, f"{former} still led when {latter} began"
+        return len(spans)
+
+
+@pytest.fixture
+def replicas(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Replicas]:
+    with ExitStack() as stack:
+        running = Replicas(cluster.kubeconfig, namespace, tmp_path)
+        stack.callback(running.stop)
+        yield running
+
+
+def test_never_two_processes_lead_when_leaders_are_killed(replicas: Replicas) -> None:
+    for name in ("a", "b"):
+        replicas.start(name)
+    leader = replicas.next_leader()
+    leaderless = []
+    for _ in range(3):
+        other = "b" if leader.who == "a" else "a"
+        replicas.wait_until_stands(other)
+        died = replicas.kill(leader)
+        successor = replicas.next_leader(after=died.at, other_than=died.who)
+        leaderless.append(successor.at - died.at)
+        replicas.start(died.who)
+        leader = successor
+    assert replicas.check_one_at_a_time() >= 4
+    # It sees the last renewal up to a look late, and that no more come up to another look late. Of several
+    # times the shortest counts: what a busy machine adds is not ours.
+    assert min(leaderless) < SHORT.duration + 2 * 1.2 * SHORT.retry + 1.0
+
+
+def test_a_leader_frozen_for_longer_than_its_lease_does_nothing_when_it_wakes(replicas: Replicas) -> None:
+    for name in ("a", "b"):
+        replicas.start(name)
+    leader = replicas.next_leader()
+    for _ in range(3):
+        os.kill(leader.pid, signal.SIGSTOP)
+        successor = replicas.next_leader(after=leader.at, other_than=leader.who)
+        os.kill(leader.pid, signal.SIGCONT)
+        leader = successor  # the next to freeze, so that the one that woke leads again, in a new term
+    replicas.processes[leader.who].kill()
+    replicas.next_leader(after=leader.at, other_than=leader.who)
+    assert replicas.check_one_at_a_time() >= 5
+
+
+def test_a_process_told_to_end_hands_over_at_once(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    replicas = Replicas(cluster.kubeconfig, namespace, tmp_path, timing=LASTING)
+    try:
+        for name in ("a", "b"):
+            replicas.start(name)
+        leader = replicas.next_leader()
+        replicas.processes[leader.who].stop()
+        replicas.next_leader(after=leader.at, other_than=leader.who)
+        assert [line for line in replicas.deeds() if line.who == leader.who][-1].what == "end"
+        replicas.check_one_at_a_time()
+    finally:
+        replicas.stop()
+
+
+async def test_never_two_processes_lead_through_random_faults(
+    fault_proxy: FaultProxy, namespace: str, tmp_path: Path
+) -> None:
+    rates = {
+        faults.status(500): 0.1,
+        faults.status(429): 0.05,
+        faults.drop(): 0.1,
+        faults.lose_answer(): 0.1,
+        faults.silence(): 0.03,
+        faults.delay(0.5): 0.1,
+    }
+    fault_proxy.plan = faults.FaultPlan(rates, seed=7)
+    replicas = Replicas(fault_proxy.kubeconfig, namespace, tmp_path)
+    try:
+        for name in ("a", "b", "c"):
+            replicas.start(name)
+        after = 0.0
+        for _ in range(3):
+            leader = await asyncio.to_thread(replicas.next_leader, after=after)
+            after = replicas.kill(leader).at
+            replicas.start(leader.who)
+        assert fault_proxy.injected
+        replicas.check_one_at_a_time()
+    finally:
+        replicas.stop()

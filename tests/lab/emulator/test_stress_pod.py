@@ -1,0 +1,16 @@
+"""What the stress pod is made of says the same to the kubelet as it does here."""
+
+import re
+
+from trimtab.kube.kinds.pods import Resources
+from trimtab.lab.emulator.stress_pod import SCRIPT, deployment
+
+
+def test_the_script_reaches_the_shell_as_it_is_written() -> None:
+    """Kubernetes takes `$$` in a command for `$`: unescaped, the shell counted the wrong process's CPU time."""
+    made = deployment("web", size=Resources(100, 100, 2**26, 2**26))
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    *shell, given = container["command"]
+    assert shell == ["/bin/sh", "-c"]
+    assert re.sub(r"\$(\$|\([^)]*\))", lambda found: "$" if found[1] == "$" else "", given) == SCRIPT
+    assert "$$" in SCRIPT

@@ -1,0 +1,203 @@
+"""One policy against another on the same simulated cluster, and `trimtab simulate`."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.scenes import GIB, STEP, flat, scene, sized, workload
+from trimtab.cli import run
+from trimtab.errors import TrimtabError
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.lab.simulator.autoscaler import Autoscaler
+from trimtab.lab.simulator.cluster_generator import settled, town
+from trimtab.lab.simulator.comparison import policies_of, refuse_idle
+from trimtab.lab.simulator.metrics import moment
+from trimtab.lab.simulator.world import World
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.usage.trace import Trace
+
+SHORT = ("--days", "0.25", "--warm-up", "0.1", "--workloads", "4", "--seed", "3")
+
+
+def test_a_town_is_the_same_for_the_same_seed_and_everyone_has_a_place() -> None:
+    one, same, other = (town(workloads=20, days=1, seed=seed) for seed in (3, 3, 4))
+    assert one.workloads == same.workloads != other.workloads
+    assert np.array_equal(one.demand.cpu, same.demand.cpu)
+    assert len(one.workloads) == 20
+    assert {spec.namespace for spec in one.workloads} == {"shop", "platform", "data"}
+    assert not World(one).pending
+
+
+def test_a_recording_becomes_a_cluster_with_a_workload_a_series() -> None:
+    steps = np.linspace(0.1, 0.5, 24)[:, None]
+    demand = Trace(("Web App/1", "db"), 0.0, STEP, np.hstack([steps, steps]), np.full((24, 2), 1e8))
+    found = settled(demand, replicas=2)
+    assert {(spec.name, spec.replicas) for spec in found.workloads} == {("web-app-1", 2), ("db-1", 2)}
+
+
+def test_a_recording_without_memory_or_with_names_that_are_one_in_kubernetes_becomes_a_cluster_too() -> None:
+    cpu = np.tile(np.linspace(0.1, 0.5, 24)[:, None], 5)
+    cpu[:, 3] = np.nan
+    memory = np.full((24, 5), np.nan)
+    memory[:, 1] = 1e8
+    found = settled(Trace(("web_1", "web-1", "db-4", "gone", "db"), 0.0, STEP, cpu, memory), replicas=2)
+    assert {spec.name for spec in found.workloads} == {"web-1", "web-1-1", "db-4", "db-4-4"}
+    assert np.nanmin(found.demand.memory[:, 0]) == 64 * 2**20
+    sizes = {spec.name: spec.containers[0].resources.memory_request for spec in found.workloads}
+    assert max(sizes.values(), key=lambda size: size or 0) == sizes["web-1-1"]
+    with pytest.raises(TrimtabError, match="no series with CPU usage"):
+        settled(Trace(("gone",), 0.0, STEP, cpu[:, 3:4], memory[:, 3:4]))
+
+
+def test_what_a_pod_had_before_its_node_went_is_not_starved_of_by_the_next() -> None:
+    world = World(scene([workload("web", sized(200, GIB), replicas=4)], flat((0.1, GIB / 2)), nodes=4))
+    autoscaler = Autoscaler(world)
+    drained = 0
+    for _ in range(12):
+        world.step(STEP)
+        autoscaler.look()
+        found = moment(world, needed=0)
+        drained += sum(each.reason == "Drained" for each in found.happenings)
+        assert found.cpu_starved == 0
+    assert drained
+
+
+def test_nodes_go_when_half_of_them_is_not_asked_for_and_come_back_when_pods_wait() -> None:
+    web = WorkloadKey("Deployment", "default", "web")
+    world = World(scene([workload("web", sized(1800, GIB), replicas=8)], flat((0.1, GIB / 2)), nodes=4))
+    autoscaler = Autoscaler(world)
+
+    def pass_by(steps: int) -> int:
+        for _ in range(steps):
+            world.step(STEP)
+            autoscaler.look()
+        return int(world.ground.open.sum())
+
+    assert pass_by(6) == 4
+    world.scale(web, 3)
+    assert pass_by(12) == 2
+    assert len(world.pods) == 3
+    assert not world.pending
+    assert Counter(each.reason for each in world.happenings)["Drained"] >= 1
+    world.scale(web, 7)
+    assert pass_by(3) == 4
+    assert not world.pending
+
+
+def test_simulate_tells_of_each_policy_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "none", "percentile", *SHORT, "--output", "json"]) == 0
+    none, percentile = json.loads(capsys.readouterr().out)
+    assert (none["policy"], percentile["policy"]) == ("none", "percentile")
+    assert none["changes_day"] == 0
+    assert none["nodes"] > 0
+    assert 0 < none["cpu_slack"] < 1
+
+
+def test_a_terminal_of_eighty_columns_shows_every_name_and_number_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["simulate", "none", "autopilot-window", *SHORT]) == 0
+    table = capsys.readouterr().out
+    assert "SLACK" in table
+    assert "…" not in table
+
+
+def test_simulate_tells_it_as_a_table_and_as_a_page_with_plots(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["simulate", "none", *SHORT]) == 0
+    assert "…" not in capsys.readouterr().out
+    policy = tmp_path / "mine.yaml"
+    policy.write_text("kind: OptimizationPolicy\nspec: {mode: Recommend}\n")
+    assert run(["simulate", str(policy), *SHORT, "--output", "html"]) == 0
+    page = capsys.readouterr().out
+    assert page.count("<svg") == 6
+    assert "mine.yaml" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nobody"], "strategy 'nobody' is not known"),
+        (["gone.yaml"], "gone.yaml: cannot be read"),
+        (["none", "--days", "1", "--warm-up", "2"], "--days 1: must be more than --warm-up, 2"),
+        (["none", "--workloads", "0"], "--workloads 0: must be at least 1"),
+        (["none", "--seed", str(2**64)], "must not be negative, and less than 9223372036854775808"),
+        (
+            ["none", "--days", "0.001", "--warm-up", "0"],
+            "--days 0.001: must be at least a step of 5 minutes more",
+        ),
+        (
+            ["none", "--days", "1.001", "--warm-up", "1"],
+            "--days 1.001: must be at least a step of 5 minutes more",
+        ),
+    ],
+)
+def test_simulate_refuses_in_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *arguments]) == 2
+    refusal = capsys.readouterr().err
+    assert says in refusal
+    assert refusal.count("\n") == 1
+
+
+def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
+    assert policies_of("none") == {}
+    (spec,) = policies_of("vpa").values()
+    assert spec.strategy.name == "vpa"
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("spec: [")
+    with pytest.raises(TrimtabError, match=r"broken\.yaml: is no YAML"):
+        policies_of(str(broken))
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (b"", r"mine\.yaml: there is no OptimizationPolicy in it"),
+        (b"\xff\xfe", r"mine\.yaml: is no YAML"),
+        (b"kind: OptimizationPolicy\nspec: {mode: Boldly}", r"mine\.yaml: spec\.mode: must be one of"),
+        (
+            b"kind: OptimizationPolicy\nspec: {strategy: {name: vpa, settings: {margin: -1}}}",
+            r"mine\.yaml: spec\.strategy: strategy vpa: margin: must be at least 0",
+        ),
+        (b"kind: OptimizationPolicy\nspec: {strategy: {name: fortune}}", "'fortune' is not known"),
+        (
+            b"kind: OptimizationPolicy\nspec: {selector: {namespaces: {allow: [prod]}}}",
+            r"mine\.yaml: it selects none of the workloads; their namespaces are data, platform, shop",
+        ),
+    ],
+)
+def test_a_file_that_would_do_nothing_is_refused(spec: bytes, told: str, tmp_path: Path) -> None:
+    policy = tmp_path / "mine.yaml"
+    policy.write_bytes(spec)
+    with pytest.raises(TrimtabError, match=told):
+        refuse_idle(str(policy), town(workloads=20, days=0.1))
+
+
+def test_a_policy_that_names_a_source_of_usage_gets_the_simulators(tmp_path: Path) -> None:
+    policy = tmp_path / "mine.yaml"
+    policy.write_text("kind: OptimizationPolicy\nspec: {metricsConfig: {provider: metrics-server}}")
+    (spec,) = policies_of(str(policy)).values()
+    assert OperatorConfig().source_of(spec) == ""
+
+
+def test_simulate_takes_its_demand_from_a_recording(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = [f"web,{300 * step},{0.2 + 0.1 * (step % 3)},{2e8 + step}" for step in range(100)]
+    recording = tmp_path / "usage.csv"
+    recording.write_text("\n".join(["series,t_seconds,cpu_cores,mem_bytes", *rows]) + "\n")
+    asked = ["none", "--recording", str(recording), "--days", "0.25", "--warm-up", "0"]
+    assert run(["simulate", *asked, "--output", "json"]) == 0
+    (none,) = json.loads(capsys.readouterr().out)
+    assert none["nodes"] >= 1
+    assert none["cpu_slack"] > 0
+    assert 0 <= none["over_request"] < 1

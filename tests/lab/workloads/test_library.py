@@ -1,0 +1,103 @@
+"""Workloads under their ids: kept, had back, and refused clearly."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trimtab.errors import TrimtabError
+from trimtab.lab.workloads import Folder, generate
+from trimtab.lab.workloads.library import usual
+
+BRIEF: dict[str, Any] = {"step": 60.0, "duration": 3600.0}
+
+
+def test_a_workload_is_had_back_as_it_was(tmp_path: Path) -> None:
+    folder, made = Folder(tmp_path / "new"), generate("flash_crowd", count=3, seed=7, **BRIEF)
+    assert folder.save(made, id="rush") == "rush"
+    back = folder.load("rush")
+    for field in ("cpu", "memory", "requests"):
+        assert np.array_equal(getattr(back, field), getattr(made, field))
+    assert (back.type, back.step, back.start, back.seed) == (made.type, made.step, made.start, 7)
+    assert back.settings == made.settings
+    (saved,) = folder.list()
+    assert (saved.id, saved.type, saved.series, saved.steps) == ("rush", "flash_crowd", 3, 60)
+
+
+def test_without_an_id_it_is_called_by_what_it_is_made_of(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    first = folder.save(generate("step", seed=1, **BRIEF))
+    assert first == folder.save(generate("step", seed=1, **BRIEF))
+    assert first != folder.save(generate("step", seed=2, **BRIEF))
+    assert len(folder.list()) == 2
+
+
+def test_an_id_is_never_taken_from_another_workload(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.save(generate("step", seed=1, **BRIEF), id="mine")
+    (tmp_path / "theirs").mkdir()
+    for taken in ("mine", "theirs"):
+        with pytest.raises(TrimtabError, match=rf"workload {taken}: .* holds another one already"):
+            folder.save(generate("step", seed=2, **BRIEF), id=taken)
+
+
+def test_what_was_cut_off_while_it_was_written_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, made = Folder(tmp_path), generate("step", **BRIEF)
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(json, "dumps", broken)
+    with pytest.raises(KeyboardInterrupt):
+        folder.save(made, id="cut")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("id_", ["", "../up", "a b", ".hidden", "a/b"])
+def test_an_id_that_is_no_name_is_refused(tmp_path: Path, id_: str) -> None:
+    with pytest.raises(TrimtabError, match=r"workload id .*: use letters"):
+        Folder(tmp_path).load(id_)
+
+
+def test_one_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.save(generate("step", **BRIEF), id="mine")
+    with pytest.raises(TrimtabError, match=r"workload other: there is no such one in .*; there are: mine"):
+        folder.load("other")
+
+
+@pytest.mark.parametrize("file", ["usage.npz", "workload.json"])
+def test_a_damaged_one_is_refused_as_such(tmp_path: Path, file: str) -> None:
+    folder = Folder(tmp_path)
+    folder.save(generate("step", **BRIEF), id="mine")
+    (tmp_path / "mine" / file).write_bytes(b"{")
+    with pytest.raises(TrimtabError, match=r"workload mine: .* is damaged"):
+        folder.load("mine")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrimtabError, match=r"--folder .*file.*: cannot be written"):
+        Folder(tmp_path / "file").save(generate("step", **BRIEF))
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "is_dir", refused)  # whoever runs tests may be let into every folder
+    with pytest.raises(TrimtabError, match=r"--folder .*: cannot be read: Permission denied"):
+        Folder(tmp_path).list()
+
+
+def test_the_usual_folder_is_where_the_system_keeps_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert usual() == tmp_path / "trimtab" / "workloads"

@@ -1,0 +1,383 @@
+"""The executor on this machine's own cgroups (v1 where it has those), and on folders that stand for resctrl and sysctls.
+
+What only a v2 kernel shows is in tests/cgroup2.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.kubepods import Kubepods
+from trimtab.api.nodeqospolicy import BlockIO, BlockType
+from trimtab.node.arbiter import Spot, admit
+from trimtab.node.arbiter.host_knobs import CACHE_SHARES, MIN_FREE_KBYTES
+from trimtab.node.cgroups import UNLIMITED, Hierarchy, Knob, Version
+from trimtab.node.cgroups.knobs import (
+    CPU_BURST,
+    CPU_QUOTA,
+    CPU_SHARES,
+    CPUSET_CPUS,
+    IO_READ_BPS,
+    IO_WEIGHT,
+    IO_WRITE_IOPS,
+    MEMORY_MAX,
+)
+from trimtab.node.executor import Executor, Surface
+from trimtab.node.executor.devices import numbers
+from trimtab.node.executor.write_order import order
+from trimtab.node.restore_journal import Journal
+
+CPUS = frozenset(os.sched_getaffinity(0))
+ONE = frozenset({min(CPUS)})
+
+
+class Family:
+    """A tier, a pod and its container among the real cgroups of v1."""
+
+    def __init__(self, kubepods: Kubepods) -> None:
+        self.hierarchy = kubepods.hierarchy
+        self.child, [self.grandchild] = kubepods.pod()
+        self.parent = self.child.rpartition("/")[0]
+        self.surface = Surface(self.hierarchy)
+        self.make = kubepods.create
+        self.remove = kubepods.remove
+
+    def read(self, path: str, knob: Knob[Any]) -> Any:
+        return self.surface.read(Spot(path, knob))
+
+
+@pytest.fixture
+def family(kubepods: Kubepods) -> Family:
+    if kubepods.hierarchy.version is not Version.V1:
+        pytest.skip("this machine has cgroup v2, which tests/cgroup2 is about")
+    return Family(kubepods)
+
+
+@pytest.fixture
+def executor(family: Family, tmp_path: Path) -> Executor:
+    return Executor(family.surface, Journal(tmp_path / "journal", boot="b"))
+
+
+def test_only_what_differs_is_written(family: Family, executor: Executor) -> None:
+    wanted = {Spot(family.parent, CPU_QUOTA): 50_000}
+    assert executor.apply(wanted, now=0.0).written == [*wanted.items()]
+    assert executor.apply(wanted, now=1.0).written == []
+    assert family.read(family.parent, CPU_QUOTA) == 50_000
+
+
+def test_what_somebody_else_wrote_is_written_again_after_ten_seconds(
+    family: Family, executor: Executor
+) -> None:
+    spot = Spot(family.parent, CPU_QUOTA)
+    executor.apply({spot: 50_000}, now=0.0)
+    family.surface.write(spot, 70_000)
+    assert executor.apply({spot: 50_000}, now=9.0).written == []
+    assert executor.apply({spot: 50_000}, now=10.0).written == [(spot, 50_000)]
+
+
+def test_what_somebody_else_wrote_meanwhile_is_what_is_restored(family: Family, executor: Executor) -> None:
+    """As the kubelet does when a pod is resized."""
+    spot = Spot(family.parent, CPU_QUOTA)
+    for wish in (60_000, None):
+        executor.apply({spot: 50_000}, now=0.0)
+        family.surface.write(spot, 70_000)
+        if wish:
+            executor.apply({spot: wish}, now=1.0)
+            assert family.read(family.parent, CPU_QUOTA) == wish
+        executor.release(now=2.0)
+        assert family.read(family.parent, CPU_QUOTA) == 70_000
+
+
+def test_what_is_no_longer_wished_for_is_as_before(family: Family, executor: Executor) -> None:
+    spots = [Spot(family.parent, knob) for knob in (CPU_QUOTA, CPU_SHARES, MEMORY_MAX)]
+    before = [family.surface.read(spot) for spot in spots]
+    executor.apply(dict(zip(spots, (50_000, 512, 64 << 20), strict=True)), now=0.0)
+    assert [family.surface.read(spot) for spot in spots] == [50_000, 512, 64 << 20]
+    done = executor.apply({spots[0]: 60_000}, now=1.0)
+    assert set(done.restored) == set(spots[1:])
+    executor.release(now=2.0)
+    assert [family.surface.read(spot) for spot in spots] == before
+
+
+def test_a_whole_family_shrinks_and_grows_as_the_kernel_demands(family: Family, executor: Executor) -> None:
+    if len(CPUS) < 2:
+        pytest.skip("one CPU cannot be made fewer")
+    paths = (family.parent, family.child, family.grandchild)
+    for cpus in (ONE, CPUS, CPUS - ONE, ONE):
+        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): cpus}, executor.world())
+        assert not executor.apply(decided, now=0.0).refused
+        assert [family.read(path, CPUSET_CPUS) for path in paths] == [cpus] * 3
+    executor.release(now=1.0)
+    assert [family.read(path, CPUSET_CPUS) for path in paths] == [CPUS] * 3
+
+
+def test_quotas_and_bursts_go_up_and_down_together(family: Family, executor: Executor) -> None:
+    def decide(quota: int, burst: int) -> dict[str, str]:
+        wanted = {
+            Spot(path, knob): value
+            for path in (family.parent, family.child)
+            for knob, value in ((CPU_QUOTA, quota), (CPU_BURST, burst))
+        }
+        admitted, _ = admit(wanted, executor.world())
+        return {str(spot): why for spot, why in executor.apply(admitted, now=0.0).refused.items()}
+
+    assert [decide(quota, quota) for quota in (20_000, 90_000, 10_000, 50_000)] == [{}] * 4
+    executor.release(now=1.0)
+    assert family.read(family.child, CPU_BURST) == 0
+    assert family.read(family.child, CPU_QUOTA) == UNLIMITED
+
+
+def test_one_born_into_a_squeezed_parent_grows_with_it(family: Family, executor: Executor) -> None:
+    if len(CPUS) < 2:
+        pytest.skip("one CPU cannot be made fewer")
+    family.remove(family.grandchild)
+
+    def squeeze() -> None:
+        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): ONE}, executor.world())
+        assert not executor.apply(decided, now=0.0).refused
+
+    squeeze()
+    family.make(family.grandchild)
+    assert family.read(family.grandchild, CPUSET_CPUS) == ONE
+    squeeze()
+    executor.release(now=2.0)
+    assert family.read(family.grandchild, CPUSET_CPUS) == CPUS
+
+
+def test_a_cgroup_that_vanishes_leaves_nothing_in_the_journal(family: Family, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", boot="b")
+    executor, spot = Executor(family.surface, journal), Spot(family.grandchild, CPU_QUOTA)
+    executor.apply({spot: 50_000}, now=0.0)
+    family.remove(family.grandchild)
+    done = executor.apply({spot: 60_000}, now=1.0)
+    assert not done.refused
+    assert not journal.originals
+
+
+def test_what_the_kernel_refuses_is_reported_and_the_rest_goes_on(family: Family, executor: Executor) -> None:
+    bad, good = Spot(family.child, CPUSET_CPUS), Spot(family.child, CPU_QUOTA)
+    done = executor.apply({bad: frozenset({9999}), good: 50_000}, now=0.0)
+    assert [*done.refused] == [bad]
+    assert family.read(family.child, CPU_QUOTA) == 50_000
+    executor.release(now=1.0)
+    assert family.read(family.child, CPUSET_CPUS) == CPUS
+
+
+def test_disks_are_throttled_and_let_go(family: Family, executor: Executor) -> None:
+    disks = sorted(Path("/sys/block").glob("[nsv][vd]*/dev"))
+    if not disks:
+        pytest.skip("this machine has no disk")
+    device = disks[0].read_text().strip()
+    spots = [Spot(family.child, knob) for knob in (IO_READ_BPS, IO_WRITE_IOPS)]
+    for amount in (1 << 30, 1 << 29):
+        assert not executor.apply({spot: {device: amount} for spot in spots}, now=0.0).refused
+        assert [family.surface.read(spot) for spot in spots] == [{device: amount}] * 2
+    executor.release(now=1.0)
+    assert [family.surface.read(spot) for spot in spots] == [{}] * 2
+
+
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        (BlockIO(name="/dev/sdb"), ("8:16",)),
+        (BlockIO(name="sdz"), ()),
+        (BlockIO(name="/dev/mapper/data-logs"), ("253:1",)),
+        (BlockIO(name="/dev/mapper/data--2-home"), ("253:2",)),
+        (BlockIO(name="/dev/data-2/home"), ("253:2",)),
+        (BlockIO(name="/dev/mapper/data"), ()),
+        (BlockIO(name="data", type=BlockType.VOLUME_GROUP), ("253:0", "253:1")),
+        (BlockIO(name="data-2", type=BlockType.VOLUME_GROUP), ("253:2",)),
+        (BlockIO(name="sdb", type=BlockType.POD_VOLUME), ()),
+    ],
+)
+def test_disks_are_known_by_what_an_agent_in_a_container_sees_of_its_node(
+    tmp_path: Path, block: BlockIO, found: tuple[str, ...]
+) -> None:
+    volumes = {"dm-0": "data-home", "dm-1": "data-logs", "dm-2": "data--2-home"}
+    for name, number in {"sdb": "8:16", "dm-0": "253:0", "dm-1": "253:1", "dm-2": "253:2"}.items():
+        (tmp_path / "class/block" / name / "dm").mkdir(parents=True)
+        (tmp_path / "class/block" / name / "dev").write_text(f"{number}\n")
+        (tmp_path / "class/block" / name / "dm/name").write_text(f"{volumes.get(name, '')}\n")
+    assert numbers(block, sys=tmp_path) == found
+
+
+def test_what_is_resized_to_just_what_we_had_raised_it_to_stays_so(
+    family: Family, executor: Executor, tmp_path: Path
+) -> None:
+    """Three times a limit is what a container is raised to that is throttled, and what it is likely to be given."""
+    spot = Spot(family.child, CPU_QUOTA)
+    family.surface.write(spot, 50_000)
+    executor.apply({spot: 150_000}, now=0.0, told={spot: 50_000})
+    family.surface.write(spot, 150_000)  # as the kubelet does, and tells a moment later
+    executor.apply({}, now=1.0, told={spot: 150_000})
+    assert family.read(family.child, CPU_QUOTA) == 150_000
+    assert not Journal(tmp_path / "journal", boot="b").originals
+
+
+def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", boot="b")
+    executor, spot = Executor(family.surface, journal, dry_run=True), Spot(family.parent, CPU_QUOTA)
+    assert executor.apply({spot: 50_000}, now=0.0).written == [(spot, 50_000)]
+    assert executor.apply({spot: 50_000}, now=99.0).written == []  # nor says it again
+    assert executor.apply({}, now=100.0).written == []
+    assert executor.apply({spot: 50_000}, now=101.0).written == [
+        (spot, 50_000)
+    ]  # but for what is wished anew
+    assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
+    assert not journal.originals
+
+
+@pytest.mark.parametrize(
+    ("written", "left", "restored"),
+    [
+        pytest.param(None, 90_000, 67_584, id="what it wrote last"),
+        pytest.param(80_000, 90_000, 67_584, id="killed before it wrote what it was about to"),
+        pytest.param(None, 67_584, 67_584, id="killed before it wrote at all, or after it had restored"),
+        pytest.param(None, 150_000, 150_000, id="somebody else wrote it since"),
+    ],
+)
+def test_the_next_life_tells_what_the_last_one_left_from_what_others_wrote_since(
+    machine: Surface, tmp_path: Path, written: int | None, left: int, restored: int
+) -> None:
+    """As the kubelet does when it resizes a pod while there is no agent."""
+    path, spot = tmp_path / "journal", Spot("", MIN_FREE_KBYTES)
+    last_life = Executor(machine, Journal(path, boot="b"))
+    last_life.apply({spot: 100_000}, now=0.0)
+    last_life.apply({spot: 90_000}, now=1.0)
+    if written:
+        Journal(path, boot="b").wrote(spot, written)
+    machine.write(spot, left)
+    Executor(machine, Journal(path, boot="b")).release(now=0.0)
+    assert machine.read(spot) == restored
+
+
+def test_a_dry_run_after_a_death_leaves_the_journal_to_the_life_after_it(
+    machine: Surface, tmp_path: Path
+) -> None:
+    path, spot = tmp_path / "journal", Spot("", MIN_FREE_KBYTES)
+    Executor(machine, Journal(path, boot="b")).apply({spot: 100_000}, now=0.0)
+    dry = Executor(machine, Journal(path, boot="b"), dry_run=True)
+    for now in (0.0, 60.0, 120.0):
+        dry.apply({}, now=now)
+    Executor(machine, Journal(path, boot="b")).release(now=0.0)
+    assert machine.read(spot) == 67584
+
+
+def test_all_is_restored_though_the_journal_cannot_be_written_any_more(
+    family: Family, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
+    tier, pod, born = Spot(family.parent, CPUSET_CPUS), Spot(family.child, CPU_QUOTA), f"{family.parent}/born"
+    decided, _ = admit({tier: ONE, pod: 50_000}, executor.world())
+    executor.apply(decided, now=0.0)
+    family.surface.write(pod, 70_000)  # as the kubelet does when a pod is resized
+    family.make(born)
+    shutil.rmtree(state)
+    executor.release(now=1.0)
+    assert (family.read(family.parent, CPUSET_CPUS), family.read(family.child, CPU_QUOTA)) == (CPUS, 70_000)
+
+
+def test_what_is_let_go_is_restored_though_what_is_new_cannot_be_noted(
+    family: Family, tmp_path: Path
+) -> None:
+    """On a node whose disk is full pods come still."""
+    state = tmp_path / "state"
+    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
+    held, new = Spot(family.parent, CPU_QUOTA), Spot(family.child, CPU_QUOTA)
+    executor.apply({held: 50_000}, now=0.0)
+    shutil.rmtree(state)
+    assert executor.apply({new: 60_000}, now=1.0).refused == {
+        new: "cannot be noted: No such file or directory"
+    }
+    assert {family.surface.read(held), family.surface.read(new)} == {UNLIMITED}
+
+
+def test_what_is_held_can_be_squeezed_further_though_that_cannot_be_noted(
+    family: Family, tmp_path: Path
+) -> None:
+    state, held = tmp_path / "state", Spot(family.parent, CPU_QUOTA)
+    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
+    executor.apply({held: 50_000}, now=0.0)
+    shutil.rmtree(state)
+    assert not executor.apply({held: 20_000}, now=1.0).refused
+    assert family.surface.read(held) == 20_000
+    state.mkdir()  # and now there is room again
+    executor.apply({held: 30_000}, now=2.0)
+    Executor(family.surface, Journal(state / "journal", boot="b")).release(now=3.0)
+    assert family.surface.read(held) == UNLIMITED
+
+
+def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path: Path) -> None:
+    spot = Spot(family.parent, CPU_QUOTA)
+    Executor(family.surface, Journal(tmp_path / "journal", boot="b")).apply({spot: 50_000}, now=0.0)
+    next_life = Executor(family.surface, Journal(tmp_path / "journal", boot="b"))
+    next_life.release(now=0.0)
+    assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
+
+
+def test_parents_grow_first_and_shrink_last() -> None:
+    parent, child, burst = Spot("a", CPU_QUOTA), Spot("a/b", CPU_QUOTA), Spot("a/b", CPU_BURST)
+    small, large = {parent: 2000, child: 1000, burst: 500}, {parent: UNLIMITED, child: 9000, burst: 5000}
+    assert [spot for spot, _ in order(large, small)] == [parent, child, burst]
+    assert [spot for spot, _ in order(small, large)] == [burst, child, parent]
+
+
+def test_sets_that_move_pass_through_their_union() -> None:
+    parent, child = Spot("a", CPUSET_CPUS), Spot("a/b", CPUSET_CPUS)
+    left, right, both = frozenset({0}), frozenset({1}), frozenset({0, 1})
+    writes = order({parent: right, child: right}, {parent: left, child: left})
+    assert writes == [(parent, both), (child, both), (child, right), (parent, right)]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Surface:
+    """Folders in the place of sysctls and of resctrl, which few test machines have."""
+    for folder in ("sys/vm", "resctrl", "cgroup"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "sys/vm/min_free_kbytes").write_text("67584\n")
+    hierarchy = Hierarchy(tmp_path / "cgroup", Version.V2)
+    return Surface(hierarchy, sysctls=tmp_path / "sys", resctrl=tmp_path / "resctrl")
+
+
+def test_sysctls_are_set_and_restored(machine: Surface, tmp_path: Path) -> None:
+    executor, spot = Executor(machine, Journal(tmp_path / "journal", boot="b")), Spot("", MIN_FREE_KBYTES)
+    executor.apply({spot: 100_000}, now=0.0)
+    assert machine.read(spot) == 100_000
+    executor.release(now=1.0)
+    assert machine.read(spot) == 67584
+
+
+def test_the_default_weight_is_set_and_restored_where_a_device_has_one_of_its_own(
+    machine: Surface, tmp_path: Path
+) -> None:
+    weights = tmp_path / "cgroup" / "io.weight"
+    weights.write_text("default 100\n8:16 50\n")
+    executor, spot = Executor(machine, Journal(tmp_path / "journal", boot="b")), Spot("", IO_WEIGHT)
+    assert not executor.apply({spot: {"default": 40}}, now=0.0).refused
+    assert weights.read_text() == "default 40\n"  # the kernel keeps the other line
+    assert not executor.release(now=1.0).refused
+    assert weights.read_text() == "default 100\n"
+
+
+def test_masks_and_bandwidth_are_spelt_as_the_kernel_does() -> None:
+    shares = {"L3:0": 0x3, "L3:1": 0x7FF, "MB:0": 30}
+    assert CACHE_SHARES.encode(shares, Version.V2) == ("L3:0=3", "L3:1=7ff", "MB:0=30")
+    assert CACHE_SHARES.v2 is not None
+    more = "    L2:0=0f\nSMBA:0=2048\n"  # which others may share out
+    assert CACHE_SHARES.v2.decode(f"    L3:0=003;1=7ff\n    MB:0= 30\n{more}") == shares
+
+
+def test_threads_are_put_into_a_class_once(machine: Surface, tmp_path: Path) -> None:
+    """The kernel adds what is written to those that are there; a plain file shows only the last."""
+    tasks = machine.resctrl / "BE" / "tasks"
+    tasks.parent.mkdir()
+    tasks.write_text("7\n")
+    executor = Executor(machine, Journal(tmp_path / "journal", boot="b"))
+    executor.enlist({"BE": frozenset({7}), "LS": frozenset({9})})
+    assert tasks.read_text() == "7\n"
+    executor.enlist({"BE": frozenset({7, 8})})
+    assert tasks.read_text() == "8\n"

@@ -1,0 +1,161 @@
+"""What containers are entitled to at their creation, and how it is said to a runtime."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.node_views import pod_view
+from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy, NodeQoSPolicySpec, Resctrl
+from trimtab.api.pod_annotations import CACHE_CLASS
+from trimtab.node.arbiter import Spot, Value
+from trimtab.node.arbiter.host_knobs import CACHE_SHARES
+from trimtab.node.cgroups import Version
+from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
+from trimtab.node.hooks import cri_codec, nri_codec
+from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
+from trimtab.node.hooks.messages import cri_pb2, nri_pb2
+from trimtab.node.hooks.tier_defaults import Entitlement, tier
+from trimtab.node.model import NodeView, Tier
+
+BE = "kubepods/besteffort"
+HELD: Mapping[tuple[str, Any], Value] = {
+    (BE, CPUSET_CPUS): frozenset({2, 3}),
+    (BE, CPU_QUOTA): 40_000,
+    (BE, CPU_PERIOD): 100_000,
+    ("BE", CACHE_SHARES): {"L3:0": 3},
+}
+
+
+VIEW = NodeView(name="node", cpus=(), memory=1, pods=(pod_view(f"{BE}/pod7", uid="7"),))
+
+
+def _subject(parent: str = f"/{BE}/pod1", **more: Any) -> Subject:
+    return Subject(
+        **{"namespace": "ns", "pod": "p", "uid": "u", "container": "c", "cgroup_parent": parent} | more
+    )
+
+
+async def _entitled(
+    subject: Subject, policy: NodeQoSPolicySpec | None, version: Version = Version.V1
+) -> Adjustment:
+    def held(spot: Spot) -> Value | None:
+        return HELD.get((spot.path, spot.knob))
+
+    entitlement = Entitlement(held, version, VIEW)
+    entitlement.policy = policy
+    return await entitlement(subject)
+
+
+@pytest.mark.parametrize(
+    ("parent", "labels", "expected"),
+    [
+        ("/kubepods/besteffort/pod1", {}, Tier.BE),
+        ("kubepods-burstable-pod1.slice", {}, Tier.LS),
+        ("/kubepods/pod1", {}, Tier.LS),
+        ("/kubepods/burstable/pod1", {"trimtab.io/qos": "be"}, Tier.BE),
+        ("/kubepods/pod1", {"trimtab.io/qos": "LSR"}, Tier.LSR),
+    ],
+)
+def test_the_tier_is_by_label_or_by_place(parent: str, labels: dict[str, str], expected: Tier) -> None:
+    assert tier(_subject(parent, labels=labels)) is expected
+
+
+@pytest.mark.parametrize("parent", [f"/{BE}/pod1", "kubepods-besteffort-pod1.slice"])
+async def test_a_best_effort_container_starts_on_what_its_tier_has(parent: str) -> None:
+    """CRI-O tells of a slice only the name."""
+    found = await _entitled(
+        _subject(parent, quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    )
+    assert found == Adjustment(cpus="2-3", quota=20_000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
+
+
+@pytest.mark.parametrize(
+    ("pod", "priority", "expected"),
+    [
+        pytest.param(f"{BE}/pod8", 0, Adjustment(cpus="1", quota=10_000), id="beside a critical pod"),
+        pytest.param("kubepods/burstable/pod8", 0, Adjustment(cpus="1", quota=10_000), id="by its label"),
+        pytest.param(f"{BE}/pod8", 2_000_001_000, Adjustment(cpus="0-3"), id="critical itself"),
+    ],
+)
+async def test_a_best_effort_container_starts_on_what_its_own_pod_has_where_that_is_limited_by_itself(
+    pod: str, priority: int, expected: Adjustment
+) -> None:
+    limits: Mapping[tuple[str, Any], Value] = {
+        (BE, CPUSET_CPUS): frozenset(range(4)),
+        (pod, CPUSET_CPUS): frozenset({1}),
+        (pod, CPU_QUOTA): 10_000,
+        (pod, CPU_PERIOD): 100_000,
+    }
+    view = pod_view(pod, uid="8", tier=Tier.BE, priority=priority)
+    entitlement = Entitlement(
+        lambda spot: limits.get((spot.path, spot.knob)), Version.V1, replace(VIEW, pods=(view,))
+    )
+    entitlement.policy = NodeQoSPolicySpec()
+    subject = _subject(f"/{pod}", uid="8", quota=50_000, labels={"trimtab.io/qos": "BE"})
+    assert replace(await entitlement(subject), env={}) == expected
+
+
+async def test_where_a_pod_lies_is_known_though_a_runtime_does_not_tell() -> None:
+    found = await _entitled(_subject("", uid="7", quota=90_000), NodeQoSPolicySpec())
+    assert (found.quota, found.env) == (40_000, {"TRIMTAB_QOS": "BE"})
+    assert await _entitled(_subject("", uid="unheard of"), NodeQoSPolicySpec()) == NOTHING
+
+
+async def test_a_container_with_cpus_of_its_own_keeps_them() -> None:
+    assert (await _entitled(_subject(cpus="0"), NodeQoSPolicySpec())).cpus is None
+
+
+async def test_there_is_no_class_where_the_machine_has_none() -> None:
+    policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    assert (await _entitled(_subject("/kubepods/pod1"), policy)).cache_class is None
+
+
+async def test_a_class_that_an_annotation_names_comes_before_that_of_the_tier() -> None:
+    policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    named = {CACHE_CLASS: "besteffort"}
+    assert (await _entitled(_subject("/kubepods/pod1", annotations=named), policy)).cache_class == "BE"
+    unknown = {CACHE_CLASS: "gold"}
+    assert (await _entitled(_subject(annotations=unknown), policy)).cache_class == "BE"
+
+
+async def test_a_burst_is_none_of_a_runtimes_affairs_which_could_not_be_taken_back() -> None:
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO))
+    found = await _entitled(_subject("/kubepods/pod1", quota=30_000), policy, Version.V2)
+    assert found == Adjustment(env={"TRIMTAB_QOS": "LS"})
+
+
+async def test_without_a_policy_nothing_is_touched() -> None:
+    assert await _entitled(_subject(), None) == NOTHING
+
+
+WANTED = Adjustment(cpus="1", quota=5000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
+
+
+def test_nri_is_told_only_what_changes() -> None:
+    told = nri_codec.adjust(WANTED)
+    assert [(each.key, each.value) for each in told.env] == [("TRIMTAB_QOS", "BE")]
+    resources = told.linux.resources
+    assert (resources.cpu.cpus, resources.cpu.quota.value, resources.rdt_class.value) == ("1", 5000, "BE")
+    assert not resources.cpu.HasField("shares")
+    assert nri_codec.update("id", Adjustment(cpus="0")).linux.resources == nri_pb2.LinuxResources(
+        cpu=nri_pb2.LinuxCPU(cpus="0")
+    )
+
+
+def test_cri_is_told_the_same_and_the_rest_stays() -> None:
+    request = cri_pb2.CreateContainerRequest(pod_sandbox_id="s")
+    request.config.linux.resources.memory_limit_in_bytes = 7
+    request.config.envs.add(key="A", value=b"b")
+    cri_codec.adjust_creation(request, WANTED)
+    resources = request.config.linux.resources
+    assert (resources.cpuset_cpus, resources.cpu_quota, resources.memory_limit_in_bytes) == ("1", 5000, 7)
+    assert {each.key: each.value for each in request.config.envs} == {"A": b"b", "TRIMTAB_QOS": b"BE"}
+    assert dict(request.config.annotations) == {"io.kubernetes.cri.rdt-class": "BE"}
+
+
+def test_of_a_change_only_what_the_kubelet_names_is_seen() -> None:
+    pod = cri_pb2.PodSandbox(metadata=cri_pb2.PodSandboxMetadata(name="p", uid="u", namespace="ns"))
+    seen = cri_codec.updated(pod, "c", cri_pb2.LinuxContainerResources(cpu_quota=20_000))
+    assert seen == _subject("", quota=20_000)

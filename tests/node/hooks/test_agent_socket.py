@@ -1,0 +1,91 @@
+"""The CRI proxy asks the agent: two processes, of which the second may be wrong, hung or dead."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from harness.process import Process
+from trimtab.errors import TrimtabError
+from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
+from trimtab.node.hooks.agent_socket import Agent, answering
+
+SUBJECT = Subject(
+    namespace="shop",
+    pod="web",
+    uid="1",
+    container="main",
+    labels={"app": "web"},
+    annotations={"long": "x" * 300_000},
+    quota=50_000,
+)
+WANTED = Adjustment(cpus="0-1", quota=30_000, env={"OURS": "ü"})
+SOMEBODY = """
+import asyncio, pathlib, sys
+from trimtab.node.hooks.adjustments import NOTHING
+from trimtab.node.hooks.agent_socket import answering
+
+async def decide(subject):
+    return NOTHING
+
+async def serve():
+    async with answering(pathlib.Path(sys.argv[1]), decide):
+        await asyncio.Event().wait()
+
+asyncio.run(serve())
+"""
+
+
+async def _decide(subject: Subject) -> Adjustment:
+    if subject.pod == "hopeless":
+        raise ValueError("no idea")
+    return WANTED if subject == SUBJECT else NOTHING
+
+
+async def _first_answer(agent: Agent) -> Adjustment:
+    """As soon as somebody listens there."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(FileNotFoundError, ConnectionRefusedError):
+                return await agent(SUBJECT)
+            await asyncio.sleep(0.05)
+
+
+async def test_an_answer_is_what_the_agent_decided(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "agent"
+    async with answering(path, _decide):
+        agent = Agent(path, deadline=60)
+        assert await agent(SUBJECT) == WANTED
+        assert not await agent(Subject(namespace="", pod="", uid="", container=""))
+        with pytest.raises(ValueError, match="truncated"):
+            await agent(Subject(namespace="", pod="hopeless", uid="", container=""))
+        assert await agent(SUBJECT) == WANTED  # whatever was before
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_socket_that_cannot_be_is_told_with_its_option() -> None:
+    with pytest.raises(TrimtabError, match="--cri /proc/none/agent: cannot be listened on"):
+        async with answering(Path("/proc/none/agent"), _decide):
+            pass
+
+
+async def test_who_hangs_or_was_killed_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "agent"
+    agent = Process("agent", [sys.executable, "-c", SOMEBODY, path], log=tmp_path / "log")
+    agent.start()
+    try:
+        await _first_answer(Agent(path, deadline=60))
+        os.kill(agent.pid, signal.SIGSTOP)
+        with pytest.raises(TimeoutError):
+            await Agent(path, deadline=0.2)(SUBJECT)
+    finally:
+        agent.kill()
+    assert path.exists()  # nobody could clear it away
+    with pytest.raises(ConnectionRefusedError):
+        await Agent(path, deadline=60)(SUBJECT)
+    async with answering(path, _decide):  # started anew
+        assert await Agent(path, deadline=60)(SUBJECT) == WANTED

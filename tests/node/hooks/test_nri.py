@@ -1,0 +1,135 @@
+"""The plugin against a runtime that a test plays: what the real one does only with thousands of containers, or never."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from trimtab.kube.rest.retry import Backoff
+from trimtab.node.hooks import ttrpc
+from trimtab.node.hooks.adjustments import Adjustment, Subject
+from trimtab.node.hooks.messages import nri_pb2 as pb
+from trimtab.node.hooks.mux import Mux
+from trimtab.node.hooks.nri import PLUGIN, RUNTIME, NriPlugin
+
+POD = pb.PodSandbox(
+    id="s", name="p", namespace="ns", linux=pb.LinuxPodSandbox(cgroup_parent="/kubepods/pod1")
+)
+CONTAINER = pb.Container(id="c", pod_sandbox_id="s", name="main", state=pb.ContainerState.CONTAINER_RUNNING)
+
+
+class Runtime:
+    """One plugin's connection, from the other end."""
+
+    def __init__(self, mux: Mux) -> None:
+        self.registered: asyncio.Future[pb.RegisterPluginRequest] = asyncio.get_running_loop().create_future()
+        self._plugin = ttrpc.Client(ttrpc.Channel(mux, 1))
+        mux.stream(1)
+        mux.stream(2)
+        handlers = {f"{RUNTIME}/RegisterPlugin": self._register}
+        self.loops = [mux.run(), self._plugin.run(), ttrpc.serve(ttrpc.Channel(mux, 2), handlers)]
+
+    async def _register(self, payload: bytes) -> bytes:
+        self.registered.set_result(pb.RegisterPluginRequest.FromString(payload))
+        return b""
+
+    async def ask(self, method: str, message: Message) -> bytes:
+        return await self._plugin.call(PLUGIN, method, message.SerializeToString(), timeout=30)
+
+
+@asynccontextmanager
+async def _runtime(plugin: NriPlugin, socket: Path) -> AsyncIterator[Runtime]:
+    """A runtime with which the plugin has registered."""
+    ended = asyncio.Event()
+    connected: asyncio.Future[Runtime] = asyncio.get_running_loop().create_future()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        mux = Mux(reader, writer)
+        runtime = Runtime(mux)
+        tasks = asyncio.gather(*runtime.loops)
+        connected.set_result(runtime)
+        await tasks
+        await mux.close()
+        ended.set()
+
+    server = await asyncio.start_unix_server(accept, socket)
+    running = asyncio.create_task(plugin.run())
+    try:
+        runtime = await asyncio.wait_for(connected, 30)
+        await runtime.registered
+        yield runtime
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await ended.wait()
+        server.close()
+        await server.wait_closed()
+
+
+def _plugin(socket: Path, wanted: Adjustment | Exception) -> NriPlugin:
+    async def decide(subject: Subject) -> Adjustment:
+        if isinstance(wanted, Exception):
+            raise wanted
+        assert subject.cgroup_parent == "/kubepods/pod1"
+        return wanted
+
+    return NriPlugin(socket, decide, backoff=Backoff(first=0.05))
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Path:
+    return tmp_path / "nri.sock"
+
+
+async def test_it_registers_by_name_and_index_and_asks_only_for_events_that_it_answers(socket: Path) -> None:
+    async with _runtime(_plugin(socket, Adjustment()), socket) as runtime:
+        registration = runtime.registered.result()
+        assert (registration.plugin_name, registration.plugin_idx) == ("trimtab", "50")
+        answer = pb.ConfigureResponse.FromString(await runtime.ask("Configure", pb.ConfigureRequest()))
+        assert answer.events == 1 << (pb.Event.CREATE_CONTAINER - 1) | 1 << (pb.Event.UPDATE_CONTAINER - 1)
+
+
+async def test_what_comes_in_pieces_is_answered_when_it_is_whole(socket: Path) -> None:
+    plugin = _plugin(socket, Adjustment(quota=5000))
+    async with _runtime(plugin, socket) as runtime:
+        pieces = [
+            pb.SynchronizeRequest(containers=[CONTAINER], more=True),
+            pb.SynchronizeRequest(pods=[POD], more=True),
+            pb.SynchronizeRequest(),
+        ]
+        answers = [
+            pb.SynchronizeResponse.FromString(await runtime.ask("Synchronize", piece)) for piece in pieces
+        ]
+        assert [(answer.more, len(answer.update)) for answer in answers] == [(True, 0), (True, 0), (False, 1)]
+        assert answers[2].update[0].container_id == "c"
+        assert answers[2].update[0].linux.resources.cpu.quota.value == 5000
+        assert plugin.synchronized.is_set()
+
+
+async def test_of_containers_that_run_none_is_written_anew_of_which_nothing_changes(socket: Path) -> None:
+    """An environment is only for those that are made."""
+    async with _runtime(_plugin(socket, Adjustment(env={"TRIMTAB_QOS": "LS"})), socket) as runtime:
+        everything = pb.SynchronizeRequest(pods=[POD], containers=[CONTAINER])
+        answer = pb.SynchronizeResponse.FromString(await runtime.ask("Synchronize", everything))
+        assert not answer.update
+        change = pb.UpdateContainerRequest(pod=POD, container=CONTAINER)
+        changed = pb.UpdateContainerResponse.FromString(await runtime.ask("UpdateContainer", change))
+        assert not changed.update
+
+
+async def test_a_decision_that_fails_is_no_change_and_no_error(socket: Path) -> None:
+    plugin = _plugin(socket, ValueError("no idea"))
+    async with _runtime(plugin, socket) as runtime:
+        request = pb.CreateContainerRequest(pod=POD, container=CONTAINER)
+        assert await runtime.ask("CreateContainer", request) == b""
+        assert plugin.outcomes["failed"] == 1
+
+
+async def test_a_call_that_a_newer_runtime_knows_is_refused_as_unknown(socket: Path) -> None:
+    async with _runtime(_plugin(socket, Adjustment()), socket) as runtime:
+        with pytest.raises(ttrpc.TtrpcError, match="code 12"):
+            await runtime.ask("SomethingNew", pb.Empty())

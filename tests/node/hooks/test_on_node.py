@@ -1,0 +1,306 @@
+"""The ways into containers' lives on the real node: NRI with the real containerd, a CRI proxy for the real kubelet."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc
+import pytest
+
+from harness.agent import AgentProcess
+from harness.busybox_workloads import size, template
+from harness.cluster import Cluster
+from harness.containerd import Containerd
+from harness.node import NAME
+from harness.process import Process, wait_for
+from trimtab.kube.rest.retry import Backoff
+from trimtab.node.arbiter import Spot
+from trimtab.node.cgroups import Hierarchy, Knob, Layout, QosClass
+from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_EFFECTIVE
+from trimtab.node.executor import Surface
+from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Decide, Subject
+from trimtab.node.hooks.agent_socket import Agent, answering
+from trimtab.node.hooks.nri import NriPlugin
+
+ROOT = Path("/sys/fs/cgroup")
+POLICIES = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
+RUNTIME = "/runtime.v1.RuntimeService"
+Events: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
+Ask: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
+LONG = "x" * 8192
+"""More than fits into a frame of NRI's mux."""
+
+
+class Pods:
+    """Pods of one namespace, and what their containers' cgroups hold. Each call blocks, so tests use threads."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._surface = Surface(Hierarchy.detect(ROOT))
+        self._layout = Layout.detect(self._surface.hierarchy)
+
+    def run(self, name: str, *, cpu_limit: str, **env: str) -> dict[str, Any]:
+        """A pod that says what it finds in its environment and then sleeps; returned when it runs."""
+        pod = template("env; exec sleep 3600", app=name, size=size("10m", "16Mi", cpu_limit=cpu_limit))
+        pod["metadata"]["name"] = name
+        pod["spec"]["containers"][0]["env"] = [{"name": key, "value": value} for key, value in env.items()]
+        self._cluster.call("POST", self._path, pod)
+        wait_for(lambda: self.now(name)["status"]["phase"] == "Running", what=f"pod {name}", timeout=120)
+        return self.now(name)
+
+    def now(self, name: str) -> dict[str, Any]:
+        return self._cluster.call("GET", f"{self._path}/{name}")
+
+    def resize(self, name: str, cpu_limit: str) -> None:
+        patch = f'{{"spec": {{"containers": [{{"name": "main", "resources": {{"limits": {{"cpu": "{cpu_limit}"}}}}}}]}}}}'
+        where = (
+            f"--namespace={self._namespace}",
+            "--subresource=resize",
+            "--type=strategic",
+            f"--patch={patch}",
+        )
+        self._cluster.kubectl("patch", "pod", name, *where)
+
+    def held(self, pod: dict[str, Any], knob: Knob[Any]) -> Any:
+        folder = self._layout.pod(pod["metadata"]["uid"], QosClass.BURSTABLE)
+        return self._surface.read(Spot(self._layout.container(folder, container_of(pod)), knob))
+
+    def said(self, name: str) -> str:
+        return self._cluster.kubectl("logs", name, f"--namespace={self._namespace}")
+
+
+def container_of(pod: dict[str, Any]) -> str:
+    found: str = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    return found
+
+
+@pytest.fixture
+def pods(node_cluster: Cluster, namespace: str) -> Pods:
+    return Pods(node_cluster, namespace)
+
+
+@pytest.fixture
+def containerd(node_cluster: Cluster) -> Containerd:
+    assert node_cluster.node is not None
+    return node_cluster.node.containerd
+
+
+@pytest.fixture
+async def plug(containerd: Containerd) -> AsyncIterator[Callable[[Decide], Any]]:
+    """Register a plugin that decides so, until the test ends."""
+    running = []
+
+    async def start(decide: Decide) -> NriPlugin:
+        backoff = Backoff(first=0.1, ceiling=0.5)
+        plugin = NriPlugin(containerd.nri_socket, decide, deadline=0.5, backoff=backoff)
+        running.append(asyncio.create_task(plugin.run()))
+        await asyncio.wait_for(plugin.synchronized.wait(), 60)
+        return plugin
+
+    yield start
+    for task in running:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _asking(socket: Path) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(f"unix://{socket}", options=[("grpc.default_authority", "localhost")])
+
+
+async def _collect(stream: AsyncIterator[bytes], seen: list[bytes]) -> None:
+    async for event in stream:
+        seen.append(event)  # noqa: PERF401 - to be looked at while it goes on
+
+
+def _for(namespace: str, wanted: Adjustment) -> Decide:
+    async def decide(subject: Subject) -> Adjustment:
+        return wanted if subject.namespace == namespace else NOTHING
+
+    return decide
+
+
+async def test_a_container_made_through_nri_carries_the_adjustment(
+    plug: Callable[[Decide], Any], pods: Pods, namespace: str
+) -> None:
+    """With messages of more than a frame in both directions."""
+    plugin = await plug(_for(namespace, Adjustment(cpus="0", quota=30_000, env={"OURS": LONG})))
+    pod = await asyncio.to_thread(pods.run, "made", cpu_limit="500m", THEIRS=LONG)
+    assert pods.held(pod, CPU_QUOTA) == 30_000
+    assert pods.held(pod, CPUSET_EFFECTIVE) == {0}
+    said = await asyncio.to_thread(pods.said, "made")
+    assert {f"OURS={LONG}", f"THEIRS={LONG}"} <= set(said.splitlines())
+    assert plugin.outcomes["adjusted"] == 1
+
+
+async def test_updates_land_in_the_cgroup_also_after_the_runtime_was_restarted(
+    plug: Callable[[Decide], Any], pods: Pods, namespace: str, containerd: Containerd
+) -> None:
+    wanted = Adjustment()
+
+    async def decide(subject: Subject) -> Adjustment:
+        return wanted if subject.namespace == namespace else NOTHING
+
+    plugin = await plug(decide)
+    pod = await asyncio.to_thread(pods.run, "updated", cpu_limit="500m")
+    assert pods.held(pod, CPU_QUOTA) == 50_000
+
+    await plugin.update({container_of(pod): Adjustment(quota=40_000)})
+    assert pods.held(pod, CPU_QUOTA) == 40_000
+
+    wanted = Adjustment(quota=45_000)  # whatever the kubelet will ask for
+    await asyncio.to_thread(pods.resize, "updated", "600m")
+    await asyncio.to_thread(
+        wait_for, lambda: pods.held(pod, CPU_QUOTA) == 45_000, what="our quota instead of the kubelet's"
+    )
+
+    wanted = Adjustment(quota=35_000)
+    containerd.kill()
+    containerd.start()  # by this thread, with which it lives and dies
+    await asyncio.to_thread(wait_for, lambda: plugin.outcomes["registered"] == 2, what="the plugin's return")
+    await asyncio.to_thread(
+        wait_for,
+        lambda: pods.held(pod, CPU_QUOTA) == 35_000,
+        what="what it asked for when it was told of all",
+    )
+
+
+async def test_a_plugin_that_never_answers_keeps_no_pod_from_running(
+    plug: Callable[[Decide], Any], pods: Pods, namespace: str
+) -> None:
+    async def decide(subject: Subject) -> Adjustment:
+        if subject.namespace == namespace:
+            await asyncio.Event().wait()
+        return NOTHING
+
+    plugin = await plug(decide)
+    pod = await asyncio.to_thread(pods.run, "unhindered", cpu_limit="500m")
+    assert pods.held(pod, CPU_QUOTA) == 50_000
+    assert plugin.outcomes["failed"] == 1
+    assert plugin.outcomes["registered"] == 1  # and the runtime has not dropped it
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy between kubelet and containerd, a process of its own."""
+
+    process: Process
+    sockets: Path
+    """Their folder: its own, `cri`, and `agent`, where it asks."""
+
+
+@pytest.fixture(scope="module")
+def proxy(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    assert node_cluster.node is not None
+    folder = tmp_path_factory.mktemp("cri")
+    sockets = [
+        f"--listen={folder}/cri",
+        f"--agent={folder}/agent",
+        f"--runtime={node_cluster.node.containerd.socket}",
+    ]
+    trimtab = Path(sys.executable).with_name("trimtab")
+    # Generous: no container here is to go without its adjustment because a busy machine was slow.
+    made = Process("cri", [trimtab, "cri", "--deadline=30", *sockets], log=folder / "log")
+    made.start()
+    made.wait_until((folder / "cri").exists)
+    node_cluster.node.serve_kubelet_by(folder / "cri")()
+    yield Proxy(made, folder)
+    node_cluster.node.serve_kubelet_by(None)()
+    made.stop()
+
+
+async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
+    proxy: Proxy, pods: Pods, namespace: str
+) -> None:
+    """And adjusts it, at its creation, and at its resize though it was killed in between; passes on streams and refusals;
+    lets pods run when the decision fails.
+    """
+    wanted = Adjustment(cpus="0", quota=30_000, env={"OURS": "here"})
+
+    async def decide(subject: Subject) -> Adjustment:
+        if subject.pod == "hopeless":
+            raise ValueError("no idea")
+        return wanted if subject.namespace == namespace else NOTHING
+
+    async with answering(proxy.sockets / "agent", decide):
+        pod = await asyncio.to_thread(pods.run, "through", cpu_limit="500m")
+        assert pods.held(pod, CPU_QUOTA) == 30_000
+        assert pods.held(pod, CPUSET_EFFECTIVE) == {0}
+        assert "OURS=here" in (await asyncio.to_thread(pods.said, "through")).splitlines()
+
+        proxy.process.kill()
+        proxy.process.start()
+        wanted = Adjustment(quota=45_000)
+        await asyncio.to_thread(pods.resize, "through", "600m")
+        await asyncio.to_thread(
+            wait_for,
+            lambda: pods.held(pod, CPU_QUOTA) == 45_000,
+            what="our quota instead of the kubelet's",
+            timeout=180,
+        )
+
+        async with _asking(proxy.sockets / "cri") as channel:
+            events: Events = channel.unary_stream(f"{RUNTIME}/GetContainerEvents")
+            seen: list[bytes] = []
+            collecting = asyncio.create_task(_collect(aiter(events(b"")), seen))
+            other = await asyncio.to_thread(pods.run, "hopeless", cpu_limit="500m")
+            started = container_of(other).encode()
+            await asyncio.to_thread(
+                wait_for, lambda: any(started in event for event in seen), what="the event of its start"
+            )
+            collecting.cancel()
+            unknown: Ask = channel.unary_unary(f"{RUNTIME}/NoSuchCall")
+            for _ in range(20):
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await unknown(b"")
+                assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert pods.held(other, CPU_QUOTA) == 50_000
+
+
+async def _answers(agent: Agent, subject: Subject) -> Adjustment:
+    """What it decides once there is a policy by which to."""
+    async with asyncio.timeout(180):
+        while True:
+            with suppress(OSError):
+                if wanted := await agent(subject):
+                    return wanted
+            await asyncio.sleep(0.1)
+
+
+async def test_pods_run_through_the_proxy_while_the_agent_is_dead(
+    node_cluster: Cluster, proxy: Proxy, pods: Pods, tmp_path: Path
+) -> None:
+    """And carry its adjustment again once it is back; the kubelet notices nothing."""
+    node_cluster.learn()
+    policy = {
+        "apiVersion": "trimtab.io/v1alpha1",
+        "kind": "NodeQoSPolicy",
+        "metadata": {"name": "hooked"},
+        "spec": {},
+    }
+    node_cluster.call("POST", POLICIES, policy)
+    agent = AgentProcess(node_cluster, tmp_path, f"--cri={proxy.sockets}/agent", node=NAME)
+    like = Subject(namespace="", pod="", uid="", container="", cgroup_parent="/kubepods/burstable/pod1")
+
+    async def is_told_its_tier(name: str) -> bool:
+        await asyncio.to_thread(pods.run, name, cpu_limit="500m")
+        return "TRIMTAB_QOS=LS" in (await asyncio.to_thread(pods.said, name)).splitlines()
+
+    try:
+        agent.start()
+        await _answers(Agent(proxy.sockets / "agent"), like)
+        assert await is_told_its_tier("before")
+        agent.kill()
+        assert not await is_told_its_tier("meanwhile")
+        agent.start()
+        await _answers(Agent(proxy.sockets / "agent"), like)
+        assert await is_told_its_tier("after")
+    finally:
+        agent.stop()
+        node_cluster.call("DELETE", f"{POLICIES}/hooked")

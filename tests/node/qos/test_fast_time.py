@@ -1,0 +1,151 @@
+"""Minutes of whole rounds in fast time: real strategies, arbiter, executor, journal and series, over plain files."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from harness.node_views import pod_view
+from harness.plaincgroups import PlainCgroups
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.node.cgroups import QosClass
+from trimtab.node.collectors.file_reader import PODS
+from trimtab.node.collectors.node import RemainderCollector
+from trimtab.node.executor import Executor, Surface
+from trimtab.node.model import NODE, ContainerView, Cpu, Metric, NodeView, PodView, Tier, pod_subject
+from trimtab.node.qos.controller import Enforcer, installed
+from trimtab.node.qos.metrics import Tally
+from trimtab.node.restore_journal import Journal
+from trimtab.node.series import Series
+from trimtab.node.strategies import Eviction
+
+CPUS = 16
+CRITICAL = 2_000_001_000
+
+
+def _pod(name: str, qos: QosClass, *, request: int | None = None, priority: int = 0) -> PodView:
+    """A production pod with a request; else one of class BestEffort that would like to have a core."""
+    path = f"kubepods/{qos.value.lower()}/{name}"
+    container = ContainerView(name="c", id=name, resources=Resources(cpu_request=request), cgroup=f"{path}/c")
+    annotations = () if request else (("trimtab.io/cpu-request", "1"),)
+    tier = Tier.LS if request else Tier.BE
+    made = pod_view(path, uid=name, name=name, tier=tier, qos=qos, priority=priority, annotations=annotations)
+    return PodView(**{**vars(made), "containers": (container,)})
+
+
+WEB = _pod("web", QosClass.BURSTABLE, request=8000)
+BATCH = tuple(_pod(f"batch-{number}", QosClass.BEST_EFFORT) for number in range(6))
+PROXY = _pod("kube-proxy", QosClass.BEST_EFFORT, priority=CRITICAL)
+
+
+class Bed:
+    """A node of 16 CPUs whose best-effort pods want a core each and use what they are left."""
+
+    def __init__(self, folder: Path, policy: dict[str, object], *pods: PodView) -> None:
+        self.cgroups = PlainCgroups(folder / "cgroup", cpus=CPUS)
+        for pod in pods:
+            for path in (pod.cgroup, *(container.cgroup for container in pod.containers)):
+                self.cgroups.make(path)
+        self._policy = NodeQoSPolicySpec.model_validate(policy)
+        self._view = NodeView(
+            name="n",
+            cpus=tuple(Cpu(n, n, 0, 0) for n in range(CPUS)),
+            memory=1 << 36,
+            pods=pods,
+            allocatable_cpu=15_500,
+        )
+        self.evicted: list[str] = []
+        self.allowed: list[float] = []
+        """What all best-effort pods together might have, each second."""
+        surface = Surface(self.cgroups.hierarchy, folder / "sys", folder / "resctrl")
+        self._enforcer = Enforcer(
+            Executor(surface, Journal(folder / "journal", boot="b")),
+            installed(),
+            evict=self._evict,
+            tally=Tally(CollectorRegistry()),
+        )
+        self._series = Series(now=1_760_000_000.0)
+
+    async def run(self, seconds: int, production: Callable[[int], float]) -> None:
+        """Let so many seconds pass, in each of which production uses so much."""
+        remainder = RemainderCollector()
+        for second in range(seconds):
+            self._series.now += 1.0
+            used = self._used(production(second))
+            for uid, cores in used.items():
+                self._series.add(pod_subject(uid), Metric.CPU, cores, period=1.0)
+            self._series.add(PODS, Metric.CPU, sum(used.values()), period=1.0)
+            self._series.add(NODE, Metric.CPU, sum(used.values()) + 0.4, period=1.0)
+            remainder.collect(self._view, self._series)
+            await self._enforcer.round(self._view, self._series, self._policy, now=self._series.now)
+            await self._enforcer.settled()
+            for pod in self._view.pods:
+                self.cgroups.follow(pod.cgroup)
+            self.cgroups.follow("kubepods/besteffort")
+
+    def _used(self, production: float) -> dict[str, float]:
+        """What pods use: of class BestEffort no more than their cgroups, and the one of all of them, let them."""
+        together = self.cgroups.cores("kubepods/besteffort")
+        batch = [pod for pod in self._view.pods if pod.qos is QosClass.BEST_EFFORT]
+        each = {pod.uid: min(1.0, self.cgroups.cores(pod.cgroup)) for pod in batch}
+        self.allowed.append(min(together, sum(self.cgroups.cores(pod.cgroup) for pod in batch)))
+        scale = min(1.0, together / (sum(each.values()) or 1.0))
+        return {"web": production} | {uid: cores * scale for uid, cores in each.items()}
+
+    async def _evict(self, eviction: Eviction) -> None:
+        self.evicted.append(eviction.pod.name)
+        pods = tuple(pod for pod in self._view.pods if pod.uid != eviction.pod.uid)
+        self._view = replace(self._view, pods=pods)
+
+
+BOTH = ("cfsQuota", "cpuset")
+
+
+def _policy(kind: str) -> dict[str, object]:
+    return {"cpuSuppress": {"enable": True, "policy": kind}, "cpuEvict": {"enable": True}}
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("busy", [1, 3])
+async def test_cpuevict_evicts_nobody_for_a_few_seconds_of_busy_production(
+    tmp_path: Path, kind: str, busy: int
+) -> None:
+    bed = Bed(tmp_path, _policy(kind), WEB, *BATCH)
+    await bed.run(180, lambda second: 11.0 if 120 <= second < 120 + busy else 3.0)
+    assert min(bed.allowed) <= 2.0  # they were squeezed
+    assert bed.allowed[-1] >= 6.0  # and let go
+    assert bed.evicted == []
+
+
+@pytest.mark.parametrize("kind", BOTH)
+async def test_cpuevict_evicts_pods_that_production_starves_for_minutes(tmp_path: Path, kind: str) -> None:
+    bed = Bed(tmp_path, _policy(kind), WEB, *BATCH)
+    await bed.run(240, lambda second: 11.0 if second >= 120 else 3.0)
+    # The floor of a cpuset is two CPUs, 80 % of two and a half cores; that of a quota satisfies nobody.
+    assert len(bed.evicted) == (6 if kind == "cfsQuota" else 4)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+async def test_cpusuppress_leaves_a_critical_pod_beside_batch_pods_alone(tmp_path: Path, kind: str) -> None:
+    """kube-proxy, CNI and CSI pods without requests lie in one cgroup with batch pods."""
+    bed = Bed(tmp_path, _policy(kind), WEB, PROXY, *BATCH)
+    await bed.run(10, lambda _: 11.0)
+    assert bed.cgroups.cores("kubepods/besteffort") == CPUS
+    assert bed.cgroups.cores(PROXY.cgroup) == CPUS
+    assert all(bed.cgroups.cores(pod.cgroup) <= 2.0 for pod in BATCH)
+    if kind == "cfsQuota":
+        assert sum(bed.cgroups.cores(pod.cgroup) for pod in BATCH) < 0.1
+
+
+async def test_cpusuppress_shares_one_quota_out_between_pods_that_have_to_be_limited_one_by_one(
+    tmp_path: Path,
+) -> None:
+    bed = Bed(tmp_path, {"cpuSuppress": {"enable": True, "policy": "cfsQuota"}}, WEB, PROXY, *BATCH)
+    await bed.run(30, lambda _: 6.0)
+    # 65 % of 16 are 10.4, of which 6 + 1 (kube-proxy wants a core here) + 0.5 are used: 2.9 for six pods.
+    shares = [bed.cgroups.cores(pod.cgroup) for pod in BATCH]
+    assert sum(shares) == pytest.approx(2.9, abs=0.2)
+    assert max(shares) - min(shares) < 0.1

@@ -1,0 +1,208 @@
+"""What a NodeMetric says, and that the API server takes it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from harness.cluster import Cluster
+from harness.node_views import pod_view
+from harness.objects import node
+from trimtab.api.nodemetric import AggregatePolicy, MetricCollectPolicy, NodeMetricStatus
+from trimtab.kube.auth import load_connection
+from trimtab.kube.rest.client import Client, PatchType
+from trimtab.kube.rest.resources import NODE_METRICS, NODES
+from trimtab.node.arbiter import Spot, Value, Wish
+from trimtab.node.cgroups.knobs import CPU_SHARES, CPUSET_CPUS
+from trimtab.node.model import (
+    BEST_EFFORT,
+    NODE,
+    SYSTEM,
+    Metric,
+    NodeView,
+    container_subject,
+    pod_subject,
+)
+from trimtab.node.prediction import Spare
+from trimtab.node.reporter import Reporter, status_of
+from trimtab.node.series import Series
+from trimtab.usage.source import Ask, source
+from trimtab.usage.sources.nodemetric import samples
+
+MIB = 1 << 20
+NOW = 1_800_000_000.0
+POD = pod_view("kubepods/pod", ["kubepods/pod/a", "kubepods/pod/b"], namespace="shop", name="web")
+VIEW = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=(POD, pod_view("kubepods/pod2", name="")))
+
+
+def seen(seconds: int) -> Series:
+    """A node that was watched for so long, its CPU rising from 0 in hundredths of a core a second."""
+    series = Series()
+    each = [NODE, SYSTEM, BEST_EFFORT, *(pod_subject(pod.uid) for pod in VIEW.pods)]
+    each += [container_subject(POD.uid, name) for name in ("c0", "c1")]
+    for second in range(seconds):
+        series.now = NOW - seconds + 1 + second
+        for subject in each:
+            series.add(subject, Metric.CPU, second / 100, period=1.0)
+            series.add(subject, Metric.MEMORY, 64.0 * MIB, period=1.0)
+    return series
+
+
+def test_before_half_a_window_nothing_is_told_of_it() -> None:
+    status = status_of(VIEW, seen(149), MetricCollectPolicy(), None, now=NOW)
+    assert status.node_metric is not None
+    assert status.node_metric.node_usage is None
+    assert status.node_metric.aggregated_node_usages == ()
+    assert status.pods_metric == ()
+    assert status.prod_reclaimable_metric is None
+
+
+def test_a_report_tells_of_pressure_and_of_the_knobs_that_reach_furthest_and_why() -> None:
+    series = seen(60)
+    for _ in range(6):
+        series.add(NODE, Metric.CPU_PRESSURE, 0.25, period=10.0)
+        series.now += 10
+    held = [
+        Wish(spot=Spot(path, CPU_SHARES), value=2, strategy="cpusuppress", why="a test")
+        for path in (*(f"kubepods/pod{number}" for number in range(40)), "kubepods")
+    ]
+    status = status_of(VIEW, series, MetricCollectPolicy(), None, held=held, now=NOW)
+    assert status.pressure is not None
+    assert (status.pressure.cpu, status.pressure.io) == (0.25, None)
+    assert (len(status.knobs), status.knobs[0].where, status.knobs[0].why) == (32, "kubepods", "a test")
+
+
+def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare() -> None:
+    status = status_of(VIEW, seen(300), MetricCollectPolicy(), Spare(1500, 64 * MIB), now=NOW)
+    metric = status.node_metric
+    assert metric is not None
+    assert metric.node_usage is not None
+    assert str(metric.node_usage.cpu) == "1495m"
+    assert str(metric.node_usage.memory) == "64Mi"
+    assert metric.system_usage is not None
+    assert metric.best_effort_usage is not None
+    [five, ten] = metric.aggregated_node_usages  # half of thirty minutes has not gone by
+    assert (five.duration.seconds, ten.duration.seconds) == (300, 600)
+    assert [str(usage and usage.cpu) for usage in (five.usage.p50, five.usage.p90, five.usage.p99)] == [
+        "1490m",
+        "2690m",
+        "2960m",
+    ]
+    [pod] = status.pods_metric  # one without a name is nobody's
+    assert (pod.namespace, pod.name) == ("shop", "web")
+    assert [container.name for container in pod.containers] == ["c0", "c1"]
+    assert status.prod_reclaimable_metric is not None
+    assert str(status.prod_reclaimable_metric.resource.cpu) == "1500m"
+
+
+def test_of_a_pod_with_very_many_containers_it_tells_of_as_many_as_the_kind_takes() -> None:
+    series = Series()
+    crowd = pod_view("kubepods/pod", [f"kubepods/pod/{number}" for number in range(100)], name="crowd")
+    names = [container_subject(crowd.uid, container.name) for container in crowd.containers]
+    for second in range(300):
+        series.now = NOW - 299 + second
+        for subject in (pod_subject(crowd.uid), *names):
+            series.add(subject, Metric.CPU, 0.1, period=1.0)
+            series.add(subject, Metric.MEMORY, 1.0 * MIB, period=1.0)
+    view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=(crowd,))
+    [pod] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
+    assert len(pod.containers) == 64
+
+
+def test_of_two_pods_of_one_name_it_tells_of_the_latter() -> None:
+    series = Series()
+    former, latter = (
+        pod_view(f"kubepods/{uid}", name="web-0", uid=uid, started=started)
+        for uid, started in (("z", 1.0), ("a", 2.0))
+    )
+    for second in range(300):
+        series.now = NOW - 299 + second
+        for pod, cores in ((former, 1.0), (latter, 2.0)):
+            series.add(pod_subject(pod.uid), Metric.CPU, cores, period=1.0)
+            series.add(pod_subject(pod.uid), Metric.MEMORY, 1.0 * MIB, period=1.0)
+    for pods in ((former, latter), (latter, former)):
+        view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=pods)
+        [told] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
+        assert str(told.pod_usage.cpu) == "2"
+
+
+def test_a_knob_of_very_many_cpus_or_devices_is_told_as_far_as_the_kind_takes() -> None:
+    values: list[Value] = [
+        frozenset(range(8, 512)),
+        frozenset(range(0, 1024, 2)),
+        {f"L3:{number}": 0xFFFF for number in range(256)},
+    ]
+    held = [
+        Wish(
+            spot=Spot(str(place), CPUSET_CPUS),
+            value=value,
+            strategy="s",
+            why="as another's plugin says " * 99,
+        )
+        for place, value in enumerate(values)
+    ]
+    status = status_of(VIEW, Series(), MetricCollectPolicy(), None, held=held, now=NOW)
+    some, every_other, shares = (knob.value for knob in status.knobs)
+    assert some == "8-511"
+    assert every_other.startswith("0,2,4,")
+    assert shares.startswith("L3:0=65535 L3:1=65535 ")
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    cluster.learn()
+    async with Client(load_connection(kubeconfig=cluster.kubeconfig)) as made:
+        yield made
+
+
+async def test_the_api_server_takes_a_report_and_it_is_a_source_of_usage(client: Client) -> None:
+    series, asked = seen(300), []
+
+    def status(policy: MetricCollectPolicy) -> NodeMetricStatus:
+        asked.append(policy)
+        return status_of(VIEW, series, policy, Spare(1500, MIB), now=NOW)
+
+    uids: list[str] = []
+    reporter = Reporter(client, "node-1", status, uid=lambda: "".join(uids), registry=CollectorRegistry())
+    assert not await reporter.report()  # of a node that is none nothing is told
+    uids.append((await client.create(NODES, node("node-1")))["metadata"]["uid"])
+    assert await reporter.report()
+    found = await client.get(NODE_METRICS, "node-1")
+    [owner] = found["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Node", uids[0])
+    assert found["status"]["nodeMetric"]["nodeUsage"] == {"cpu": "1495m", "memory": "64Mi"}
+    assert found["status"]["updateTime"] == "2027-01-15T08:00:00Z"
+    # Others' agents may report to the same server.
+    [first, second] = [one for one in samples(await _page(client)) if one.container.namespace == "shop"]
+    assert (first.container.namespace, first.container.pod, first.container.container) == (
+        "shop",
+        "web",
+        "c0",
+    )
+    assert (first.at, first.cpu, first.memory) == (NOW, 1.495, 64 * MIB)
+    assert second.container.container == "c1"
+
+    wanted = {"aggregateDurationSeconds": 120, "nodeAggregatePolicy": {"durations": ["2m"]}}
+    body = {"spec": {"metricCollectPolicy": wanted | {"reportIntervalSeconds": 10}}}
+    await client.patch(NODE_METRICS, "node-1", body, type=PatchType.MERGE)
+    series = seen(10)
+    await reporter.report()
+    assert asked[-1].aggregate_duration_seconds == 120
+    assert asked[-1].node_aggregate_policy == AggregatePolicy.model_validate({"durations": ["2m"]})
+    found = await client.get(NODE_METRICS, "node-1")
+    assert "nodeUsage" not in found["status"]["nodeMetric"]  # what is no longer known is no longer told
+    assert found["status"].get("podsMetric", []) == []
+
+    async with source("nodemetric", client=client) as usage:
+        health = await usage.check()
+        assert health.detail
+        read = await usage.read(Ask.last(300, now=NOW, step=60, namespaces=["shop"]))
+        assert read.containers == ()
+    await client.delete(NODE_METRICS, "node-1")
+    await client.delete(NODES, "node-1")
+
+
+async def _page(client: Client) -> bytes:
+    async for page in client.pages(NODE_METRICS):
+        return page
+    raise AssertionError("a list has a page")

@@ -1,0 +1,243 @@
+"""Rings, windows, what is forgotten and what outlives a restart."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.node.model import NODE, Metric, pod_subject
+from trimtab.node.series import Retention, Ring, Series, Snapshot
+from trimtab.node.series import store as bounds
+
+POD = pod_subject("a")
+
+
+def test_nothing_is_told_of_a_window_before_samples_span_half_of_it() -> None:
+    series = Series()
+    for second in range(1000, 1149):
+        series.now = second
+        series.add(POD, Metric.CPU, 1.0, period=1.0)
+        assert series.average(POD, Metric.CPU, 300) is None
+        assert series.latest(POD, Metric.CPU) == 1.0
+    series.now = 1149
+    series.add(POD, Metric.CPU, 1.0, period=1.0)
+    assert series.average(POD, Metric.CPU, 300) == 1.0
+
+
+def test_a_sample_is_no_longer_the_latest_when_three_periods_went_by() -> None:
+    series = Series(now=100.0)
+    series.add(NODE, Metric.CPU, 2.0, period=1.0)
+    series.now = 103.5
+    assert series.latest(NODE, Metric.CPU) == 2.0
+    series.now = 104.5
+    assert series.latest(NODE, Metric.CPU) is None
+
+
+def test_the_latest_sample_is_that_of_the_last_second_however_long_the_windows_are() -> None:
+    """What is to be reported of a day must not make strategies see an average of minutes."""
+    series = Series(Retention(node=86400, pods=86400), now=86400.0)
+    for subject in (NODE, POD):
+        for second in range(20):
+            series.now = 86400.0 + second
+            series.add(subject, Metric.MEMORY, float(second), period=1.0)
+        assert series.latest(subject, Metric.MEMORY) == 19.0
+        assert series.average(subject, Metric.MEMORY, 10) == 14.5
+        series.now += 5
+        assert series.latest(subject, Metric.MEMORY) is None
+
+
+@given(
+    values=st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=200),
+    reported=st.sampled_from([10.0, 300.0, 3600.0, 86400.0, 604800.0]),
+    later=st.sampled_from([300.0, 86400.0]),
+    seconds=st.integers(1, 60),
+)
+def test_windows_of_up_to_a_minute_are_the_same_whatever_is_to_be_reported(
+    values: list[float], reported: float, later: float, seconds: int
+) -> None:
+    """Predictions and evictions are decided by them."""
+    usual, other = Series(), Series(Retention(node=reported, pods=reported))
+    for second, value in enumerate(values):
+        for series in (usual, other):
+            series.now = 1e6 + second
+            series.add(POD, Metric.CPU, value, period=1.0)
+        if second == len(values) // 2:
+            other.keep(Retention(node=later, pods=later))
+        assert other.spread(POD, Metric.CPU, seconds) == usual.spread(POD, Metric.CPU, seconds)
+
+
+def test_a_minute_is_kept_of_all_however_short_the_windows_are() -> None:
+    series = Series(Retention(node=10, pods=10))
+    for second in range(60):
+        series.now = float(second)
+        series.add(POD, Metric.CPU, 1.0, period=1.0)
+    assert series.spread(POD, Metric.CPU, 60) is not None
+
+
+def test_a_gap_is_no_sample() -> None:
+    ring = Ring(10, 1.0)
+    ring.add(100, 1.0)
+    ring.add(107, 3.0)
+    assert ring.samples(10, 107) == [1.0, 3.0]
+    ring.add(130, 5.0)
+    assert ring.samples(2, 130) == [5.0]
+
+
+def test_a_clock_that_was_set_back_starts_the_ring_anew() -> None:
+    ring = Ring(10, 1.0)
+    for second in range(100, 110):
+        ring.add(second, 1.0)
+    ring.add(50, 7.0)
+    assert ring.samples(2, 50) == [7.0]
+    assert ring.samples(10, 50) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 400), st.floats(0, 2**40, width=32)), max_size=200, unique_by=lambda p: p[0]
+    ),
+    st.integers(1, 60),
+    st.integers(1, 100),
+)
+def test_a_window_holds_exactly_what_a_list_would(
+    samples: list[tuple[int, float]], cells: int, seconds: int
+) -> None:
+    ring = Ring(cells, 1.0)
+    samples.sort()
+    for second, value in samples:
+        ring.add(second, value)
+    newest = samples[-1][0] if samples else 0
+    for now in (newest, newest + 3):
+        expected = [(t, v) for t, v in samples if t > now - seconds and t > newest - cells]
+        enough = bool(expected) and newest - expected[0][0] + 1 >= seconds / 2
+        assert ring.samples(seconds, now) == ([v for _, v in expected] if enough else None)
+
+
+@given(st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=300))
+def test_percentiles_are_those_of_numpy_by_nearest_rank(values: list[float]) -> None:
+    series = Series(now=0.0)
+    for second, value in enumerate(values):
+        series.now = float(second)
+        series.add(POD, Metric.CPU, value, period=1.0)
+    spread = series.spread(POD, Metric.CPU, len(values))
+    assert spread is not None
+    assert spread.samples == len(values)
+    for share, found in ((50, spread.p50), (90, spread.p90), (95, spread.p95), (99, spread.p99)):
+        assert found == np.percentile(np.array(values), share, method="inverted_cdf")
+    assert spread.avg == pytest.approx(math.fsum(values) / len(values), rel=1e-6)
+
+
+def test_series_that_nobody_adds_to_are_forgotten() -> None:
+    series = Series(Retention(node=1800, pods=300))
+    series.add(POD, Metric.CPU, 1.0, period=1.0)
+    series.add(NODE, Metric.CPU, 1.0, period=1.0)
+    series.now = 299
+    series.sweep()
+    assert len(series) == 2
+    series.now = 300
+    series.sweep()
+    assert len(series) == 1
+    series.now = 1800
+    series.sweep()
+    assert len(series) == 0
+
+
+def test_there_are_never_more_series_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MOST_SERIES", 10)
+    series = Series()
+    for number in range(20):
+        series.add(pod_subject(str(number)), Metric.CPU, 1.0, period=1.0)
+    assert (len(series), series.refused) == (10, 10)
+
+
+def test_a_longer_window_has_longer_cells_and_not_more() -> None:
+    assert Retention(pods=86400).shape(POD, 1.0) == (300, 288.0)
+    assert Retention(pods=300).shape(POD, 10.0) == (30, 10.0)
+
+
+def test_what_was_seen_stays_when_the_window_changes() -> None:
+    series = Series(Retention(pods=100))
+    for second in range(100):
+        series.now = float(second)
+        series.add(POD, Metric.CPU, float(second), period=1.0)
+    series.keep(Retention(pods=200))
+    assert series.average(POD, Metric.CPU, 100) == 49.5
+    assert series.average(POD, Metric.CPU, 200) == 49.5
+    series.keep(Retention(pods=10))
+    assert series.average(POD, Metric.CPU, 10) == 94.5
+
+
+def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+    before = Series(now=1000.0)
+    for second in range(1000, 1200):
+        before.now = float(second)
+        before.add(POD, Metric.CPU, second / 7, period=1.0)
+        before.add(NODE, Metric.MEMORY, second * 1e6, period=1.0)
+    size = Snapshot(tmp_path / "series").save(before, {"histograms": b"abc"})
+    assert size == (tmp_path / "series").stat().st_size
+    assert [file.name for file in tmp_path.iterdir()] == ["series"]
+
+    after = Series(now=1210.0)
+    assert Snapshot(tmp_path / "series").load(after) == {"histograms": b"abc"}
+    before.now = 1210.0
+    for subject, metric in ((POD, Metric.CPU), (NODE, Metric.MEMORY)):
+        assert after.spread(subject, metric, 300) == before.spread(subject, metric, 300)
+
+
+def test_a_restart_forgets_nothing_of_a_longer_window_than_is_usual(tmp_path: Path) -> None:
+    day = Retention(node=86400)
+    before = Series(day)
+    for minute in range(1440):
+        before.now = minute * 60.0
+        before.add(NODE, Metric.CPU, 1.0, period=1.0)
+    Snapshot(tmp_path / "series").save(before, {})
+    after = Series(now=before.now)
+    Snapshot(tmp_path / "series").load(after)
+    after.add(NODE, Metric.CPU, 1.0, period=1.0)
+    after.keep(day)
+    assert after.average(NODE, Metric.CPU, 86400) == 1.0
+    after.keep(Retention())
+    [(_, _, ring)] = after.rings()
+    assert (ring.cells, ring.step) == (1800, 1.0)
+
+
+def test_a_restart_forgets_nothing_of_the_last_minute_beside_a_longer_window(tmp_path: Path) -> None:
+    day = Retention(pods=86400)
+    before = Series(day)
+    for second in range(1000, 1200):
+        before.now = float(second)
+        before.add(POD, Metric.CPU, float(second), period=1.0)
+    Snapshot(tmp_path / "series").save(before, {})
+    after = Series(now=before.now)
+    Snapshot(tmp_path / "series").load(after)
+    assert len(after) == 1
+    after.keep(day)
+    assert after.spread(POD, Metric.CPU, 60) == before.spread(POD, Metric.CPU, 60)
+
+
+def test_what_is_too_old_is_not_taken_up_again(tmp_path: Path) -> None:
+    before = Series(now=1000.0)
+    before.add(POD, Metric.CPU, 1.0, period=1.0)
+    Snapshot(tmp_path / "series").save(before, {})
+    after = Series(now=5000.0)
+    Snapshot(tmp_path / "series").load(after)
+    assert len(after) == 0
+
+
+@pytest.mark.parametrize("harm", ["cut", "foreign", "empty", "folder", "absent"])
+def test_a_file_that_cannot_be_read_costs_the_past_and_nothing_else(tmp_path: Path, harm: str) -> None:
+    before = Series(now=1000.0)
+    before.add(POD, Metric.CPU, 1.0, period=1.0)
+    file = tmp_path / "series"
+    Snapshot(file).save(before, {"a": b"b"})
+    content = file.read_bytes()
+    if harm in {"folder", "absent"}:
+        file.unlink()
+    if harm == "folder":
+        file.mkdir()
+    elif harm != "absent":
+        file.write_bytes({"cut": content[:-3], "foreign": b"\x00" * 500, "empty": b""}[harm])
+    assert Snapshot(file).load(Series(now=1001.0)) == {}

@@ -1,0 +1,207 @@
+"""What the operator can be told: by file, environment and flags, and what it says to what cannot be."""
+
+import math
+
+import pytest
+
+from trimtab.actuation.rate_limiter import Pace
+from trimtab.api import Duration
+from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
+from trimtab.operator.config.loader import ConfigurationError, configuration
+from trimtab.operator.config.model import Guardrail, OperatorConfig, restart_fields
+from trimtab.operator.config.types import host_and_port
+
+FILE = "/etc/trimtab/config.yaml"
+
+
+def refusal(text: str = "", *, environment: dict[str, str] | None = None, flags: tuple[str, ...] = ()) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        configuration(text=text, origin=FILE, environment=environment or {}, flags=flags)
+    return str(refused.value)
+
+
+def test_nothing_said_is_a_configuration_that_touches_no_system_namespace() -> None:
+    config = configuration(environment={})
+    assert config == OperatorConfig()
+    assert "kube-system" in config.limits.untouched_namespaces
+    assert config.default_policy is None
+
+
+def test_flags_go_over_the_environment_and_that_over_the_file() -> None:
+    text = "pace: {cluster: {atOnce: 1, perMinute: 1}, node: {atOnce: 1}}"
+    environment = {"TRIMTAB_PACE__CLUSTER__AT_ONCE": "2", "TRIMTAB_PACE__CLUSTER__PER_MINUTE": "2"}
+    config = configuration(
+        text=text, origin=FILE, environment=environment, flags=["pace.cluster.perMinute=3"]
+    )
+    assert (config.pace.cluster.at_once, config.pace.cluster.per_minute, config.pace.node.at_once) == (
+        2,
+        3,
+        1,
+    )
+    assert config.pace.namespace == OperatorConfig().pace.namespace
+
+
+def test_variables_can_hold_lists_and_maps_and_reach_into_settings_of_a_provider() -> None:
+    config = configuration(
+        environment={
+            "TRIMTAB_LIMITS__FORBIDDEN_MODES": "[Auto]",
+            "TRIMTAB_LEADER_ELECTION": "{duration: 30s, renewDeadline: 20s}",
+            "TRIMTAB_METRICS_SOURCE__SETTINGS__TOKEN_FILE": "/run/secrets/token",
+            "TRIMTAB_DRY_RUN": "true",
+        }
+    )
+    assert config.limits.forbidden_modes == (Mode.AUTO,)
+    assert config.leader_election.timing.duration == 30
+    assert config.metrics_source.settings == {"token_file": "/run/secrets/token"}
+    assert config.dry_run
+
+
+def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -> None:
+    links = {"TRIMTAB_WEBHOOK_SERVICE_HOST": "10.0.0.1", "TRIMTAB_WEBHOOK_PORT": "tcp://10.0.0.1:443"}
+    more = {"TRIMTAB_WEBHOOK_PORT_443_TCP_ADDR": "10.0.0.1", "TRIMTAB_WEBHOOK_SERVICE_PORT_WEBHOOK": "443"}
+    assert configuration(environment=links | more) == OperatorConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("pace: {cluster: {atOnce: 0}}", "pace.cluster.atOnce: must be at least 1"),
+        ("dryrun: true", "dryrun: unknown field; check its spelling"),
+        ("dryRun: 'true'", "dryRun: must be true or false"),
+        (
+            "limits: {maxCpu: 4x}",
+            'limits.maxCpu: quantity "4x": unknown suffix "x"; write it like 500m, 1.5Gi or 1e9',
+        ),
+        ("limits: {forbiddenModes: [Audo]}", "limits.forbiddenModes[0]: must be one of"),
+        (
+            "metricsSource: {provider: abacus}",
+            "metricsSource: usage source 'abacus' is not known; there are:",
+        ),
+        (
+            "metricsSource: {settings: {uri: x}}",
+            "metricsSource: usage source prometheus: uri: unknown field; check its spelling; there are: url,",
+        ),
+        (
+            "otherMetricsSources: [{provider: abacus}]",
+            "otherMetricsSources[0]: usage source 'abacus' is not known; there are:",
+        ),
+        (
+            "otherMetricsSources: [{provider: prometheus}]",
+            'otherMetricsSources[0].name: "prometheus" is the name of another source; give this one another',
+        ),
+        (
+            "guardrails: [{name: errors, query: 'sum(rate(x))'}]",
+            "guardrails[0].query: is no PromQL: expected type",
+        ),
+        (
+            "guardrails: [{name: errors, query: 'x[5m]'}]",
+            "guardrails[0].query: gives a range of samples; put",
+        ),
+        (
+            "guardrails: [{name: errors, query: '\"x\"'}]",
+            "guardrails[0].query: gives text; it must give a number",
+        ),
+        (
+            "leaderElection: {renewDeadline: 20s}",
+            "leaderElection: lease timing: duration of 15.0 s must be longer",
+        ),
+        ("leaderElection: {retry: 5}", "leaderElection.retry: duration must be text; write it like 90s"),
+        ("store: {url: 'mongo://x/y'}", "store.url: 'mongo://x/y' is no store that is known; give the path"),
+        ("address: nowhere", 'address: "nowhere" is no address to listen on; write it like :8080'),
+        (
+            "webhook: {url: 'http://x'}",
+            'webhook.url: "http://x" is no address that an API server calls; write it',
+        ),
+        ("webhook: {failurePolicy: Maybe}", "webhook.failurePolicy: must be one of 'Fail' or 'Ignore'"),
+        ("defaultPolicy: {weight: 0}", "defaultPolicy.weight: must be at least 1"),
+        (
+            "maintenanceWindows: [{start: '25:00'}]",
+            'maintenanceWindows[0].start: "25:00" must be a time of day',
+        ),
+        ("logs: {level: loud}", "logs.level: must be one of 'debug', 'info', 'warning' or 'error'"),
+        ("a: [", "is no YAML: while parsing"),
+        ("- dryRun", "must be a map of settings, such as dryRun: true"),
+    ],
+)
+def test_a_bad_value_is_one_line_that_names_file_field_and_fix(text: str, line: str) -> None:
+    told = refusal(text)
+    assert told.startswith(f"{FILE}: {line}")
+    assert "\n" not in told
+
+
+def test_a_bad_variable_or_flag_is_named_as_the_user_knows_it() -> None:
+    told = refusal(environment={"TRIMTAB_PACE__CLUSTER__AT_ONCE": "many"})
+    assert told == "TRIMTAB_PACE__CLUSTER__AT_ONCE: pace.cluster.atOnce: must be a whole number"
+    assert refusal(flags=("dryRun=perhaps",)) == "dryRun: must be true or false"
+    assert refusal(flags=("dryRun",)) == "'dryRun': write a setting and its value, like dryRun=true"
+
+
+def test_a_misspelt_variable_is_refused_since_a_dry_run_may_have_been_meant() -> None:
+    told = refusal(environment={"TRIMTAB_DRYRUN": "true"})
+    assert told == "TRIMTAB_DRYRUN: there is no such setting; did you mean TRIMTAB_DRY_RUN?"
+    told = refusal(environment={"TRIMTAB_PACE__CLUSTER__AT_ONE": "1"})
+    assert told.endswith("did you mean TRIMTAB_PACE__CLUSTER__AT_ONCE?")
+
+
+@pytest.mark.parametrize(
+    "setting", ["token", "password", "bearer_token", "api_key", "clientSecret", "headers.Authorization"]
+)
+def test_a_secret_is_given_by_its_file_only(setting: str) -> None:
+    told = refusal(flags=(f"metricsSource.settings.{setting}=hunter2",))
+    assert "a secret must not stand here" in told
+    assert f"metricsSource.settings.{setting}" in told
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("url", ["trimtab:hunter2@db/trimtab", "trimtab@db/trimtab?password=hunter2"])
+def test_a_password_in_the_address_of_the_store_is_refused_and_not_repeated(url: str) -> None:
+    told = refusal(f"store: {{url: 'postgresql://{url}'}}")
+    assert "passfile" in told
+    assert "hunter2" not in told
+
+
+def test_the_fields_that_wait_for_a_restart_are_those_that_are_marked() -> None:
+    assert set(restart_fields()) == {
+        "metrics_source", "other_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
+    }  # fmt: skip
+
+
+def test_a_policy_may_name_any_source_by_its_name_or_its_provider() -> None:
+    thanos = {"name": "thanos", "provider": "prometheus", "settings": {"url": "http://thanos:9090"}}
+    config = OperatorConfig.model_validate({"otherMetricsSources": [{"provider": "metrics-server"}, thanos]})
+    assert config.source_names == ("prometheus", "metrics-server", "thanos")
+    assert [each.provider for each in config.sources.values()] == [
+        "prometheus",
+        "metrics-server",
+        "prometheus",
+    ]
+
+    def source_of(provider: str | None) -> str | None:
+        spec = OptimizationPolicySpec.model_validate({"metricsConfig": {"provider": provider}})
+        return config.source_of(spec)
+
+    assert source_of(None) == source_of("prometheus") == ""
+    assert source_of("thanos") == "thanos"
+    assert source_of("abacus") is None
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [(":8080", (None, 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9443", ("::1", 9443))],
+)
+def test_an_address_is_a_host_and_a_port(address: str, place: tuple[str | None, int]) -> None:
+    assert host_and_port(configuration(environment={}, flags=[f"address='{address}'"]).address) == place
+
+
+def test_durations_are_written_as_in_policies() -> None:
+    config = configuration(text="leaderElection: {duration: 1m}", environment={})
+    assert config.leader_election.duration == Duration.parse("60s")
+
+
+def test_the_default_pace_is_that_of_actuation() -> None:
+    assert OperatorConfig().pace.limits == Pace()
+
+
+def test_a_guardrail_without_a_number_is_unknown_and_not_broken() -> None:
+    guardrail = Guardrail(name="errors", query="errors", max=0.5)
+    assert [guardrail.holds(number) for number in (0.5, 0.6, None, math.nan)] == [True, False, None, None]

@@ -1,0 +1,166 @@
+"""A configuration that follows its file, as an editor and as a mounted ConfigMap change it."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from trimtab.operator.config.loader import ConfigurationError
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.config.reloader import LiveConfig
+from trimtab.operator.metrics import Metrics
+
+
+class Mounted:
+    """A ConfigMap as the kubelet mounts it: a file is a link through `..data`, which is swapped as a whole."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self._folder = folder
+        self._version = 0
+        self.swap(text)
+        self.path = folder / "config.yaml"
+        self.path.symlink_to(Path("..data") / "config.yaml")
+
+    def swap(self, text: str) -> None:
+        self._version += 1
+        fresh = self._folder / f"..{self._version}"
+        fresh.mkdir()
+        (fresh / "config.yaml").write_text(text)
+        link = self._folder / "..data_tmp"
+        link.symlink_to(fresh.name)
+        link.rename(self._folder / "..data")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Mounted:
+    return Mounted(tmp_path, "dryRun: true\n")
+
+
+def live_from(path: Path, metrics: Metrics | None = None) -> LiveConfig:
+    return LiveConfig(path, environment={}, metrics=metrics)
+
+
+async def test_the_swap_of_a_mounted_configmap_is_noticed(mounted: Mounted) -> None:
+    live = live_from(mounted.path)
+    heard: asyncio.Queue[OperatorConfig] = asyncio.Queue()
+    live.subscribe(heard.put_nowait)
+    following = asyncio.create_task(live.run(interval=0.01))
+    try:
+        assert live.current.dry_run
+        mounted.swap("dryRun: false\n")
+        async with asyncio.timeout(60):
+            told = await heard.get()
+    finally:
+        following.cancel()
+    assert not told.dry_run
+    assert live.current == told
+
+
+def test_a_change_of_the_same_length_in_the_same_moment_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("pace: {node: {atOnce: 1}}")
+    before = path.stat()
+    live = live_from(path)
+    with path.open("r+") as file:
+        file.write("pace: {node: {atOnce: 2}}")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    live.look()
+    assert live.current.pace.node.at_once == 2
+
+
+@pytest.mark.parametrize("bad", ["dryRun: [", "dryRun: maybe", "pace: {node: {atOnce: 0}}", "\udcff"])
+def test_a_bad_file_keeps_the_old_configuration_and_says_so_once(mounted: Mounted, bad: str) -> None:
+    metrics = Metrics()
+    live = live_from(mounted.path, metrics)
+    mounted.swap("")
+    mounted.path.write_bytes(bad.encode(errors="surrogateescape"))
+    with capture_logs() as logged:
+        live.look()
+        live.look()
+    assert live.current.dry_run, "as it was"
+    assert str(mounted.path) in live.problem
+    (line,) = logged
+    assert (line["event"], line["error"]) == ("config.refused", live.problem)
+    assert metrics.registry.get_sample_value("trimtab_config_reloads_total", {"result": "refused"}) == 1
+
+
+def test_a_file_that_is_gone_keeps_the_old_configuration_until_it_is_back(mounted: Mounted) -> None:
+    live = live_from(mounted.path)
+    mounted.path.unlink()
+    live.look()
+    assert live.current.dry_run
+    assert "cannot be read" in live.problem
+    mounted.path.write_text("dryRun: true\n")  # the same as before it was gone
+    live.look()
+    assert live.problem == ""
+
+
+@pytest.mark.parametrize("empty", ["", "\n", "# all of it is gone\n", "---\n"])
+def test_config_keeps_the_last_good_one_when_its_file_is_emptied(mounted: Mounted, empty: str) -> None:
+    """All defaults would turn the dry run off."""
+    live = live_from(mounted.path)
+    mounted.swap(empty)
+    live.look()
+    assert (live.current.dry_run, live.problem) == (
+        True,
+        f"{mounted.path}: is empty; write {{}} if all defaults are meant",
+    )
+    mounted.swap("{}\n")
+    live.look()
+    assert (live.current.dry_run, live.problem) == (False, "")
+
+
+async def test_config_waits_until_its_file_has_stopped_changing(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("dryRun: true\nlimits: {untouchedNamespaces: [payments]}\n")
+    live = live_from(path)
+    heard: list[OperatorConfig] = []
+    live.subscribe(heard.append)
+    path.write_text("dryRun: true\n")  # the first part of what is being written
+    assert not live._is_settled()
+    path.write_text("dryRun: true\nlimits: {untouchedNamespaces: [payments, shop]}\n")
+    following = asyncio.create_task(live.run(interval=0.01))
+    async with asyncio.timeout(60):
+        while not heard:
+            await asyncio.sleep(0.01)
+    following.cancel()
+    assert [each.limits.untouched_namespaces for each in heard] == [("payments", "shop")]
+
+
+def test_what_needs_a_restart_waits_for_it_and_the_rest_does_not(mounted: Mounted) -> None:
+    live = live_from(mounted.path)
+    mounted.swap("dryRun: false\naddress: ':9999'\nstore: {url: other.db}\n")
+    with capture_logs() as logged:
+        live.look()
+    assert not live.current.dry_run
+    assert live.current.address == OperatorConfig().address
+    assert live.current.store == OperatorConfig().store
+    assert {
+        "event": "config.waits_for_restart",
+        "fields": ["store", "address"],
+        "log_level": "warning",
+    } in logged
+
+
+def test_flags_and_environment_stay_above_the_new_file(mounted: Mounted) -> None:
+    live = LiveConfig(mounted.path, environment={"TRIMTAB_DRY_RUN": "true"}, flags=["pace.node.atOnce=7"])
+    mounted.swap("dryRun: false\npace: {node: {atOnce: 1, perMinute: 1}}\n")
+    live.look()
+    assert live.current.dry_run
+    assert (live.current.pace.node.at_once, live.current.pace.node.per_minute) == (7, 1)
+
+
+def test_the_first_file_must_be_good(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        live_from(tmp_path / "nowhere.yaml")
+    (tmp_path / "config.yaml").write_text("dryRun: 1")
+    with pytest.raises(ConfigurationError, match="dryRun: must be true or false"):
+        live_from(tmp_path / "config.yaml")
+
+
+def test_without_a_file_there_is_nothing_to_follow() -> None:
+    live = LiveConfig(None, environment={})
+    live.look()
+    assert live.current == OperatorConfig()

@@ -1,0 +1,433 @@
+"""The production intent loop against situations that hurt users, in fast time."""
+
+from __future__ import annotations
+
+from math import cos, inf, pi
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+import pytest
+
+from actuation.builders import MIB
+from actuation.world import KilledError
+from harness.intent_loop import ScalableWorld, Value, bed, intent, profile
+from trimtab.actuation.change_annotations import Marks, Reverted, write_marks
+from trimtab.kube.kinds.custom import Intent
+from trimtab.kube.kinds.hpas import Hpa, Target, Utilisation
+from trimtab.kube.kinds.pods import Exit, Resources
+from trimtab.operator.intents.safe_sizes import SafeSize
+
+P99 = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
+LATENCY = profile("p99", type="latency", query='max(max_over_time(latency{app="$name"}[1m]))')
+
+
+def world(cpu: int = 500, memory: int = 512, replicas: int = 2) -> ScalableWorld:
+    size = Resources(cpu, cpu, memory * MIB, memory * MIB)
+    return ScalableWorld(template={"web": size}, replicas=replicas)
+
+
+async def test_loop_serves_other_intents_when_one_profile_has_backticks(tmp_path: Path) -> None:
+    query = "sum(rate(seconds_sum{pod=~`$pods`}[1m])) / sum(rate(seconds_count{pod=~`$pods`}[1m]))"
+    theirs = profile("avg", namespace="team-b", type="latency", query=query)
+    other = intent("cart", namespace="team-b", target="cart-api", objectives=[{**P99, "measuredBy": "avg"}])
+    answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
+    async with bed(
+        world(), [intent(objectives=[P99]), other], [LATENCY, theirs], answers, folder=tmp_path
+    ) as found:
+        await found.turns(8)
+        assert min(filter(None, found.cpu_limits)) > 500
+        assert (
+            found.conditions("cart")["Ready"] == "False"
+        )  # its target is not there, and nothing else is wrong
+
+
+async def test_loop_serves_other_intents_when_one_cannot_be_observed(tmp_path: Path) -> None:
+    broken = intent("broken", namespace="team-b", target="cart", objectives=[P99])
+    answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
+    async with bed(world(), [broken, intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        good = found.catalog.get
+
+        def get(key: object) -> object:
+            if getattr(key, "namespace", "") == "team-b":
+                raise RuntimeError("no observation of this one")
+            return good(key)  # type: ignore[arg-type]
+
+        found.catalog.get = get  # type: ignore[method-assign,assignment]
+        await found.turns(8)
+        assert min(filter(None, found.cpu_limits)) > 500
+
+
+def cores(one: ScalableWorld) -> float:
+    """Return the CPU limits of all pods together."""
+    limits = [each.cpu_limit or 0 for live in one.pods_by_name.values() for each in live.applied.values()]
+    return sum(limits) / 1000
+
+
+async def test_loop_leaves_pods_alone_that_restarted_once_in_the_past(tmp_path: Path) -> None:
+    up = {"name": "up", "value": 0.99, "measuredBy": "up"}
+    one = world(replicas=3)
+    for live in one.pods_by_name.values():
+        live.created = one.now - 30 * 86_400
+        live.exits["web"] = Exit("Error", 1, one.now - 20 * 86_400)
+    answers: dict[str, Value] = {"cpu_usage": 0.3, "working_set": 200 * MIB}
+    async with bed(
+        one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
+    ) as found:
+        await found.turns(60)
+        assert found.conditions()["Met"] == "True"
+        assert not [each for each in one.written if each == "evict" or each.startswith("scale")]
+
+
+async def test_loop_keeps_redundancy_for_an_availability_objective(tmp_path: Path) -> None:
+    up = {"name": "up", "value": 0.9999, "measuredBy": "up"}
+    answers: dict[str, Value] = {"cpu_usage": 0.1, "working_set": 200 * MIB}
+    one = world(replicas=5)
+    async with bed(
+        one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
+    ) as found:
+        await found.turns(120)
+        assert len(one.pods_by_name) >= 2
+
+
+async def test_loop_scales_out_a_single_pod_for_four_nines(tmp_path: Path) -> None:
+    up = {"name": "up", "value": 0.9999, "measuredBy": "up"}
+    answers: dict[str, Value] = {"cpu_usage": 0.1, "working_set": 200 * MIB}
+    one = world(replicas=1)
+    async with bed(
+        one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
+    ) as found:
+        await found.turns(20)
+        assert len(one.pods_by_name) >= 2
+
+
+@pytest.mark.parametrize("kind", ["availability", "throughput"])
+async def test_loop_gives_nothing_back_that_no_objective_watches(tmp_path: Path, kind: str) -> None:
+    """A service that is idle at night keeps what it needs by day."""
+    one = world(cpu=2000, replicas=3)
+    start = one.now
+
+    def wanted(at: float) -> float:
+        return 0.12 + 1.94 * (1 - cos(2 * pi * (at - start) / 86_400))
+
+    def used(at: float) -> float:
+        return min(wanted(at), cores(one))
+
+    query = {} if kind == "availability" else {"query": 'sum(rate(requests{app="$name"}[1m]))'}
+    value = 0.99 if kind == "availability" else 1.0
+    objective = {"name": "kpi", "value": value, "measuredBy": "kpi"}
+    answers: dict[str, Value] = {
+        "requests": lambda at: 100 * used(at),
+        "count(rate": 3,
+        "cpu_usage": used,
+        "working_set": 200 * MIB,
+    }
+    profiles = [profile("kpi", type=kind, **query)]
+    async with bed(one, [intent(objectives=[objective])], profiles, answers, folder=tmp_path) as found:
+        for _ in range(48):
+            await found.turns(1, seconds=900)
+            assert cores(one) >= wanted(one.now)
+
+
+async def test_loop_raises_cpu_of_saturated_pods_when_no_objective_watches_it(tmp_path: Path) -> None:
+    one = world(cpu=200, replicas=2)
+    up = {"name": "up", "value": 0.99, "measuredBy": "up"}
+    answers: dict[str, Value] = {
+        "count(rate": 2,
+        "cpu_usage": lambda _: min(1.5, cores(one)),
+        "working_set": 200 * MIB,
+    }
+    async with bed(
+        one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
+    ) as found:
+        await found.turns(60)
+        assert cores(one) > 1.5
+
+
+async def test_loop_waits_until_a_kpi_shows_the_last_action(tmp_path: Path) -> None:
+    """A KPI that averages over longer than the cool-down is not answered twice."""
+    assert await _peak_cores(300, tmp_path) <= 1.5 * await _peak_cores(30, tmp_path)
+
+
+async def _peak_cores(window: int, folder: Path) -> float:
+    """Return the most CPU that a service ever has after its load doubled, with a KPI that averages over `window` seconds."""
+    one, load, peak = world(cpu=1000, replicas=4), 200.0, 0.0
+    seen: list[tuple[float, float]] = []
+    answers: dict[str, Value] = {
+        "latency": lambda at: fmean(value for when, value in seen if when > at - window),
+        "request_total": lambda _: load,
+        "count(rate": lambda _: float(len(one.pods_by_name)),
+        "cpu_usage": lambda _: min(load * 0.01, cores(one)),
+        "working_set": 200 * MIB,
+    }
+    query = f'histogram_quantile(0.99, sum(rate(latency_bucket{{app="$name"}}[{window}s])) by (le))'
+    wants = intent(objectives=[{"name": "p99", "value": 0.12, "measuredBy": "p99", "tolerance": 0.1}])
+    (folder := folder / str(window)).mkdir()
+    async with bed(
+        one, [wants], [profile("p99", type="latency", query=query)], answers, folder=folder
+    ) as found:
+        for turn in range(200):
+            load = 200.0 if turn < 40 else 400.0
+            busy = load * 0.01 / cores(one)
+            seen.append((one.now, 0.02 + (0.03 / (1 - busy) if busy < 0.95 else 0.6)))
+            await found.turns(1)
+            peak = max(peak, cores(one) if turn >= 40 else 0.0)
+    return peak
+
+
+@pytest.mark.parametrize("active", [True, False])
+async def test_caps_count_a_workload_once_whatever_number_of_intents_it_has(
+    tmp_path: Path, *, active: bool
+) -> None:
+    one = world(cpu=1000, replicas=4)
+    second = intent("second", objectives=[P99], active=active, priority=0.01, created=1)
+    answers: dict[str, Value] = {"latency": 0.2, "count(rate": 4, "cpu_usage": 3.5, "working_set": 200 * MIB}
+    async with bed(
+        one,
+        [intent(objectives=[P99], priority=0.5), second],
+        [LATENCY],
+        answers,
+        folder=tmp_path,
+        settings={"guardrails": [{"capCpu": "8"}]},
+    ) as found:
+        await found.turns(40)
+        assert cores(one) == pytest.approx(8, abs=0.5)
+
+
+async def test_loop_counts_cpu_as_unknown_while_pods_are_not_scraped(tmp_path: Path) -> None:
+    one = world(cpu=1000, replicas=4)
+    answers: dict[str, Value] = {
+        "latency": 0.02,
+        "request_total": 100.0,
+        "count(rate": 1,
+        "cpu_usage": 0.5,
+        "working_set": 200 * MIB,
+    }
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(60)
+        assert cores(one) == 4
+
+
+async def test_loop_gives_memory_before_the_rest_after_a_revert_is_over(tmp_path: Path) -> None:
+    one = world()
+    reverted = Reverted(id="x", at=one.now, why="a container ended", times=4, until=one.now + 8 * 3600)
+    one.annotations = write_marks(Marks(reverted=reverted), uid="uid-web")
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 497 * MIB}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(20)
+        assert min(filter(None, found.memory_limits)) > 512 * MIB
+
+
+async def test_loop_brings_new_pods_to_the_applied_size_under_a_hold(tmp_path: Path) -> None:
+    one = world()
+    one.resized_before({"web": Resources(1500, 1500, 512 * MIB, 512 * MIB)})
+    one.annotations["trimtab.io/hold"] = "true"
+    one.replace_pod("web-0")
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(4)
+        assert found.cpu_limits == {1500}
+
+
+async def test_loop_beside_an_hpa_does_not_trade_pods_for_size(tmp_path: Path) -> None:
+    """An HPA that holds CPU to a share of requests removes pods when requests grow."""
+    one = world(cpu=1000, replicas=6)
+    hpa = Hpa("shop", "web", "u", 1, Target("Deployment", "apps", "web"), 2, 20, (Utilisation("cpu", 50),))
+    answers: dict[str, Value] = {
+        "latency": lambda _: 0.2,
+        "request_total": 250.0,
+        "count(rate": lambda _: float(len(one.pods_by_name)),
+        "cpu_usage": 2.5,
+        "working_set": 200 * MIB,
+    }
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        found.catalog.hpas = [hpa]
+        await found.turns(60)
+        assert max(filter(None, found.cpu_limits)) <= 1100
+
+
+async def test_loop_does_not_repeat_an_action_after_a_crash_before_its_status(tmp_path: Path) -> None:
+    answers: dict[str, Value] = {"latency": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
+    settings: dict[str, Any] = {"actuators": {"scaleOut": {}}}
+    one = world()
+    wants = intent(objectives=[P99])
+    async with bed(one, [wants], [LATENCY], answers, folder=tmp_path, settings=settings) as found:
+        observed = found.loop._telling.observed
+
+        async def crash(*args: Any, **kwargs: Any) -> None:
+            if any(each.startswith("scale") for each in one.written):
+                raise KilledError
+            await observed(*args, **kwargs)
+
+        found.loop._telling.observed = crash  # type: ignore[method-assign]
+        with pytest.raises(KilledError):
+            await found.turns(10)
+        status = msgspec.json.encode(found.status())
+    replicas = one.replicas
+    again = Intent("shop", "web", "uid-web", 1, 1, 0, wants.spec, "", status)
+    async with bed(one, [again], [LATENCY], answers, folder=tmp_path, settings=settings) as found:
+        await found.turns(2)
+        assert one.replicas == replicas
+
+
+async def test_loop_cools_down_after_what_another_intent_did(tmp_path: Path) -> None:
+    answers: dict[str, Value] = {"latency": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
+    settings: dict[str, Any] = {"actuators": {"scaleOut": {}}}
+    one = world()
+    async with bed(
+        one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, settings=settings
+    ) as found:
+        await found.turns(1)
+        replicas = one.replicas
+        assert replicas > 2
+        found.listed.intents.append(intent("urgent", objectives=[P99], priority=0.9))
+        await found.turns(2)
+        assert one.replicas == replicas
+
+
+async def test_loop_keeps_memory_above_what_sizing_calls_safe(tmp_path: Path) -> None:
+    """The last hour does not show what a nightly job needs."""
+    one = world(cpu=1000, memory=1024, replicas=3)
+    answers: dict[str, Value] = {
+        "latency": 0.004,
+        "request_total": 1.0,
+        "count(rate": 3,
+        "cpu_usage": 0.05,
+        "working_set": 100 * MIB,
+    }
+    for least in (800.0 * MIB, inf):
+        folder = tmp_path / str(least)
+        folder.mkdir()
+        async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=folder) as found:
+            found.safe_sizes.answer = SafeSize(least, "peak of a week")
+            await found.turns(120)
+            assert min(filter(None, found.memory_limits)) >= min(least, 800 * MIB)
+            assert cores(one) < 3
+
+
+async def test_loop_gives_memory_after_an_oom_kill_whatever_the_objectives_say(tmp_path: Path) -> None:
+    one = world(memory=512)
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        found.safe_sizes.answer = SafeSize(0.0, "", {"web": Resources(500, 500, 768 * MIB, 768 * MIB)})
+        await found.turns(4)
+        assert found.memory_limits == {768 * MIB}
+        assert found.cpu_limits == {500}
+
+
+async def test_loop_gives_memory_to_a_crashed_container_as_soon_as_it_runs_again(tmp_path: Path) -> None:
+    """One that is killed seconds after each start is down whenever its turn comes."""
+    one = world(memory=512)
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        found.safe_sizes.answer = SafeSize(0.0, "", {"web": Resources(500, 500, 768 * MIB, 768 * MIB)})
+        for _ in range(3):
+            for live in one.pods_by_name.values():
+                live.crashes = True
+            await found.loop.turn(float(one.now))
+            await found.loop.catch_restarted(float(one.now))
+            one.now += 15
+        assert found.memory_limits == {512 * MIB}
+        for live in one.pods_by_name.values():
+            live.crashes = False
+        await found.loop.catch_restarted(float(one.now))
+        one.pass_time(2)
+        assert found.memory_limits == {768 * MIB}
+
+
+KILLED = "container web was OOM-killed with 512Mi at 12:00 UTC, and its memory is raised to 768Mi"
+
+
+@pytest.mark.parametrize("latency", [0.05, 0.2, None])
+async def test_loop_tells_of_oom_kills_whatever_the_objectives_say(
+    tmp_path: Path, latency: float | None
+) -> None:
+    answers: dict[str, Value] = {"latency": latency, "count(rate": 2, "cpu_usage": 0.5}
+    async with bed(world(), [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(1)
+        assert KILLED not in found.message("Met")
+        relief = {"web": Resources(500, 500, 768 * MIB, 768 * MIB)}
+        found.safe_sizes.answer = SafeSize(0.0, "", relief, KILLED)
+        await found.turns(4)
+        assert KILLED in found.message("Met")
+        assert [each for each in found.events.events if each[1] == "OOMKilled"] == [
+            ("Warning", "OOMKilled", KILLED)
+        ]
+        found.safe_sizes.answer = SafeSize(0.0, "")
+        await found.turns(1)
+        assert "OOM-killed" not in found.message("Met")
+
+
+async def test_loop_says_why_a_killed_container_is_not_given_more(tmp_path: Path) -> None:
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5}
+    async with bed(
+        world(), [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, dryRun=True
+    ) as found:
+        relief = {"web": Resources(500, 500, 768 * MIB, 768 * MIB)}
+        found.safe_sizes.answer = SafeSize(0.0, "", relief, KILLED)
+        await found.turns(2)
+        assert found.memory_limits == {512 * MIB}
+        assert f"{KILLED}; not done: the operator runs with dryRun" in found.message("Met")
+
+
+async def test_loop_does_not_feed_a_leak_of_one_pod_in_all_of_them(tmp_path: Path) -> None:
+    one = world(memory=512, replicas=10)
+    start = one.now
+
+    def leaking(at: float) -> float:
+        limit = min(
+            each.memory_limit or 0 for live in one.pods_by_name.values() for each in live.applied.values()
+        )
+        return min(limit, 400 * MIB + (at - start) * 0.1 * MIB)
+
+    answers: dict[str, Value] = {
+        "latency": 0.05,
+        "count(rate": 10,
+        "cpu_usage": 3.0,
+        "quantile": 200 * MIB,
+        "working_set": leaking,
+    }
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(240, seconds=60)
+        assert found.memory_limits == {512 * MIB}
+
+
+async def test_loop_stops_feeding_a_leak_of_all_pods_before_any_was_killed(tmp_path: Path) -> None:
+    one = world(memory=512, replicas=2)
+
+    def leaking(_: float) -> float:
+        return float(
+            min(
+                each.memory_limit or 0 for live in one.pods_by_name.values() for each in live.applied.values()
+            )
+        )
+
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": leaking}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(240, seconds=60)
+        assert max(filter(None, found.memory_limits)) <= 1024 * MIB
+
+
+@pytest.mark.parametrize("replaced", [1, 2, 3])
+async def test_loop_plans_from_the_size_in_effect_after_pods_are_replaced(
+    tmp_path: Path, replaced: int
+) -> None:
+    """A latency that rose while new pods started was answered by a cut from 2 cores to 0.6, a step from the template's."""
+    one = world(cpu=500, replicas=3)
+    one.resized_before({"web": Resources(2000, 2000, 512 * MIB, 512 * MIB)})
+    slow = [0.08]
+    answers: dict[str, Value] = {
+        "latency{": lambda _: slow[0],
+        "count(rate": 3,
+        "cpu_usage": 3.0,
+        "working_set": 200 * MIB,
+    }
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(40)
+        for name in list(one.pods_by_name)[:replaced]:
+            one.replace_pod(name)
+        slow[0] = 0.13
+        for _ in range(6):
+            await found.turns(1)
+            assert min(filter(None, found.cpu_limits)) >= 2000

@@ -1,0 +1,339 @@
+"""Who has the say over a workload: an intent, a policy, an autoscaler, a person."""
+
+from __future__ import annotations
+
+import dataclasses
+from math import inf
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from actuation.builders import pod
+from trimtab.actuation.change_annotations import Change, Marks, Phase, Reverted, Way, write_marks
+from trimtab.actuation.decide.health import Health
+from trimtab.actuation.executor import Report
+from trimtab.actuation.hold import HOLD
+from trimtab.api.intent import IntentSpec, Objective, TargetRef
+from trimtab.api.kpiprofile import KPIType
+from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec, WorkloadState
+from trimtab.intents.action import Deed
+from trimtab.intents.constraints import Limits
+from trimtab.intents.kpi.availability import PodHistory
+from trimtab.intents.objective import Goal
+from trimtab.intents.objective import Objective as PlannedObjective
+from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.state import Size, State
+from trimtab.kube.kinds.custom import Intent
+from trimtab.kube.kinds.hpas import Hpa, Target, Utilisation
+from trimtab.kube.kinds.pods import Container, Resources
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.executor import Performer
+from trimtab.operator.intents.guardrails import RESIZING, SCALING, Others, limits_of, said_of_use
+from trimtab.operator.intents.intent_index import Roll
+from trimtab.operator.intents.observer import Observation
+from trimtab.operator.intents.safe_sizes import SafeSize
+from trimtab.operator.intents.state_builder import state_of
+from trimtab.operator.policy.resolver import Mandates
+
+
+class Nobody:
+    """Follows nothing: what is in the caches, a test has put there."""
+
+    def follow(self, resource: Any, shape: Any, **options: Any) -> Any:
+        from trimtab.kube.cache.store import Cache
+
+        return Cache(options.get("indexes"))
+
+
+def workload(**changed: Any) -> Workload:
+    said = {
+        "resource": DEPLOYMENTS,
+        "namespace": "shop",
+        "name": "web",
+        "uid": "u",
+        "version": 1,
+        "generation": 1,
+        "created": 0,
+        "deleting": False,
+        "owner": None,
+        "labels": (),
+        "annotations": (),
+        "containers": (Container("web", "main", Resources(100, 100, 1 << 26, 1 << 26)),),
+        "selector": "app=web",
+        "replicas": 1,
+        "updated": 1,
+        "ready": 1,
+        "update": "",
+        "observed": True,
+        "rolling": False,
+        "paused": False,
+        "finished": False,
+        "heaps": (),
+    }
+    return Workload(**{**said, **changed})
+
+
+def intent(name: str, *, priority: float = 0.5, active: bool = True, created: int = 0) -> Intent:
+    spec = IntentSpec(
+        target_ref=TargetRef(name="web"),
+        priority=priority,
+        active=active,
+        objectives=(Objective(name="p99", value=1.0, measured_by="p99"),),
+    )
+    return Intent("shop", name, f"uid-{name}", 1, 1, created, spec, "", b"{}")
+
+
+def owner(*intents: Intent) -> str:
+    roll = Roll(Nobody())  # type: ignore[arg-type]
+    for each in intents:
+        roll.intents.put(each)
+    found = roll.owner(workload().key)
+    return found.name if found else ""
+
+
+def test_the_highest_priority_has_the_say_then_the_oldest() -> None:
+    assert owner(intent("low", priority=0.1), intent("high", priority=0.9)) == "high"
+    assert owner(intent("young", created=5), intent("old", created=3)) == "old"
+
+
+def test_one_that_is_not_active_has_no_say() -> None:
+    assert owner(intent("idle", priority=1.0, active=False), intent("low", priority=0.1)) == "low"
+    assert owner(intent("idle", active=False)) == ""
+
+
+def test_a_policy_yields_to_an_intent_and_says_so() -> None:
+    config = OperatorConfig(default_policy=OptimizationPolicySpec(mode=Mode.AUTO))
+    mandate = Mandates(config).of(workload(), (), namespace=())
+    assert mandate is not None
+    assert mandate.withheld(workload(), config) == ""
+    assert "Intent shop/web has the say" in mandate.withheld(workload(), config, intent="shop/web")
+
+
+def hpa(*shares: Utilisation) -> Hpa:
+    return Hpa("shop", "web", "uid-hpa", 1, Target("Deployment", "apps", "web"), 1, 10, shares)
+
+
+@pytest.mark.parametrize(
+    ("who", "forbidden"),
+    [
+        ({"hpas": [hpa()], "vpa": "", "resizes_in_place": True}, SCALING),
+        ({"hpas": [], "vpa": "web", "resizes_in_place": True}, RESIZING),
+        ({"hpas": [], "vpa": "", "resizes_in_place": False}, RESIZING),
+        ({"hpas": [], "vpa": "", "unread_vpas": "forbidden", "resizes_in_place": True}, RESIZING),
+        ({"hpas": [], "vpa": "", "resizes_in_place": True}, frozenset()),
+    ],
+)
+def test_what_an_autoscaler_has_is_left_to_it(who: Any, forbidden: frozenset[str]) -> None:
+    others = Others(workload(), **who)
+    assert others.forbidden() == forbidden
+    assert bool(others.said()) is bool(forbidden)
+
+
+def observed(found: Workload, *, cpu_used: float | None = None) -> Observation:
+    target = intent("web")
+    assert target.spec is not None
+    size = Size(container="web", cpu_request=0.1, cpu_limit=0.1)
+    state = State(objectives={}, replicas=4, sizes=(size,), cpu_used=cpu_used)
+    latency = PlannedObjective(name="p99", value=0.1, kind=KPIType.LATENCY)
+    goal = Goal(intent="shop/web", objectives=(latency,))
+    return Observation(target, target.spec, goal, {}, found, (), state)
+
+
+def test_nothing_is_given_back_below_what_is_used() -> None:
+    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
+    limits = limits_of(
+        observed(workload(), cpu_used=0.25),
+        config=OperatorConfig(),
+        others=others,
+        safe=SafeSize(0.0),
+        rests_until=0.0,
+    )
+    assert limits.min_replicas == 3
+    assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
+    assert limits.min_cpu_together == pytest.approx(0.25 * 1.1)
+
+
+def test_pods_that_have_no_place_use_nothing_and_are_given_back_also_where_use_is_not_known() -> None:
+    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
+    for used, cpu in ((0.18, 0.18 * 1.1 / 2), (None, inf)):
+        found = observed(workload(), cpu_used=used)
+        assert found.state is not None
+        state = replace(found.state, unplaced=2)
+        found = dataclasses.replace(found, state=state)
+        limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
+        assert limits.min_replicas == 2
+        assert limits.min_cpu == pytest.approx(cpu)
+        assert limits.breach(state, replace(state, replicas=2, unplaced=0)) is None
+
+
+def test_pods_that_are_wanted_and_may_not_even_be_made_have_no_place() -> None:
+    """As where a quota refuses them, some or all."""
+    for pods, unplaced in (([], 3), ([pod("a")], 2), ([pod("a"), pod("b", node="", ready=False)], 2)):
+        state = state_of(workload(replicas=3), pods, PodHistory({}), {}, {}, main="web")
+        assert state.unplaced == unplaced
+    surge = [pod(name) for name in "abcd"]
+    assert state_of(workload(replicas=3), surge, PodHistory({}), {}, {}, main="web").unplaced == 0
+    ended = workload(replicas=3, resource=JOBS)
+    assert state_of(ended, [pod("a")], PodHistory({}), {}, {}, main="web").unplaced == 0
+
+
+def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() -> None:
+    """It holds CPU to half of the request: pods would get smaller and more, turn by turn."""
+    found = observed(workload(), cpu_used=0.12)
+    for shares, least in (
+        ((), 0.12 * 1.1 / 4),
+        ((Utilisation("cpu", 50),), 0.06),
+        ((Utilisation("cpu", 50, "web"), Utilisation("cpu", 80)), 0.06),
+        ((Utilisation("cpu", 50, "sidecar"), Utilisation("memory", 50)), 0.12 * 1.1 / 4),
+    ):
+        others = Others(workload(), hpas=[hpa(*shares)], vpa="", resizes_in_place=True)
+        limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
+        assert limits.min_cpu == pytest.approx(least)
+
+
+def test_nothing_is_given_back_where_it_is_not_known_what_is_used() -> None:
+    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
+    found = observed(workload(), cpu_used=None)
+    limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
+    state = found.state
+    assert state is not None
+    smaller = replace(state, sizes=(Size(container="web", cpu_request=0.05, cpu_limit=0.05),))
+    assert limits.breach(state, replace(state, replicas=3))
+    assert limits.breach(state, smaller)
+    assert "is not known" in said_of_use(state, found.goal)[0]
+    assert said_of_use(replace(state, cpu_used=0.1), found.goal) == []
+
+
+def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is() -> None:
+    """Else the best plan would be one that is withheld, turn after turn."""
+    reverted = Reverted(id="c", at=1000, why="it was slower", times=1, until=5000)
+    marks = write_marks(Marks(reverted=reverted), uid=workload().uid)
+    found = workload(annotations=tuple(marks.items()))
+    others = Others(found, hpas=[], vpa="", resizes_in_place=True)
+    limits = limits_of(
+        observed(found), config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+    )
+    every = SCALING | RESIZING
+    assert {name for name in every if limits.allows(name, now=2000.0)} == SCALING
+    assert {name for name in every if limits.allows(name, now=5000.0)} == every
+
+
+def under_change() -> Workload:
+    change = Change(
+        id="c",
+        started=1,
+        way=Way.IN_PLACE,
+        phase=Phase.CANARY,
+        since=1,
+        before={},
+        after={"web": Resources(200, 200)},
+        template={},
+        health=Health(pods=1),
+    )
+    marks = write_marks(Marks(change=change), uid=workload().uid)
+    return workload(annotations=tuple(marks.items()))
+
+
+def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> None:
+    """As where a VerticalPodAutoscaler came while sizes were being changed."""
+    found = under_change()
+    for vpa, words in (("", "a change of size is under way"), ("web", "")):
+        others = Others(found, hpas=[], vpa=vpa, resizes_in_place=True)
+        limits = limits_of(
+            observed(found), config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+        )
+        assert limits.freeze == words
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"annotations": ((HOLD, "until the sale is over"),)}, "until the sale is over"),
+        ({"rolling": True}, "rollout"),
+        ({"paused": True}, "paused"),
+        ({"replicas": 0}, "scaled to zero"),
+        ({"namespace": "kube-system"}, "never touched"),
+        ({}, ""),
+    ],
+)
+def test_what_others_are_at_is_left_alone(changed: dict[str, Any], words: str) -> None:
+    found = workload(**changed)
+    observation = observed(found)
+    others = Others(found, hpas=[], vpa="", resizes_in_place=True)
+    limits = limits_of(
+        observation, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+    )
+    assert words in limits.freeze
+    assert bool(limits.freeze) is bool(words)
+
+
+@pytest.mark.parametrize(("again", "passes"), [(1005, True), (1060, False), (None, False)])
+async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
+    again: int | None,
+    passes: bool,  # noqa: FBT001 - as parametrized
+) -> None:
+    """And one that waits for pods to be well rests, so that something else is done for them."""
+
+    class Busy:
+        def glance(self, *_: Any, **__: Any) -> Report:
+            return Report(state=WorkloadState.PENDING, reason="wait", again=again)
+
+    performer = Performer(
+        None,  # type: ignore[arg-type]
+        Busy(),  # type: ignore[arg-type]
+        may_write=lambda: True,
+        resizes_in_place=lambda: True,
+        watched=lambda: 1.0,
+    )
+    found = observed(workload())
+    assert found.state is not None
+    larger = replace(found.state, sizes=(Size(container="web", cpu_request=0.2, cpu_limit=0.2),))
+    deed = Deed(actuator="resizeCPU", parameters={}, after=larger)
+    performed = await performer.perform(
+        Plan(intent="shop/web", purpose=Purpose.REACH, deeds=(deed,)),
+        found,
+        limits=Limits(),
+        plugins={},
+        now=1000.0,
+    )
+    assert performed.refused == "resizeCPU: wait"
+    assert performed.passes is passes
+
+
+async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_once_and_gives_its_slots_back() -> (
+    None
+):
+    forgotten: list[WorkloadKey] = []
+    told: list[str] = []
+
+    class Under:
+        def glance(self, *_: Any, **__: Any) -> Report:
+            return Report(state=WorkloadState.APPLYING)
+
+        def forget(self, key: WorkloadKey) -> None:
+            forgotten.append(key)
+
+    class Cluster:
+        def emit(self, workload: Workload, *, reason: str, message: str, **_: Any) -> None:
+            told.append(f"{reason} {workload.key}: {message}")
+
+    found = under_change()
+    performer = Performer(
+        Cluster(),  # type: ignore[arg-type]
+        Under(),  # type: ignore[arg-type]
+        may_write=lambda: True,
+        resizes_in_place=lambda: True,
+        watched=lambda: 1.0,
+    )
+    seen = dataclasses.replace(observed(found), pods=[pod()])
+    await performer.tend(seen, 1000.0)
+    performer.forget_all_but({found.key}, {found.key: found}.get)
+    assert not forgotten
+    for _ in range(2):
+        performer.forget_all_but((), {found.key: found}.get)
+    assert forgotten == [found.key]
+    (line,) = told
+    assert line.startswith("ChangeLeft Deployment shop/web: no active Intent is about it any more")

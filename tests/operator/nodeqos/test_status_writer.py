@@ -1,0 +1,97 @@
+"""What a NodeQoSPolicy's status says of the nodes that it holds on."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from harness.faultproxy import FaultProxy
+from harness.faults import Fault, Kind
+from harness.objects import node
+from harness.records import folded
+from trimtab.kube.auth import load_connection
+from trimtab.kube.cache.store import Cache
+from trimtab.kube.kinds.custom import QosPolicy, qos_policies
+from trimtab.kube.kinds.nodes import Node, nodes
+from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.resources import NODE_QOS_POLICIES
+from trimtab.operator.nodeqos.status_writer import NodeQuality
+
+
+@pytest.fixture
+async def policy(client: Client, kinds: None, namespace: str) -> AsyncIterator[Callable[..., Any]]:
+    """Create a NodeQoSPolicy on the real server; it goes with the test."""
+    made = []
+
+    async def create(name: str, **spec: Any) -> None:
+        made.append(f"{namespace}-{name}")
+        head = {"apiVersion": NODE_QOS_POLICIES.api_version, "kind": NODE_QOS_POLICIES.kind}
+        await client.create(NODE_QOS_POLICIES, {**head, "metadata": {"name": made[-1]}, "spec": spec})
+
+    yield create
+    for name in made:
+        await client.delete(NODE_QOS_POLICIES, name)
+
+
+def machines(*names: str) -> Cache[Node]:
+    shape, found = nodes(), Cache[Node]()
+    for name in names:
+        described = node(name)
+        described["metadata"] |= {"uid": name, "resourceVersion": "1"}
+        found.put(folded(shape, described))
+    return found
+
+
+async def told(client: Client, there: Cache[Node], namespace: str) -> dict[str, Object]:
+    """What the statuses say after one look at what is there."""
+    shape, found = qos_policies(), Cache[QosPolicy]()
+    for each in await client.items(NODE_QOS_POLICIES):
+        if each["metadata"]["name"].startswith(namespace):
+            found.put(folded(shape, each))
+    await NodeQuality(client, policies=found, nodes=there, may_write=lambda: True, now=lambda: 1e9).tell()
+    after = await client.items(NODE_QOS_POLICIES)
+    return {each["metadata"]["name"].removeprefix(f"{namespace}-"): each.get("status", {}) for each in after}
+
+
+async def test_each_policy_is_told_on_how_many_nodes_it_holds(
+    client: Client, policy: Callable[..., Any], namespace: str
+) -> None:
+    await policy("everywhere")
+    await policy("one", weight=200, nodeSelector={"matchLabels": {"kubernetes.io/hostname": "b"}})
+    await policy("nowhere", nodeSelector={"matchLabels": {"kubernetes.io/hostname": "z"}})
+    found = await told(client, machines("a", "b", "c"), namespace)
+    assert {name: status["nodes"] for name, status in found.items()} == {
+        "everywhere": 2,
+        "one": 1,
+        "nowhere": 0,
+    }
+    ready = {name: status["conditions"][0] for name, status in found.items()}
+    assert {name: (each["status"], each["reason"]) for name, each in ready.items()} == {
+        "everywhere": ("True", "Holds"),
+        "one": ("True", "Holds"),
+        "nowhere": ("False", "NoNode"),
+    }
+
+
+async def test_nothing_is_written_that_is_there_already(
+    client: Client, policy: Callable[..., Any], namespace: str
+) -> None:
+    await policy("everywhere")
+    await told(client, machines("a"), namespace)
+    before = await client.get(NODE_QOS_POLICIES, f"{namespace}-everywhere")
+    await told(client, machines("a"), namespace)
+    after = await client.get(NODE_QOS_POLICIES, f"{namespace}-everywhere")
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert (await told(client, machines("a", "b"), namespace))["everywhere"]["nodes"] == 2
+
+
+async def test_a_policy_whose_status_is_refused_keeps_the_others_from_nothing(
+    client: Client, policy: Callable[..., Any], namespace: str, fault_proxy: FaultProxy
+) -> None:
+    for name in ("a", "b"):
+        await policy(name)
+    refused = Fault(kind=Kind.STATUS, status=403)
+    fault_proxy.fail_next(refused, match=lambda asked: asked.path.endswith("/status"))
+    async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as proxied:
+        found = await told(proxied, machines("one"), namespace)
+    assert sorted(name for name, status in found.items() if status) == ["b"]

@@ -1,0 +1,170 @@
+"""Policies meet workloads: who selects, who wins, and that an index never changes the answer."""
+
+from itertools import product
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.records import policy, workload
+from trimtab.kube.cache.projection import Labels
+from trimtab.kube.kinds.policies import Policy
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS, Resource
+from trimtab.operator.policy.matching import Selection, Verdict, standings
+
+HOME = "trimtab-system"
+NAMESPACES = ("shop", "bank", "kube-system", HOME)
+ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+
+some_labels = st.sampled_from(
+    [dict(zip("ab", values, strict=False)) for values in ("", "x", "y", "xy", "yy")]
+)
+names = st.sampled_from(NAMESPACES)
+
+
+LABEL_SELECTORS: tuple[dict[str, Any], ...] = (
+    {},
+    {"matchLabels": {"a": "x"}},
+    {"matchLabels": {"a": "x", "b": "y"}},
+    *(
+        {"matchLabels": more, "matchExpressions": [{"key": "a", "operator": operator, "values": values}]}
+        for operator, values in product(("In", "NotIn"), (["x"], ["x", "y"], ["z"]))
+        for more in ({}, {"b": "y"})
+    ),
+    {"matchExpressions": [{"key": "b", "operator": "Exists"}]},
+    {"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]},
+)
+NAME_LISTS = ({"allow": ["shop"]}, {"allow": ["bank", "shop"], "deny": ["shop"]}, {"deny": ["kube-system"]})
+TYPES = (
+    {"include": ["Deployment"]},
+    {"include": ["Rollout.argoproj.io", "CronJob"]},
+    {"exclude": ["Deployment", "DaemonSet"]},
+)
+
+
+some_policies = st.builds(
+    policy,
+    st.sampled_from(("p", "q", "r")),
+    namespace=names,
+    weight=st.sampled_from((1, 100, 1000)),
+    mode=st.sampled_from(("Auto", "Recommend", "Disabled")),
+    selector=st.fixed_dictionaries(
+        {},
+        optional={
+            "namespaceSelector": st.sampled_from(LABEL_SELECTORS),
+            "workloadSelector": st.sampled_from(LABEL_SELECTORS),
+            "namespaces": st.sampled_from(NAME_LISTS),
+            "workloadTypes": st.sampled_from(TYPES),
+        },
+    ),
+)
+policy_lists = st.lists(some_policies, max_size=5, unique_by=lambda found: found.key)
+namespace_labels = st.fixed_dictionaries(
+    dict.fromkeys(NAMESPACES, some_labels.map(lambda d: tuple(sorted(d.items()))))
+)
+some_workloads = st.builds(
+    lambda namespace, resource, labels: workload(namespace=namespace, resource=resource, labels=labels),
+    names,
+    st.sampled_from((DEPLOYMENTS, STATEFUL_SETS, ROLLOUTS)),
+    some_labels,
+)
+
+
+def selects(policy: Policy, found: Workload, labels: dict[str, Labels]) -> bool:
+    """What the words of the API say, without an index."""
+    return policy.namespace in (HOME, found.namespace) and policy.spec.selector.selects(
+        kind=found.key.kind,
+        namespace=found.namespace,
+        labels=dict(found.labels),
+        namespace_labels=dict(labels[found.namespace]),
+    )
+
+
+def choose(*policies: Policy, of: Workload, namespaces: dict[str, Labels] | None = None) -> Verdict:
+    return Selection(policies, namespaces=namespaces or {}, home=HOME).of(of)
+
+
+@settings(max_examples=100)
+@given(policies=policy_lists, found=some_workloads, labels=namespace_labels)
+def test_property_27_multi_tenant_scoping(
+    policies: list[Policy], found: Workload, labels: dict[str, Labels]
+) -> None:
+    """Namespace selectors, workload selectors, allow and deny lists scope a policy, and deny takes precedence."""
+    verdict = choose(*policies, of=found, namespaces=labels)
+    assert set(verdict) == {one for one in policies if selects(one, found, labels)}
+    for one in verdict:
+        assert found.namespace not in one.spec.selector.namespaces.deny
+        assert one.namespace in (HOME, found.namespace)
+
+
+@settings(max_examples=100)
+@given(policies=policy_lists, labels=namespace_labels, kept=st.sets(st.sampled_from("ab")))
+def test_property_16_workload_discovery(
+    policies: list[Policy], labels: dict[str, Labels], kept: set[str]
+) -> None:
+    """Every workload that a policy's selectors match is found, of whatever kind and in whatever namespace."""
+    everything = [
+        workload(namespace=namespace, resource=resource, labels=dict.fromkeys(sorted(kept), "x"))
+        for namespace, resource in product(NAMESPACES, (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS))
+    ]
+    selection = Selection(policies, namespaces=labels, home=HOME)
+    for one in policies:
+        discovered = {found.key for found in everything if one in selection.of(found)}
+        assert discovered == {found.key for found in everything if selects(one, found, labels)}
+
+
+@settings(max_examples=100)
+@given(policies=policy_lists, found=some_workloads, labels=namespace_labels, order=st.randoms())
+def test_the_heaviest_wins_and_of_equals_the_first_by_name_in_whatever_order_they_came(
+    policies: list[Policy], found: Workload, labels: dict[str, Labels], order: Any
+) -> None:
+    verdict = choose(*policies, of=found, namespaces=labels)
+    assert list(verdict) == sorted(verdict, key=lambda one: (-one.spec.weight, one.namespace, one.name))
+    order.shuffle(policies)
+    assert choose(*policies, of=found, namespaces=labels) == verdict
+
+
+@settings(max_examples=100)
+@given(policies=policy_lists, workloads=st.lists(some_workloads, max_size=4), labels=namespace_labels)
+def test_winner_and_loser_both_know_of_their_overlap(
+    policies: list[Policy], workloads: list[Workload], labels: dict[str, Labels]
+) -> None:
+    selection = Selection(policies, namespaces=labels, home=HOME)
+    found = standings(selection, workloads)
+    for one in policies:
+        selected = [verdict for each in workloads if one in (verdict := selection.of(each))]
+        assert (one in found) == bool(selected)
+        if one in found:
+            assert found[one].taken + found[one].lost.total() == len(selected)
+    for winner, loser in product(found, found):
+        assert found[winner].over[loser] == found[loser].lost[winner]
+
+
+def test_a_policy_at_home_covers_the_cluster_and_any_other_its_own_namespace() -> None:
+    cluster, shop = policy("all", weight=1), policy("all", namespace="shop")
+    assert choose(cluster, shop, of=workload(namespace="shop")) == (shop, cluster)
+    assert choose(cluster, shop, of=workload(namespace="bank")) == (cluster,)
+
+
+def test_a_policy_away_from_home_cannot_reach_out_by_naming_others() -> None:
+    greedy = policy("greedy", namespace="shop", selector={"namespaces": {"allow": ["bank"]}})
+    assert choose(greedy, of=workload(namespace="bank")) == ()
+    assert choose(greedy, of=workload(namespace="shop")) == ()
+
+
+def test_a_heavy_disabled_policy_keeps_its_workloads_from_the_others() -> None:
+    off, on = policy("off", weight=1000, mode="Disabled"), policy("on", mode="Auto")
+    assert choose(on, off, of=workload())[0] is off
+
+
+def test_a_kind_that_is_not_built_in_is_named_with_its_group() -> None:
+    rollouts = policy(selector={"workloadTypes": {"include": ["Rollout.argoproj.io"]}})
+    assert choose(rollouts, of=workload(resource=ROLLOUTS)) == (rollouts,)
+    assert choose(rollouts, of=workload()) == ()
+
+
+def test_a_policy_that_cannot_be_read_selects_nothing_and_says_why() -> None:
+    broken = policy(weight=-1)
+    assert "weight" in broken.problem
+    assert choose(broken, of=workload()) == ()

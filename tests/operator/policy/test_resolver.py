@@ -1,0 +1,208 @@
+"""On whose word a workload is sized: what a policy's words come to, and when it is not acted on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.records import folded, policy, workload
+from trimtab.actuation.hold import Hold
+from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.policies import Policy, policies
+from trimtab.operator.config.model import Guardrail, OperatorConfig
+from trimtab.operator.policy.resolver import Mandate, Mandates
+from trimtab.operator.policy.status_writer import DEFAULT
+from trimtab.operator.policy.validation import GUARDRAIL
+
+NOON = 1_800_000_000.0 // 86400 * 86400 + 12 * 3600
+
+
+def config(**said: Any) -> OperatorConfig:
+    return OperatorConfig.model_validate(said)
+
+
+def mandate(found: Policy | None = None, **said: Any) -> Mandate:
+    return Mandates(config(**said)).of_policy(found or policy())
+
+
+def with_guardrail(query: str) -> Policy:
+    metadata = {"name": "p", "namespace": "shop", "uid": "p", "annotations": {GUARDRAIL: query}}
+    return folded(policies(), {"metadata": metadata, "spec": {}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "said", "problem"),
+    [
+        ({"strategy": {"name": "luck"}}, {}, "spec.strategy: strategy 'luck' is not known; there are: "),
+        ({"strategy": {"name": "vpa", "settings": {"hope": 1}}}, {}, "spec.strategy: strategy vpa: hope"),
+        ({"mode": "Auto"}, {"limits": {"forbiddenModes": ["Auto"]}}, "spec.mode: Auto is forbidden"),
+        (
+            {"metricsConfig": {"provider": "metrics-server"}},
+            {},
+            "spec.metricsConfig.provider: the operator has no usage source 'metrics-server'; name one of: prometheus",
+        ),
+        (
+            {"metricsConfig": {"provider": "metrics-server"}},
+            {"otherMetricsSources": [{"provider": "metrics-server"}]},
+            "",
+        ),
+        ({"metricsConfig": {"provider": "prometheus"}}, {}, ""),
+        ({}, {}, ""),
+    ],
+)
+def test_a_policy_that_cannot_be_acted_on_has_a_problem_that_says_why(
+    spec: dict[str, Any], said: dict[str, Any], problem: str
+) -> None:
+    found = mandate(policy(**spec), **said).problem
+    assert problem in found
+    assert bool(found) == bool(problem)
+
+
+def test_workloads_are_learned_of_from_the_source_that_their_policy_names() -> None:
+    other = {"otherMetricsSources": [{"provider": "metrics-server"}]}
+    assert (
+        mandate(policy(metricsConfig={"provider": "metrics-server"}), **other).sizing.source
+        == "metrics-server"
+    )
+    assert (
+        mandate(policy(metricsConfig={"provider": "prometheus"}), **other).sizing == mandate(policy()).sizing
+    )
+
+
+def test_a_policy_that_cannot_be_read_says_what_its_kind_said() -> None:
+    broken = policy(mode="Perhaps")
+    assert mandate(broken).problem == broken.problem
+
+
+@pytest.mark.parametrize(
+    ("spec", "said", "reason"),
+    [
+        ({"mode": "Auto"}, {}, ""),
+        ({"mode": "Auto"}, {"dryRun": True}, "dryRun"),
+        ({"mode": "Recommend"}, {}, "the mode is Recommend"),
+        ({"mode": "Auto"}, {"limits": {"untouchedNamespaces": ["shop"]}}, "untouchedNamespaces"),
+    ],
+)
+def test_what_may_not_be_touched_has_a_reason(
+    spec: dict[str, Any], said: dict[str, Any], reason: str
+) -> None:
+    found = mandate(policy(**spec), **said).withheld(workload(), config(**said))
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
+def test_a_workload_that_a_vpa_changes_is_left_to_it() -> None:
+    said = mandate(policy(mode="Auto")).withheld(workload(), config(), vpa="web")
+    assert (
+        said == "VerticalPodAutoscaler web changes its pods; with updateMode Off it leaves that to the policy"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "sizes", "reason"),
+    [
+        ("Auto", {}, ""),
+        ("Recommend", {}, "held by ann: the sale"),
+        ("Recommend", {"web": Resources(100)}, ""),
+        ("Auto", {"web": Resources(100)}, ""),
+    ],
+)
+def test_a_workload_that_somebody_holds_is_left_as_it_is_or_brought_to_what_they_chose(
+    mode: str, sizes: dict[str, Resources], reason: str
+) -> None:
+    hold = Hold(who="ann", why="the sale", sizes=sizes)
+    assert mandate(policy(mode=mode)).withheld(workload(), config(), hold=hold) == reason
+    assert "dryRun" in mandate(policy(mode=mode)).withheld(workload(), config(dryRun=True), hold=hold)
+
+
+def test_the_maximum_of_the_organisation_holds_where_a_policy_states_none() -> None:
+    bounds = mandate(limits={"maxCpu": "2"}).spec.resource_bounds
+    assert str(bounds.cpu.max) == "2"
+    assert bounds.memory.max is None
+
+
+def test_the_maximum_of_the_organisation_holds_for_the_bounds_of_single_containers_too() -> None:
+    own = [
+        {"name": "app", "resourceBounds": {"cpu": {"min": "1"}}},
+        {"name": "big", "resourceBounds": {"cpu": {"max": "3"}}},
+    ]
+    found = mandate(policy(containers=own), limits={"maxCpu": "2"})
+    app, big = found.spec.containers
+    assert app.resource_bounds.cpu is not None
+    assert str(app.resource_bounds.cpu.max) == "2"
+    assert app.resource_bounds.memory is None
+    assert found.problem == (
+        "spec.containers[1].resourceBounds.cpu.max: 3 is above the limit of your organisation; use at most 2"
+    )
+    assert big.name == "big"
+
+
+def test_the_operators_own_windows_hold_for_every_policy() -> None:
+    own = {"windows": [{"start": "11:00", "end": "13:00"}]}
+    found = policy(updateStrategy=own)
+    night = {"maintenanceWindows": [{"start": "22:00", "end": "05:00"}]}
+    day = {"maintenanceWindows": [{"start": "09:00", "end": "17:00"}]}
+    mine = (MaintenanceWindow(start="11:00", end="13:00"),)
+    assert mandate(found).strategy(config(), now=NOON).windows == mine
+    assert mandate(found).strategy(config(**day), now=NOON).windows == mine
+    assert mandate(found).strategy(config(**night), now=NOON).windows == config(**night).maintenance_windows
+
+
+def test_a_policy_adds_a_guardrail_of_its_own() -> None:
+    common = {"guardrails": [{"name": "errors", "query": "errors"}]}
+    own = with_guardrail('sum(latency{namespace="$namespace"}) > bool 1')
+    names = [each.name for each in mandate(own).guardrails(config(**common))]
+    assert names == ["errors", "policy"]
+    assert mandate(policy()).guardrails(config(**common)) == (Guardrail(name="errors", query="errors"),)
+    assert GUARDRAIL in mandate(with_guardrail("sum(")).problem
+
+
+def test_a_policy_is_read_once_however_often_its_status_is_written() -> None:
+    mandates = Mandates(config())
+    first = mandates.of_policy(policy("p"))
+    assert mandates.of_policy(policy("p")) is first
+    changed = mandates.of_policy(policy("p", generation=2, mode="Auto"))
+    assert changed is not first
+    mandates.forget_all_but(())
+    assert mandates.of_policy(policy("p", generation=2, mode="Auto")) is not changed
+
+
+def test_the_default_policy_is_for_those_that_no_policy_selects() -> None:
+    assert Mandates(config()).of(workload(), (), namespace=()) is None
+    assert Mandates(config()).unselected.strategy == OptimizationPolicySpec().strategy.name
+    denied = {"namespaces": {"deny": ["bank"]}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
+    mandates = Mandates(config(defaultPolicy={"strategy": {"name": "vpa"}, "selector": denied}))
+    assert mandates.of(workload(namespace="bank"), (), namespace=(("team", "a"),)) is None
+    assert mandates.of(workload(), (), namespace=(("team", "b"),)) is None
+    default = mandates.of(workload(), (), namespace=(("team", "a"),))
+    assert default
+    assert (default.name, default.key, default.sizing.strategy) == ("default", DEFAULT, "vpa")
+    assert mandates.unselected == default.sizing
+    assert mandates.of(workload(), (policy("p"),), namespace=()) is mandates.of_policy(policy("p"))
+
+
+def test_the_percentile_of_a_policy_is_for_the_strategy_of_that_name() -> None:
+    spec: dict[str, Any] = {
+        "metricsConfig": {"percentile": "P95", "safetyFactor": 1.5, "rollingWindow": "48h"},
+        "strategy": {"name": "percentile", "settings": {"safety_factor": 2.0}},
+    }
+    assert mandate(policy(**spec)).sizing.given() == {
+        "quantile": 0.95,
+        "safety_factor": 2.0,
+        "window": 172800.0,
+    }
+    of_another = mandate(policy(metricsConfig=spec["metricsConfig"])).sizing.given()
+    assert of_another.keys().isdisjoint({"quantile", "safety_factor", "window"})
+
+
+def test_policies_that_say_the_same_share_it_and_still_select_for_themselves() -> None:
+    some, others = (
+        policy(name, selector={"namespaces": {"allow": [name]}}, changes={"minimum": 0.3})
+        for name in ("a", "b")
+    )
+    assert some.spec.selector != others.spec.selector
+    assert some.spec.changes is others.spec.changes
+    assert some.spec.update_strategy is others.spec.update_strategy
+    assert mandate(some).spec is some.spec

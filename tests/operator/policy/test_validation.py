@@ -1,0 +1,175 @@
+"""What of a policy is refused or warned of, and in which words."""
+
+from typing import Any
+
+import pytest
+
+from trimtab.api import OptimizationPolicy
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.kube.kinds.policies import Policy
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.policy.validation import GUARDRAIL, Verdict, judge
+
+
+def policy(spec: dict[str, Any] | None = None, *, guardrail: str | None = None) -> OptimizationPolicy:
+    annotations = {GUARDRAIL: guardrail} if guardrail else {}
+    metadata = {"name": "web", "namespace": "shop", "annotations": annotations}
+    return OptimizationPolicy.read({"kind": "OptimizationPolicy", "metadata": metadata, "spec": spec or {}})
+
+
+def present(
+    name: str, spec: dict[str, Any] | None = None, *, namespace: str = "shop", problem: str = ""
+) -> Policy:
+    read = OptimizationPolicySpec.model_validate(spec or {})
+    return Policy(namespace, name, uid=name, version=1, generation=1, created=0, spec=read, problem=problem)
+
+
+def config(**settings: Any) -> OperatorConfig:
+    return OperatorConfig.model_validate(settings)
+
+
+def verdict(
+    spec: dict[str, Any], *others: Policy, limits: dict[str, Any] | None = None, dry_run: bool = False
+) -> Verdict:
+    return judge(policy(spec), others=others, config=config(limits=limits or {}, dryRun=dry_run))
+
+
+def test_a_plain_policy_comes_in_without_a_word() -> None:
+    assert verdict({"mode": "Auto"}) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        (
+            {"strategy": {"name": "crystal-ball"}},
+            "spec.strategy.name: strategy 'crystal-ball' is not known; there are:",
+        ),
+        (
+            {"strategy": {"name": "percentile", "settings": {"quantile": 2}}},
+            "spec.strategy.settings.quantile: must be at most 1",
+        ),
+        (
+            {"strategy": {"name": "percentile", "settings": {"quantil": 0.5}}},
+            "spec.strategy.settings.quantil: unknown field; check its spelling",
+        ),
+        (
+            {"metricsConfig": {"provider": "abacus"}},
+            "spec.metricsConfig.provider: the operator has no usage source 'abacus'; name one of: prometheus",
+        ),
+    ],
+)
+def test_what_is_not_installed_or_does_not_fit_is_refused(spec: dict[str, Any], line: str) -> None:
+    (problem,) = verdict(spec).problems
+    assert problem.startswith(line)
+
+
+def test_a_source_that_the_operator_was_not_given_is_refused_with_those_that_it_was() -> None:
+    given = config(otherMetricsSources=[{"name": "live", "provider": "metrics-server"}])
+    (problem,) = judge(policy({"metricsConfig": {"provider": "kubelet"}}), others=(), config=given).problems
+    assert "no usage source 'kubelet'; name one of: prometheus, live" in problem
+    assert judge(policy({"metricsConfig": {"provider": "live"}}), others=(), config=given) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("limits", "spec", "line"),
+    [
+        (
+            {"forbiddenModes": ["Auto"]},
+            {"mode": "Auto"},
+            "spec.mode: Auto is forbidden by your organisation; use Rec",
+        ),
+        (
+            {"forbiddenStrategies": ["krr"]},
+            {"strategy": {"name": "krr"}},
+            "spec.strategy.name: krr is forbidden",
+        ),
+        (
+            {"maxSafetyFactor": 1.5},
+            {"metricsConfig": {"safetyFactor": 2}},
+            "spec.metricsConfig.safetyFactor: 2 is above the limit of your organisation; use at most 1.5",
+        ),
+        (
+            {"maxCpu": "4"},
+            {"resourceBounds": {"cpu": {"max": "8"}}},
+            "spec.resourceBounds.cpu.max: 8 is above the limit of your organisation; use at most 4",
+        ),
+        (
+            {"maxMemory": "1Gi"},
+            {"resourceBounds": {"memory": {"min": "2Gi"}}},
+            "spec.resourceBounds.memory.min: 2Gi is above the limit of your organisation; use at most 1Gi",
+        ),
+    ],
+)
+def test_what_goes_beyond_the_organisation_is_refused(
+    limits: dict[str, Any], spec: dict[str, Any], line: str
+) -> None:
+    (problem,) = verdict(spec, limits=limits).problems
+    assert problem.startswith(line)
+    assert verdict(spec).problems == ()
+
+
+def test_a_maximum_that_is_left_open_is_that_of_the_organisation() -> None:
+    limits = config(limits={"maxCpu": "4", "maxMemory": "8Gi"}).limits
+    assert {path: str(most) for path, most in limits.defaults(policy().spec).items()} == {
+        "resourceBounds/cpu/max": "4",
+        "resourceBounds/memory/max": "8Gi",
+    }
+    stated = policy({"resourceBounds": {"cpu": {"max": "1"}, "memory": {"max": "1Gi"}}})
+    assert limits.defaults(stated.spec) == {}
+
+
+def test_a_guardrail_that_is_no_promql_is_refused() -> None:
+    bad = judge(policy(guardrail="sum(rate(errors))"), others=(), config=config())
+    (problem,) = bad.problems
+    assert problem.startswith(
+        f"metadata.annotations[{GUARDRAIL}]: is no PromQL: expected type matrix in call to"
+    )
+    good = 'sum(rate(errors{namespace="$namespace", app="$workload"}[5m]))'
+    assert judge(policy(guardrail=good), others=(), config=config()).problems == ()
+
+
+def test_an_equal_weight_where_both_can_select_is_a_warning_and_no_refusal() -> None:
+    home = OperatorConfig().namespace
+    found = verdict({}, present("api"), present("web"), present("zebra", namespace=home))
+    assert found.problems == ()
+    (warning,) = found.warnings
+    assert warning == (
+        f"spec.weight: 100 is the weight of shop/api, {home}/zebra too, which can select the same workloads; "
+        "the first by name wins: give one another weight"
+    )
+
+
+def test_many_rivals_are_counted() -> None:
+    (warning,) = verdict({}, *(present(f"api-{n}") for n in range(5))).warnings
+    assert "shop/api-0, shop/api-1, shop/api-2 and 2 more too" in warning
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        present("web"),
+        present("heavier", {"weight": 200}),
+        present("elsewhere", {"selector": {"namespaces": {"deny": ["shop"]}}}),
+        present("of-another-team", namespace="zoo"),
+        present(
+            "for-another-team", {"selector": {"namespaces": {"allow": ["zoo"]}}}, namespace="trimtab-system"
+        ),
+        present("sleeping", {"mode": "Disabled"}),
+        present("broken", problem="spec.weight: must be at most 1000"),
+    ],
+    ids=str,
+)
+def test_no_warning_where_there_is_no_conflict(other: Policy) -> None:
+    assert verdict({"selector": {"namespaces": {"allow": ["shop"]}}}, other).warnings == ()
+
+
+def test_a_namespace_that_is_never_touched_is_warned_of() -> None:
+    (warning,) = verdict({"selector": {"namespaces": {"allow": ["shop", "kube-system"]}}}).warnings
+    assert warning.startswith("spec.selector.namespaces.allow[1]: nothing is ever changed in kube-system")
+
+
+def test_auto_in_a_dry_run_is_warned_of() -> None:
+    (warning,) = verdict({"mode": "Auto"}, dry_run=True).warnings
+    assert warning.startswith("spec.mode: the operator is in a dry run")
+    assert verdict({"mode": "Recommend"}, dry_run=True).warnings == ()

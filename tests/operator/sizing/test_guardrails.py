@@ -1,0 +1,58 @@
+"""Guardrails: asked for the workload that is changed, and unknown where nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from harness.records import workload
+from trimtab.operator.config.model import Guardrail
+from trimtab.operator.sizing import guardrails
+from trimtab.operator.sizing.guardrails import PromQLGuardrails
+from trimtab.usage.errors import SourceAway
+
+ERRORS = Guardrail(name="errors", query='sum(errors{namespace="$namespace",app="$workload"})', max=2)
+
+
+class Told:
+    """What a PromQL server would say."""
+
+    def __init__(self, answer: float | Exception | None) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, float]] = []
+
+    async def value(self, promql: str, *, at: float) -> float | None:
+        self.asked.append((promql, at))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "holds"),
+    [(0.0, True), (2.0, True), (2.1, False), (None, None), (float("nan"), None), (SourceAway("away"), None)],
+)
+async def test_a_guardrail_holds_up_to_its_maximum_and_is_unknown_without_a_number(
+    *, answer: float | Exception | None, holds: bool | None
+) -> None:
+    told = Told(answer)
+    assert await PromQLGuardrails(told).verdicts(workload(), [ERRORS], now=7.0) == {"errors": holds}
+    assert told.asked == [('sum(errors{namespace="shop",app="web"})', 7.0)]
+
+
+async def test_who_does_not_answer_is_not_waited_for_while_pods_suffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Hung:
+        async def value(self, promql: str, *, at: float) -> float | None:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    monkeypatch.setattr(guardrails, "PATIENCE", 0.01)
+    assert await PromQLGuardrails(Hung()).verdicts(workload(), [ERRORS], now=7.0) == {"errors": None}
+
+
+async def test_without_anybody_to_ask_all_are_unknown() -> None:
+    assert await PromQLGuardrails(None).verdicts(workload(), [ERRORS], now=7.0) == {"errors": None}
+    assert await PromQLGuardrails(None).verdicts(workload(), [], now=7.0) == {}

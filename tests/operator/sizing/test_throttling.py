@@ -1,0 +1,70 @@
+"""Whether changed pods are throttled: asked where there is a limit, and unknown where nobody answers."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from actuation.builders import NOW, pod
+from harness.scripted import Scripted, steady
+from trimtab.actuation.decide.health import Throttled
+from trimtab.kube.kinds.pods import Resources
+from trimtab.operator.sizing import throttling
+from trimtab.operator.sizing.throttling import throttled_lately
+from trimtab.usage.source import Ask, Capabilities, Progress
+from trimtab.usage.usage import PodContainer, Usage
+
+LIMITED = pod("web-0", sizes={"web": Resources(100, 200), "log": Resources(100, 100)})
+FREE = pod("web-1", sizes={"web": Resources(100), "log": Resources(100)})
+STEP = 60.0
+
+
+class Held(Scripted):
+    """Its containers are held back by these shares, at every step."""
+
+    def __init__(self, **shares: float) -> None:
+        super().__init__(steady(1.0, 1e6), *(PodContainer("shop", "web-0", name) for name in shares))
+        self.capabilities = Capabilities(history=True, throttling=True)
+        self._shares = list(shares.values())
+
+    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+        usage = await super().read(ask)
+        return replace(usage, throttled=np.tile(self._shares, (usage.steps, 1)))
+
+
+async def test_of_a_pods_containers_the_most_throttled_counts_at_each_step() -> None:
+    source = Held(web=0.1, log=0.4)
+    found = await throttled_lately(source, [LIMITED, FREE], seconds=120.0, step=STEP, now=NOW + 59.0)
+    last = NOW // STEP * STEP
+    assert found == {"web-0": tuple(Throttled(last - n * STEP, 0.4) for n in (3, 2, 1))}
+
+
+async def test_who_has_no_limit_is_not_asked_for() -> None:
+    source = Held(web=0.1)
+    assert await throttled_lately(source, [FREE], seconds=120.0, step=STEP, now=NOW) == {}
+    assert source.asked == []
+
+
+async def test_what_cannot_be_told_is_unknown() -> None:
+    source = Held(web=0.1)
+    source.go_away()
+    assert await throttled_lately(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+    blind = Scripted(steady(1.0, 1e6))
+    assert await throttled_lately(blind, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+
+
+async def test_pods_that_suffer_do_not_wait_for_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hung(Held):
+        async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    monkeypatch.setattr(throttling, "PATIENCE", 0.01)
+    assert await throttled_lately(Hung(web=0.1), [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+
+
+async def test_a_plugin_that_fails_in_a_way_of_its_own_keeps_no_change_from_being_taken_back() -> None:
+    source = Held(web=0.1)
+    source.failure = ZeroDivisionError("oh")
+    assert await throttled_lately(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}

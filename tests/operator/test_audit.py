@@ -1,0 +1,217 @@
+"""The history of a change, as the store has it, and what is counted: begun, then applied or taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from actuation.builders import MIB, wish
+from actuation.world import KEY, World, lost, resources
+from harness.records import policy
+from trimtab.actuation.decide.context import Wish
+from trimtab.actuation.executor import Actuator
+from trimtab.api.duration import Duration
+from trimtab.api.optimizationpolicy import Canary, WorkloadState
+from trimtab.kube.rest.client import Client
+from trimtab.operator.audit import LiveJournal
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.policy.resolver import Mandates
+from trimtab.recommender.workload import Assessment
+from trimtab.sizing.recommendation import Factor, Recommendation
+from trimtab.store import HistoryEntry, Store, UnavailableError
+
+QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
+NOBODY = cast("Client", None)
+"""Who is asked for nothing, as nothing is annotated."""
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        yield store
+
+
+class Told:
+    """A journal of one workload in a small world."""
+
+    def __init__(self, world: World, store: Store) -> None:
+        self.world = world
+        self.store = store
+        self.metrics = Metrics()
+        self.mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Auto"))
+        self.journal = LiveJournal(
+            NOBODY, world, store, name="c", metrics=self.metrics, may_annotate=lambda: False
+        )
+
+    async def drive(self, wanted: Wish) -> None:
+        """As a loop would whose cache is behind from the beginning."""
+        actuator = Actuator(self.world, may_write=lambda: True)
+        cached = await self.world.workload(KEY)
+        for _ in range(40):
+            report = await actuator.reconcile(KEY, wanted, now=self.world.now)
+            assert report
+            await self.journal.reported(cached, report, mandate=self.mandate, now=self.world.now)
+            await self.journal.catch_up()  # as the task beside the loop does
+            if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED}:
+                return
+            self.world.pass_time(30)
+
+    async def history(self) -> list[HistoryEntry]:
+        await self.journal.catch_up()
+        return sorted(await self.store.history.find(), key=lambda entry: (entry.timestamp, entry.what))
+
+
+async def test_a_change_is_told_when_it_begins_and_when_it_is_applied(store: Store) -> None:
+    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
+    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    begun, done = await told.history()
+    assert (begun.what, done.what) == ("applying", "applied")
+    assert (
+        begun.before
+        == done.before
+        == {"web": {"limits": {"memory": "128Mi"}, "requests": {"cpu": "100m", "memory": "64Mi"}}}
+    )
+    assert done.after
+    assert done.after["web"]["requests"]["cpu"] == "200m"
+    assert (done.who, done.why) == ("policy trimtab-system/p", "the recommendation of strategy trimtab")
+
+
+async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(store: Store) -> None:
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    world.needed_memory = 100 * MIB
+    told = Told(world, store)
+    await told.drive(wish({"web": resources(100, 40)}, canary=QUICK, need={"web": 0}))
+    begun, back = await told.history()
+    assert (begun.what, back.what) == ("applying", "reverted")
+    assert (back.before, back.after) == (begun.after, begun.before)
+    assert "killed for lack of memory" in back.why
+    labels = {"policy": "trimtab-system/p", "reason": "worse"}
+    assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
+
+
+@pytest.mark.parametrize("loses", [1, 5], ids=["when it begins", "when it is done"])
+async def test_a_change_is_told_though_an_answer_is_lost(store: Store, loses: int) -> None:
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    answers = iter(range(1, 100))
+
+    def lose_one(what: str) -> None:
+        if what == "after annotate" and next(answers) == loses:
+            lost()
+
+    world.meddle = lose_one
+    told = Told(world, store)
+    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
+
+
+async def test_of_a_change_whose_marks_somebody_took_away_no_end_is_told(store: Store) -> None:
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    told = Told(world, store)
+    actuator = Actuator(world, may_write=lambda: True)
+    for sizes in (resources(200, 96), resources(100, 64)):
+        report = await actuator.reconcile(KEY, wish({"web": sizes}, canary=QUICK), now=world.now)
+        assert report
+        await told.journal.reported(
+            await world.workload(KEY), report, mandate=told.mandate, now=float(world.now)
+        )
+        world.annotations.clear()
+    assert "reverted" not in [entry.what for entry in await told.history()]
+
+
+async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_is_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = store.history.append
+
+    async def away_for_the_first(entries: Sequence[HistoryEntry]) -> None:
+        if entries[-1].what == "applying":
+            raise UnavailableError("store.url: it is away; see the server")
+        await append(entries)
+
+    monkeypatch.setattr(store.history, "append", away_for_the_first)
+    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
+    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
+
+
+async def test_what_was_done_last_before_a_store_went_away_does_not_wait_for_more_to_be_done(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_: Sequence[HistoryEntry]) -> None:
+        raise UnavailableError("store.url: it is away; see the server")
+
+    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(store.history, "append", away)
+        await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+        await told.journal.catch_up()
+    assert await store.history.find() == []
+    await told.journal.catch_up()
+    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
+
+
+async def test_journal_never_waits_for_a_store_that_is_frozen(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reconcile goes on to change sizes, and what it reports is written when the store answers again."""
+    thawed = asyncio.Event()
+    append = store.history.append
+
+    async def frozen(entries: Sequence[HistoryEntry]) -> None:
+        await thawed.wait()
+        await append(entries)
+
+    monkeypatch.setattr(store.history, "append", frozen)
+    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
+    writing = asyncio.create_task(told.journal.run())
+    found = await told.world.workload(KEY)
+    async with asyncio.timeout(60):
+        for number in range(1, 41):
+            recommended = (Recommendation("web", resources(number, 40), ()),)
+            assessment = Assessment(recommended, {}, urgent=False)
+            await told.journal.recommended(found, assessment, changed=True, mandate=told.mandate, now=1.0)
+            await asyncio.sleep(0)
+        assert await store.history.find() == []
+        thawed.set()
+        assert len(await told.history()) == 40
+    writing.cancel()
+
+
+async def test_journal_keeps_the_newest_entries_while_a_store_is_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trimtab.operator.audit.MOST_WAITING", 3)
+    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
+    found = await told.world.workload(KEY)
+    for number in range(1, 6):
+        assessment = Assessment((Recommendation("web", resources(number, 40), ()),), {}, urgent=False)
+        await told.journal.recommended(
+            found, assessment, changed=True, mandate=told.mandate, now=float(number)
+        )
+    assert [entry.timestamp for entry in await told.history()] == [3.0, 4.0, 5.0]
+
+
+async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> None:
+    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
+    why = (Factor("usage", "90 samples", "scripted"),)
+    recommended = (Recommendation("web", resources(50, 40), why),)
+    assessment = Assessment(recommended, {}, urgent=False, effective={"web": resources(70, 48)})
+    found = await told.world.workload(KEY)
+    for changed in (True, False, False):
+        await told.journal.recommended(found, assessment, changed=changed, mandate=told.mandate, now=1.0)
+    (entry,) = await told.history()
+    assert (entry.what, entry.container, entry.after) == (
+        "recommended",
+        "web",
+        {"limits": {"memory": "80Mi"}, "requests": {"cpu": "50m", "memory": "40Mi"}},
+    )
+    assert entry.before == {"limits": {"memory": "96Mi"}, "requests": {"cpu": "70m", "memory": "48Mi"}}, (
+        "the size in effect, and not the template's"
+    )
+    assert "90 samples" in entry.why
+    assert told.world.events == [], "nobody is told in a dry run"

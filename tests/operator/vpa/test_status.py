@@ -1,0 +1,245 @@
+"""A VPA that names us gets what its resource policy allows, as its own recommender would, and only when it changes."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.records import folded, workload
+from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.kube.kinds.hpas import Target
+from trimtab.kube.kinds.vpas import Vpa, vpas
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.client import Object
+from trimtab.operator.vpa.status import is_ours, new_status
+from trimtab.sizing.proposal import Ask, Proposal
+
+MIB = 1 << 20
+NOW = 1_800_000_000.0
+WEB = workload(
+    containers=({"name": "web", "resources": {"limits": {"cpu": "1", "memory": "300Mi"}}}, {"name": "log"})
+)
+SHAPE = vpas()
+
+
+def vpa(*policies: Object, status: Object | None = None, generation: int = 1, **spec: Any) -> Vpa:
+    manifest = {
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "generation": generation},
+        "spec": {
+            "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "recommenders": [{"name": "trimtab"}],
+            "resourcePolicy": {"containerPolicies": policies},
+            **spec,
+        },
+        "status": status or {},
+    }
+    return folded(SHAPE, manifest)
+
+
+def proposal(cpu: float = 500.0, memory: float = 400.0 * MIB) -> Proposal:
+    """Half as much is too little, twice as much too much."""
+    return Proposal(
+        cpu=Ask(cpu, cpu / 2, cpu * 2), memory=Ask(memory, memory / 2, memory * 2), strategy="trimtab"
+    )
+
+
+def status(
+    of: Vpa, *, target: Workload | None = WEB, pods: int = 1, now: float = NOW, **proposals: Proposal
+) -> Object:
+    found = new_status(of, target, proposals=proposals, pods=pods, now=now)
+    assert found is not None
+    return found
+
+
+def recommended(found: Object) -> dict[str, Object]:
+    entries = found.get("recommendation", {}).get("containerRecommendations", ())
+    return {entry["containerName"]: entry for entry in entries}
+
+
+def conditions(found: Object) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one.get("reason", "")) for one in found["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("target", "group"),
+    [
+        ({"kind": "Deployment"}, "apps"),
+        ({"apiVersion": "extensions/v1beta1", "kind": "Deployment"}, "apps"),
+        ({"apiVersion": "batch/v1beta1", "kind": "CronJob"}, "batch"),
+        ({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}, "argoproj.io"),
+    ],
+)
+def test_a_target_of_a_built_in_kind_is_found_by_the_kind_alone_as_vpa_does(
+    target: Object, group: str
+) -> None:
+    assert vpa(targetRef={**target, "name": "web"}).target == Target(target["kind"], group, "web")
+
+
+def test_only_a_vpa_that_names_us_is_ours() -> None:
+    assert is_ours(vpa())
+    assert not is_ours(vpa(recommenders=[]))
+    assert not is_ours(vpa(recommenders=[{"name": "default"}]))
+
+
+def test_a_proposal_is_recommended_with_its_bounds() -> None:
+    found = status(vpa(), web=proposal(), log=proposal(cpu=10.0))
+    assert recommended(found)["web"] == {
+        "containerName": "web",
+        "target": {"cpu": "500m", "memory": "400Mi"},
+        "lowerBound": {"cpu": "250m", "memory": "200Mi"},
+        "upperBound": {"cpu": "1", "memory": "800Mi"},
+        "uncappedTarget": {"cpu": "500m", "memory": "400Mi"},
+    }
+    assert recommended(found)["log"]["target"]["cpu"] == "10m"
+    assert conditions(found) == {"RecommendationProvided": ("True", "")}
+    assert found["observedGeneration"] == 1
+
+
+def test_what_is_recommended_is_the_highest_of_the_day_with_bounds_as_wide() -> None:
+    night = Ask(100.0, 80.0, 120.0, lately=(100.0, 90.0, 500.0, 0.0))
+    morning = Ask(600.0, 480.0, 720.0, lately=(500.0, 90.0))
+    by_night, by_day = (
+        recommended(status(vpa(), web=Proposal(cpu=ask, strategy="trimtab")))["web"]
+        for ask in (night, morning)
+    )
+    assert {field: by_night[field]["cpu"] for field in ("target", "lowerBound", "upperBound")} == {
+        "target": "500m",
+        "lowerBound": "400m",
+        "upperBound": "600m",
+    }
+    assert by_day["target"]["cpu"] == "600m", "more is recommended at once"
+
+
+def test_bounds_are_kept_and_what_it_would_have_been_is_told() -> None:
+    policy = {"containerName": "web", "minAllowed": {"cpu": "600m"}, "maxAllowed": {"memory": "300Mi"}}
+    entry = recommended(status(vpa(policy), web=proposal()))["web"]
+    assert entry["target"] == {"cpu": "600m", "memory": "300Mi"}
+    assert entry["lowerBound"] == {"cpu": "600m", "memory": "200Mi"}
+    assert entry["upperBound"] == {"cpu": "1", "memory": "300Mi"}
+    assert entry["uncappedTarget"] == {"cpu": "500m", "memory": "400Mi"}
+
+
+def test_the_default_policy_is_for_those_without_one_of_their_own() -> None:
+    found = status(
+        vpa({"containerName": "*", "mode": "Off"}, {"containerName": "web"}), web=proposal(), log=proposal()
+    )
+    assert set(recommended(found)) == {"web"}
+
+
+def test_only_controlled_resources_are_recommended() -> None:
+    found = status(vpa({"containerName": "web", "controlledResources": ["memory"]}), web=proposal())
+    assert all(
+        set(amounts) == {"memory"}
+        for field, amounts in recommended(found)["web"].items()
+        if field != "containerName"
+    )
+
+
+def test_where_limits_stay_a_request_stays_below_its_limit() -> None:
+    policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
+    found = recommended(status(vpa(policy), web=proposal(cpu=900.0), log=proposal()))
+    assert found["web"]["target"] == {"cpu": "900m", "memory": "300Mi"}
+    assert found["web"]["upperBound"] == {"cpu": "1", "memory": "300Mi"}
+    assert found["log"]["target"] == {"cpu": "500m", "memory": "400Mi"}
+
+
+def test_without_data_nothing_is_recommended_and_the_reason_is_told() -> None:
+    unknown = Proposal(strategy="trimtab")
+    assert conditions(status(vpa(), web=unknown)) == {"RecommendationProvided": ("False", "NotEnoughData")}
+    assert conditions(status(vpa(), pods=0)) == {
+        "NoPodsMatched": ("True", "NoPodsMatched"),
+        "RecommendationProvided": ("False", "NoPodsMatched"),
+    }
+    assert conditions(status(vpa(), target=None, pods=0)) == {
+        "ConfigUnsupported": ("True", "TargetNotFound"),
+        "RecommendationProvided": ("False", "TargetNotFound"),
+    }
+
+
+def test_what_was_recommended_stays_without_data_within_the_policy_of_today() -> None:
+    before = status(vpa(), web=proposal(), log=proposal())
+    policies = (
+        {"containerName": "log", "mode": "Off"},
+        {"containerName": "web", "maxAllowed": {"cpu": "400m"}},
+    )
+    found = status(vpa(*policies, status=before, generation=2), now=NOW + 60)
+    assert recommended(found).keys() == {"web"}
+    assert recommended(found)["web"]["target"] == {"cpu": "400m", "memory": "400Mi"}
+    lifted = status(vpa(status=found, generation=3))
+    assert recommended(lifted)["web"]["target"]["cpu"] == "500m"
+    assert conditions(lifted) == {"RecommendationProvided": ("True", "")}
+
+
+def test_a_container_that_is_gone_is_recommended_no_more() -> None:
+    before = status(vpa(), web=proposal(), log=proposal())
+    only_web = workload(containers=({"name": "web"},))
+    assert recommended(status(vpa(status=before), target=only_web)).keys() == {"web"}
+
+
+def test_conditions_of_others_and_the_time_of_our_own_are_kept() -> None:
+    before = status(vpa(), web=proposal())
+    before["conditions"].append({"type": "FetchingHistory", "status": "True"})
+    found = status(vpa(status=before), now=NOW + 900, web=proposal(cpu=600.0))
+    assert found["conditions"] == sorted(before["conditions"], key=lambda one: one["type"])
+
+
+def test_a_vpa_that_keeps_no_observed_generation_is_not_written_for_it() -> None:
+    before = status(vpa(), web=proposal())
+    del before["observedGeneration"]
+    assert new_status(vpa(status=before), WEB, proposals={"web": proposal()}, pods=1, now=NOW) is None
+
+
+def test_recommended_memory_is_readable_unless_the_policy_sets_it() -> None:
+    odd = 400.0 * MIB + 1
+    found = recommended(status(vpa(), web=proposal(memory=odd), log=proposal(memory=odd)))
+    assert found["log"]["target"]["memory"] == found["log"]["uncappedTarget"]["memory"] == "401Mi"
+    bounded = vpa({"containerName": "log", "maxAllowed": {"memory": 300_000_001}})
+    assert recommended(status(bounded, log=proposal(memory=odd)))["log"]["target"]["memory"] == "300000001"
+
+
+amounts = st.one_of(st.floats(0.0, 1e15), st.just(math.nan), st.just(math.inf))
+asks = st.builds(Ask, amounts, amounts, amounts)
+allowed = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from(("0", "100m", "2", 3)),
+        "memory": st.sampled_from(("100Mi", "1Gi", 5_000_000)),
+    },
+)
+some_policies = st.fixed_dictionaries(
+    {"containerName": st.sampled_from(("web", "*"))},
+    optional={
+        "mode": st.sampled_from(("Auto", "Off")),
+        "minAllowed": allowed,
+        "maxAllowed": allowed,
+        "controlledResources": st.lists(st.sampled_from(("cpu", "memory")), unique=True),
+        "controlledValues": st.sampled_from(("RequestsOnly", "RequestsAndLimits")),
+    },
+)
+
+
+@given(policies=st.lists(some_policies, max_size=2), cpu=asks, memory=asks)
+def test_whatever_is_proposed_stays_within_the_resource_policy_and_is_written_once(
+    policies: list[Object], cpu: Ask, memory: Ask
+) -> None:
+    proposals = {"web": Proposal(cpu=cpu, memory=memory, strategy="trimtab")}
+    first = vpa(*policies)
+    found = status(first, web=proposals["web"])
+    policy = first.policy("web")
+    for entry in recommended(found).values():
+        assert not policy.off
+        for field in ("target", "lowerBound", "upperBound"):
+            assert set(entry[field]) <= set(policy.resources)
+            for resource, text in entry[field].items():
+                amount = millicores(text) if resource == "cpu" else memory_bytes(text)
+                most, least = getattr(policy.most, resource), getattr(policy.least, resource)
+                assert most is None or amount <= most
+                bound = getattr(WEB.containers[0].resources, f"{resource}_limit")
+                capped = not policy.limits_follow and amount == bound
+                assert least is None or amount >= least or amount == most or capped
+    kept = msgspec.json.decode(msgspec.json.encode(found))
+    again = vpa(*policies, status=kept)
+    assert new_status(again, WEB, proposals=proposals, pods=1, now=NOW + 60) is None

@@ -1,0 +1,48 @@
+"""A pod as the API server shows it, and what is written into it."""
+
+from typing import Any
+
+from trimtab.kube.kinds.pods import Resources
+from trimtab.operator.webhook.pod_patch import birth_patch
+
+SIZE = Resources(100, None, 64 << 20, 128 << 20)
+ASKED = {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": {"memory": "1Gi"}}
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    owner = {"kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": True}
+    containers = [{"name": "proxy", "resources": ASKED}, {"name": "web", "resources": ASKED}]
+    metadata = {"generateName": "web-1-", "creationTimestamp": None, "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": {"containers": containers} | spec, "status": {}}
+
+
+def written(stated: dict[str, Any], **sizes: Resources) -> dict[str, str]:
+    return {each["path"]: each["value"] for each in birth_patch(stated, lambda _: sizes)}
+
+
+def test_cpu_and_memory_of_the_containers_that_are_sized_are_written_and_nothing_else() -> None:
+    assert written(pod(), web=SIZE) == {
+        "/spec/containers/1/resources/requests/cpu": "100m",
+        "/spec/containers/1/resources/requests/memory": "64Mi",
+        "/spec/containers/1/resources/limits/memory": "128Mi",
+    }
+
+
+def test_a_sidecar_is_found_among_the_init_containers_and_those_are_left_as_they_are() -> None:
+    sidecar = {"name": "mesh", "restartPolicy": "Always", "resources": ASKED}
+    stated = pod(initContainers=[{"name": "setup", "resources": ASKED}, sidecar])
+    found = written(stated, mesh=Resources(5, None, 1 << 20, None), setup=SIZE)
+    assert found == {
+        "/spec/initContainers/1/resources/requests/cpu": "5m",
+        "/spec/initContainers/1/resources/requests/memory": "1Mi",
+    }
+
+
+def test_a_pod_with_resources_as_a_whole_is_left_alone() -> None:
+    assert written(pod(resources={"limits": {"cpu": "2"}}), web=SIZE) == {}
+
+
+def test_a_pod_that_no_controller_makes_is_left_alone() -> None:
+    stated = pod()
+    stated["metadata"]["ownerReferences"][0]["controller"] = False
+    assert written(stated, web=SIZE) == {}

@@ -1,0 +1,258 @@
+"""Samples that reach the source late are learned from once, whatever comes late and whoever restarts; who has none is told."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.records import workload
+from harness.scripted import Script, Scripted, steady
+from trimtab.operator.metrics import Metrics
+from trimtab.recommender.cohort import Sizing
+from trimtab.recommender.cohort_manager import Want
+from trimtab.recommender.source_ingester import UNSAMPLED, Pace, School
+from trimtab.sizing.evidence import Evidence
+from trimtab.store import Store
+from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.source import Ask, Capabilities, Progress
+from trimtab.usage.usage import PodContainer, Usage
+
+NOW = 1_800_000_000.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+PACE = Pace(past=HOUR, lateness=10 * MINUTE)
+EASY = Sizing.of("percentile", {"min_samples": 1})
+OLD = NOW - 30 * DAY
+
+Delay = Callable[[str, float], float]
+"""How many seconds after it was taken the sample of a workload at a time is known."""
+
+
+def container(name: str) -> WorkloadContainer:
+    return WorkloadContainer("shop", "Deployment", name, "web")
+
+
+def pod(name: str) -> PodContainer:
+    return PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web")
+
+
+class Late(Scripted):
+    """Knows each sample only some time after it was taken."""
+
+    def __init__(self, script: Script, *names: str, delay: Delay) -> None:
+        super().__init__(script, *map(pod, names))
+        self.names = names
+        self.delay = delay
+        self.now = NOW
+
+    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+        found = await super().read(ask, progress=progress)
+        hidden = np.array([[t + self.delay(name, t) > self.now for name in self.names] for t in found.times])
+        cpu, memory = (np.where(hidden, np.nan, grid) for grid in (found.cpu, found.memory))
+        return replace(found, cpu=cpu, memory=memory)
+
+
+class Bed:
+    """Some workloads with a pod each, of which a server knows late."""
+
+    def __init__(self, store: Store, *names: str, delay: Delay, script: Script | None = None) -> None:
+        self.store = store
+        self.metrics = Metrics()
+        self.source = Late(script or steady(0.2, 3e8), *names, delay=delay)
+        self.wanted = {container(name): Want(EASY, OLD) for name in names}
+        self.pods = {pod(name): OLD for name in names}
+        self.owners = Owners([workload(name, containers=({"name": "web"},)) for name in names])
+        self.restart()
+
+    def restart(self) -> None:
+        self.school = School(self.source, self.store, cluster="c", pace=PACE, metrics=self.metrics)
+
+    async def advance(self, now: float) -> None:
+        self.source.now = now
+        await self.school.advance(
+            now,
+            wanted=self.wanted,
+            owners=lambda: self.owners,
+            running=set(self.wanted),
+            pods=self.pods,
+        )
+        assert self.school.trouble == ""
+
+    def evidence(self, name: str) -> Evidence:
+        found = self.school.learned(container(name), EASY, now=self.source.now, runs_on=True)
+        assert found
+        return found.evidence
+
+    def gauge(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"trimtab_{name}", {"provider": "scripted"})
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        yield store
+
+
+async def test_school_learns_from_a_source_that_is_always_some_minutes_behind(store: Store) -> None:
+    bed = Bed(store, "web", delay=lambda *_: 150.0)
+    for minute in range(30):
+        await bed.advance(NOW + minute * MINUTE + 6)
+    evidence = bed.evidence("web")
+    assert bed.source.now - evidence.last <= 150 + MINUTE
+    assert evidence.coverage == 1.0
+    assert bed.gauge("usage_lateness_seconds") == pytest.approx(150, abs=MINUTE)
+    assert bed.gauge("containers_without_samples") == 0
+
+
+async def test_school_learns_a_peak_that_was_stuck_in_a_remote_write_queue(store: Store) -> None:
+    def behind(_: str, t: float) -> float:
+        """Eight minutes behind for a quarter of an hour."""
+        return max(0.0, NOW + 23 * MINUTE - t) if NOW + 5 * MINUTE <= t < NOW + 20 * MINUTE else 0.0
+
+    def spike(_: PodContainer, t: float) -> tuple[float, float]:
+        return 0.2, 2e9 if NOW + 8 * MINUTE <= t < NOW + 12 * MINUTE else 3e8
+
+    bed = Bed(store, "web", delay=lambda name, t: min(behind(name, t), 9 * MINUTE), script=spike)
+    for minute in range(40):
+        await bed.advance(NOW + minute * MINUTE + 6)
+    evidence = bed.evidence("web")
+    assert evidence.memory_peak == 2_000_000_000
+    assert evidence.coverage == 1.0
+
+
+async def test_school_has_a_peak_at_once_though_another_container_is_waited_for(store: Store) -> None:
+    """The steps are not learned from yet; but what is known of them is evidence."""
+    bed = Bed(
+        store,
+        "web",
+        "late",
+        delay=lambda name, t: 9 * MINUTE if name == "late" and t > NOW else 0.0,
+        script=lambda name, t: (0.2, 2e9 if "web" in name.pod and t >= NOW + 5 * MINUTE else 3e8),
+    )
+    for minute in range(8):
+        await bed.advance(NOW + minute * MINUTE + 6)
+    evidence = bed.evidence("web")
+    assert evidence.memory_peak == 2_000_000_000
+    assert evidence.last == NOW + 7 * MINUTE
+    assert bed.evidence("late").last == NOW
+    used = bed.school.used(container("web"), EASY)
+    assert used
+    assert used.memory == 2e9
+
+
+async def test_school_waits_for_no_sample_longer_than_the_bound(store: Store) -> None:
+    gone = NOW + 5 * MINUTE
+    bed = Bed(store, "web", "gone", delay=lambda name, t: DAY if name == "gone" and t > gone else 0.0)
+    learned = []
+    for minute in range(30):
+        await bed.advance(NOW + minute * MINUTE + 6)
+        learned.append(bed.school._cohorts.of(container("web"), EASY).until)  # type: ignore[union-attr]
+    assert learned[-1] == NOW + 29 * MINUTE, "nobody waits for it any more"
+    assert max(NOW + minute * MINUTE - at for minute, at in enumerate(learned)) <= PACE.lateness + MINUTE
+
+
+async def test_school_reports_containers_that_run_without_samples(store: Store) -> None:
+    bed = Bed(store, "web", "silent", "new", delay=lambda name, _: 0.0 if name == "web" else DAY * 365)
+    bed.pods[pod("new")] = NOW - MINUTE
+    for minute in range(3):
+        await bed.advance(NOW + minute * MINUTE + 6)
+    assert [*bed.school.unsampled] == [pod("silent")], "the new one may still get some"
+    assert bed.gauge("containers_without_samples") == 1
+    await bed.advance(NOW + UNSAMPLED + MINUTE)
+    assert set(bed.school.unsampled) == {pod("silent"), pod("new")}
+    bed.source.delay = lambda *_: 0.0
+    await bed.advance(NOW + UNSAMPLED + 2 * MINUTE)
+    assert [*bed.school.unsampled] == []
+    assert bed.gauge("containers_without_samples") == 0
+
+
+async def test_school_does_not_report_containers_that_nobody_wants(store: Store) -> None:
+    bed = Bed(store, "web", "other", delay=lambda name, _: 0.0 if name == "web" else DAY * 365)
+    del bed.wanted[container("other")]
+    await bed.advance(NOW + 6)
+    assert bed.school.unsampled == ()
+
+
+async def test_school_learns_from_every_sample_of_a_step_that_came_in_parts(store: Store) -> None:
+    """A server that is twenty seconds behind has only the first samples of the last step when it is read."""
+
+    class Partly(Scripted):
+        now = NOW
+
+        async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+            found = await super().read(ask, progress=progress)
+            partly = found.times[:, None] > self.now - 20
+            return replace(found, memory=np.where(partly, 1e8, found.memory))
+
+    bed = Bed(store, "web", delay=lambda *_: 0.0)
+    source = bed.source = Partly(steady(0.2, 3e8), pod("web"))  # type: ignore[assignment]
+    source.capabilities = Capabilities(history=True)
+    bed.restart()
+    for minute in range(12):
+        await bed.advance(NOW + minute * MINUTE + 6)
+    cohort = bed.school.cohort_of(container("web"), EASY)
+    assert cohort
+    lowest = cohort.proposed(container("web"), now=bed.source.now).memory.lower
+    assert lowest == pytest.approx(3e8 * 1.2, rel=0.02), "no half step was learned from"
+
+
+MINUTES = 12
+
+
+def learned_with(delays: dict[str, list[float]], restarts: dict[int, bool]) -> dict[str, tuple[object, ...]]:
+    """What is known of each container at the end, when its samples came so late and the operator was restarted so often.
+
+    A restart says whether what was learned could still be saved; else it was a crash.
+    """
+    names = sorted(delays)
+
+    def delay(name: str, t: float) -> float:
+        minute = round((t - NOW) / MINUTE)
+        return delays[name][minute] if 0 < minute < MINUTES else 0.0
+
+    def script(of: PodContainer, t: float) -> tuple[float, float]:
+        minute = round((t - NOW) / MINUTE)
+        return 0.1 + minute % 7 / 10, 1e8 * (1 + names.index(of.pod[0]) + minute % 5)
+
+    async def learn(folder: str) -> dict[str, tuple[object, ...]]:
+        async with Store.open(Path(folder) / "trimtab.db") as store:
+            bed = Bed(store, *names, delay=delay, script=script)
+            for minute in range(MINUTES + 12):
+                if minute in restarts:
+                    if restarts[minute]:
+                        await bed.school.save(bed.source.now)
+                    bed.restart()
+                await bed.advance(NOW + minute * MINUTE + 6)
+            found: dict[str, tuple[object, ...]] = {}
+            for name in names:
+                learned = bed.school.learned(container(name), EASY, now=bed.source.now, runs_on=True)
+                assert learned
+                proposal, evidence = learned.proposal, learned.evidence
+                targets = (proposal.cpu.target, proposal.memory.target)
+                found[name] = (*targets, evidence.samples, evidence.ran, evidence.coverage, evidence.last)
+            return found
+
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(learn(folder))
+
+
+late = st.one_of(st.just(0.0), st.floats(0.0, PACE.lateness - 2 * MINUTE))
+
+
+@settings(max_examples=25)
+@given(
+    st.fixed_dictionaries({name: st.lists(late, min_size=MINUTES, max_size=MINUTES) for name in "ab"}),
+    st.dictionaries(st.integers(1, MINUTES + 8), st.booleans(), max_size=2),
+)
+def test_what_is_learned_does_not_depend_on_how_late_samples_come(
+    delays: dict[str, list[float]], restarts: dict[int, bool]
+) -> None:
+    on_time = {name: [0.0] * MINUTES for name in delays}
+    assert learned_with(delays, restarts) == learned_with(on_time, {})

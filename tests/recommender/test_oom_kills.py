@@ -1,0 +1,215 @@
+"""What pods tell about memory: kills with the limits that they hit, and the sizes in effect."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from actuation.builders import NOW, pod, workload
+from trimtab.actuation.change_annotations import Applied, Change, Marks, Phase, Way
+from trimtab.actuation.decide.health import Health
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.kube.kinds.pods import Container, Exit, Pod, Resources
+from trimtab.recommender.cohort import EvidenceCohort, Learned, Sizing, StrategyCohort
+from trimtab.recommender.oom_kills import Kill, kills_of, memory_sizes
+from trimtab.recommender.workload import sizing_of
+from trimtab.sizing.constraints import Surroundings
+from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.recommend import recommend
+from trimtab.sizing.recommendation import MIB
+from trimtab.usage.pod_ownership import WorkloadContainer
+from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage
+
+NAME = WorkloadContainer("shop", "Deployment", "web", "web")
+GIB = 1024 * MIB
+HOUR, DAY = 3600.0, 86400.0
+CUT, FULL = Resources(100, None, 250 * MIB, 250 * MIB), Resources(100, None, GIB, GIB)
+STRATEGIES = ("percentile", "peak", "krr", "vpa", "trimtab", "seasonal", "autopilot-window", "autopilot-ml")
+
+
+def of_image(image: str, name: str = "web-0", *, created: int = NOW - 100, killed: bool = False) -> Pod:
+    exits = {"web": Exit("OOMKilled", 137, NOW - 5)} if killed else {}
+    made = pod(name, sizes={"web": CUT}, exits=exits, created=created)
+    containers = tuple(msgspec.structs.replace(each, image=image) for each in made.containers)
+    return msgspec.structs.replace(made, containers=containers)
+
+
+def test_kills_tell_their_image_and_sizes_that_of_the_newest_pod() -> None:
+    old, new = of_image("web:1", killed=True), of_image("web:2", "web-1", created=NOW - 10)
+    (kill,) = kills_of(NAME, [old, new])
+    (now,) = memory_sizes(workload(template={"web": FULL}), [old, new], [NAME])
+    (before,) = memory_sizes(workload(template={"web": FULL}), [old], [NAME])
+    assert kill.image == before.image != now.image
+    assert 0 not in {kill.image, now.image}
+
+
+def test_memory_sizes_are_those_of_most_pods_and_the_largest_of_before() -> None:
+    found = workload(template={"web": FULL})
+    (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME])
+    assert (size.memory, size.before) == (250 * MIB, GIB)
+    larger = {"web": Resources(100, None, 2 * GIB, None)}
+    applied = Applied(id="x", at=NOW, sizes={"web": CUT}, template={}, before=larger, until=NOW)
+    (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME], Marks(applied=applied))
+    assert size.before == 2 * GIB
+    (resting,) = memory_sizes(found, [], [NAME])
+    assert resting.memory == GIB, "of a CronJob between two runs the template tells"
+
+
+def decrease(started: int) -> Marks:
+    return Marks(
+        change=Change(
+            id="x",
+            started=started,
+            way=Way.IN_PLACE,
+            phase=Phase.PROMOTING,
+            since=started,
+            before={"web": FULL},
+            after={"web": CUT},
+            template={"web": FULL},
+            health=Health(pods=1),
+        )
+    )
+
+
+def test_a_kill_from_before_a_decrease_under_way_counts_with_the_size_of_before() -> None:
+    """Its pod has been made smaller since: what killed it was more."""
+    dead = pod(sizes={"web": CUT}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
+    (kill,) = kills_of(NAME, [dead], decrease(NOW - 3))
+    assert kill.limit == GIB
+    (kill,) = kills_of(NAME, [dead], decrease(NOW - 9))
+    assert kill.limit == 250 * MIB, "it may have had either"
+
+
+@pytest.mark.parametrize(("settled", "limit"), [(-1, GIB), (0, 250 * MIB), (1, 250 * MIB)])
+def test_a_kill_in_the_second_in_which_a_raise_takes_effect_counts_with_the_size_of_before(
+    settled: int, limit: int
+) -> None:
+    """Else a raise would follow that nobody needs, and be counted for a leak."""
+    raised = pod(sizes={"web": FULL}, exits={"web": Exit("OOMKilled", 137, NOW)})
+    change = Change(
+        id="x",
+        started=NOW - 9,
+        way=Way.IN_PLACE,
+        phase=Phase.VERIFYING,
+        since=NOW - 9,
+        settled=NOW + settled,
+        before={"web": CUT},
+        after={"web": FULL},
+        template={"web": CUT},
+        health=Health(pods=1),
+    )
+    (kill,) = kills_of(NAME, [raised], Marks(change=change))
+    assert kill.limit == limit
+
+
+def usage(
+    begin: float, memory: np.ndarray, ooms: tuple[WorkloadOom, ...] = (), *, step: float = 60.0
+) -> WorkloadUsage:
+    """Samples of one container."""
+    return WorkloadUsage(
+        containers=(NAME,),
+        roles=("main",),
+        start=begin,
+        step=step,
+        cpu=np.full((memory.size, 1), 0.05),
+        memory=memory[:, None],
+        throttled=None,
+        container=np.zeros(1, np.intp),
+        replica=np.zeros(1, np.intp),
+        ooms=ooms,
+        unowned=(),
+    )
+
+
+class Known:
+    """What a strategy learned of a container, and the evidence about it."""
+
+    def __init__(self, sizing: Sizing) -> None:
+        self.strategy, self.evidence = StrategyCohort(sizing, until=0.0), EvidenceCohort(until=0.0)
+        for cohort in (self.strategy, self.evidence):
+            cohort.include([NAME])
+
+    def take_in(self, usage: WorkloadUsage, *, running: list[WorkloadContainer] | None, until: float) -> None:
+        self.strategy.take_in(usage, running=running, until=until)
+        self.evidence.take_in(usage, running=running, until=until)
+
+    def take_in_kills(self, kills: list[Kill]) -> set[Kill]:
+        new = self.evidence.take_in_kills(kills)
+        self.strategy.take_in_kills(new)
+        return new
+
+    def learned(self, now: float) -> Learned:
+        evidence = self.evidence.evidence(NAME, now=now, runs_on=True)
+        return Learned(self.strategy.proposed(NAME, now=now), evidence)
+
+
+def cohort_of(strategy: str) -> tuple[Known, Rules]:
+    spec = OptimizationPolicySpec.model_validate(
+        {"mode": "Auto", "strategy": {"name": strategy}, "updateStrategy": {"updateRequestsOnly": False}}
+    )
+    return Known(sizing_of(spec)), Rules.of(spec)
+
+
+def sized(cohort: Known, rules: Rules, has: Resources, now: float) -> Resources:
+    learned = cohort.learned(now)
+    return recommend(
+        Container("web", "main", has),
+        proposal=learned.proposal,
+        evidence=learned.evidence,
+        rules=rules,
+        around=Surroundings(qos="Burstable"),
+        now=now,
+    ).resources
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_keeps_a_killed_container_above_its_limit_for_the_learning_history(
+    strategy: str,
+) -> None:
+    """After a kill at 1Gi a day ago `percentile` proposed 360Mi and `peak` 343Mi."""
+    cohort, rules = cohort_of(strategy)
+    begin, quiet = float(NOW) // HOUR * HOUR, np.full(288, 300.0 * MIB)
+    cohort.take_in(usage(begin - 2 * DAY, quiet, step=300.0), running=[NAME], until=begin)
+    cohort.take_in(usage(begin - DAY, quiet, step=300.0), running=[NAME], until=begin)
+    kill = Kill(NAME, begin - 60, float(GIB), float(GIB))
+    assert cohort.take_in_kills([kill]) == {kill}
+    has = FULL
+    for day in range(11):
+        has = sized(cohort, rules, has, begin + day * DAY)
+        if day < 8:
+            assert 1228 * MIB < (has.memory_limit or 0) <= 1300 * MIB
+        cohort.take_in(usage(begin + day * DAY, quiet, step=300.0), running=[NAME], until=begin)
+    if strategy in {"percentile", "peak"}:
+        assert (has.memory_limit or 0) < GIB, "it is over after that"
+
+
+def test_a_kill_of_the_past_counts_at_the_limit_once_that_is_told() -> None:
+    cohort, rules = cohort_of("percentile")
+    begin, quiet = float(NOW) // HOUR * HOUR, np.full(1440, 297.0 * MIB)
+    for day in (2, 1):
+        ooms = (WorkloadOom(begin - DAY + 300, 0, 297.0 * MIB),) if day == 1 else ()
+        cohort.take_in(usage(begin - day * DAY, quiet, ooms), running=None, until=begin)
+    found = workload(template={"web": FULL})
+    cohort.evidence.take_in_sizes(memory_sizes(found, [pod(sizes={"web": FULL})], [NAME]), now=begin)
+    assert sized(cohort, rules, FULL, begin).memory_limit == 1229 * MIB
+
+
+def test_a_kill_without_a_limit_counts_with_what_was_used_or_requested() -> None:
+    cohort = Known(Sizing.of("percentile", {}))
+    cohort.take_in(usage(NOW - 600.0, np.full(10, 500.0 * MIB)), running=[NAME], until=NOW)
+    cohort.take_in_kills([Kill(NAME, NOW - 60.0, 0.0, 200.0 * MIB)])
+    (kills,) = cohort.learned(NOW).evidence.kills
+    assert kills.memory == 500 * MIB
+
+
+@pytest.mark.parametrize("strategy", ["percentile", "vpa", "peak", "trimtab"])
+def test_a_nightly_job_is_not_cut_just_before_it_runs(strategy: str) -> None:
+    """The peak of a day was forgotten after 22 hours: with `percentile` it was killed in 7 of 9 nights."""
+    cohort, rules = cohort_of(strategy)
+    begin, has = 20_833 * DAY, FULL
+    for hour in range(9 * 24):
+        minutes = begin + hour * HOUR + 60 * np.arange(60)
+        of_day = minutes % DAY / HOUR
+        memory = np.where((of_day >= 3.1) & (of_day < 3.6), 900.0, 200.0) * MIB
+        assert memory.max() <= (has.memory_limit or 0)
+        cohort.take_in(usage(minutes[0], memory), running=[NAME], until=minutes[-1])
+        has = sized(cohort, rules, has, minutes[0] + HOUR)

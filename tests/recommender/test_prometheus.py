@@ -1,0 +1,162 @@
+"""What is learned from a real Prometheus that is young, was down for some hours, or gets its samples late."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import UnavailableError
+from harness.prometheus import Recorded, Written
+from harness.records import workload
+from trimtab.operator.metrics import Metrics
+from trimtab.recommender.cohort import Sizing
+from trimtab.recommender.cohort_manager import Want
+from trimtab.recommender.source_ingester import Pace, School
+from trimtab.store import Store
+from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.usage import PodContainer
+from trimtab.web.backends.current_usage import by_pod
+from usage.recording import CPU, MEMORY, MIB, SCRAPE, T0, Recording, named
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+EASY = Sizing.of("percentile", {"min_samples": 1})
+WEB = WorkloadContainer("shop", "Deployment", "web", "app")
+OWNERS = Owners([workload("web", containers=({"name": "app"},))])
+UNMANAGED = named("etl-0", namespace="batch")
+
+
+def recorded_now(folder: Path, recording: Recording) -> Recorded:
+    try:
+        return Recorded(folder, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture(scope="module")
+def now() -> float:
+    return time.time() // 300 * 300
+
+
+@pytest.fixture(scope="module")
+def young(tmp_path_factory: pytest.TempPathFactory, now: float) -> Iterator[Recorded]:
+    """A server with six hours of samples up to now, of which it was down for the third and fourth."""
+    first = (now - 6 * HOUR - T0) // SCRAPE
+    pod = named("web-7c9f8d6b5-x2x2x")
+    recording = Recording()
+    for begin, end in ((0, 240), (480, 721)):
+        scrapes = range(int(first) + begin, int(first) + end)
+        recording.container(pod, cores=0.5, memory=100 * MIB, scrapes=scrapes)
+        recording.container(UNMANAGED, cores=2.0, memory=300 * MIB, scrapes=scrapes)
+    with recorded_now(tmp_path_factory.mktemp("prometheus"), recording) as running:
+        yield running
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        yield store
+
+
+async def test_school_learns_what_there_is_from_a_prometheus_younger_than_the_history_it_wants(
+    young: Recorded, store: Store, now: float
+) -> None:
+    async with Prometheus(PrometheusSettings(url=young.url)) as source:
+        school = School(source, store, cluster="c", pace=Pace(), metrics=Metrics())
+        wanted = {WEB: Want(EASY, now - 30 * DAY)}
+        await school.advance(now, wanted=wanted, owners=lambda: OWNERS, running={WEB})
+        assert school.trouble == ""
+        found = school.learned(WEB, EASY, now=now, runs_on=True)
+    assert found
+    evidence = found.evidence
+    assert evidence.first == pytest.approx(now - 6 * HOUR, abs=300)
+    assert evidence.last == pytest.approx(now, abs=300)
+    assert evidence.ran == pytest.approx(4 * HOUR, rel=0.1)
+    assert evidence.memory_peak == 100 * MIB
+
+
+async def test_school_reads_the_present_of_all_namespaces_from_prometheus(
+    young: Recorded, store: Store, now: float
+) -> None:
+    async with Prometheus(PrometheusSettings(url=young.url)) as source:
+        school = School(source, store, cluster="c", pace=Pace(), metrics=Metrics())
+        found = by_pod(await school.read_present(now))
+    assert found["batch", "etl-0"].cpu == pytest.approx(2.0, rel=0.01)
+    assert found["batch", "etl-0"].memory == 300 * MIB
+    assert found["shop", "web-7c9f8d6b5-x2x2x"].cpu == pytest.approx(0.5, rel=0.01)
+    assert {used.at for used in found.values()} == {now}
+
+
+LATE: dict[str, Callable[[float], float]] = {
+    "prompt": lambda _: 0.0,
+    "behind": lambda _: 150.0,
+    "queue": lambda at: (34 - at) * 0.99 * MINUTE if 22 <= at < 34 else 0.0,
+    "unordered": lambda at: 400.0 if 40 <= at < 44 else 20.0,
+}
+"""How many seconds late the samples of each pod come, by the minute: never; always; held back for twelve minutes, and then
+all at once; a gap that is filled while later ones are there."""
+
+
+def lateness_of(pod: str, at: float, start: float) -> float:
+    return LATE[pod.partition("-")[0]]((at - start) / MINUTE)
+
+
+async def test_school_learns_every_sample_of_a_real_prometheus_once_however_late_it_came(
+    tmp_path: Path, store: Store, now: float
+) -> None:
+    """By remote write, in order and not, and with a restart of the operator in between."""
+    try:
+        server = Written(tmp_path)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    start, minutes = now - 3 * HOUR, 80
+    pods = {name: named(f"{name}-7c9f8d6b5-x2x2x") for name in LATE}
+    containers = {name: WorkloadContainer("shop", "Deployment", name, "app") for name in LATE}
+    owners = Owners([workload(name, containers=({"name": "app"},)) for name in LATE])
+    running = {PodContainer("shop", pod["pod"], "app"): start - DAY for pod in pods.values()}
+
+    def memory(name: str, at: float) -> float:
+        """A peak in one scrape alone, while the samples of some come late."""
+        peak = {"behind": 30, "queue": 25, "unordered": 41}.get(name)
+        return 900 * MIB if peak and at == start + peak * MINUTE + 45 else 100 * MIB
+
+    samples = [
+        (at + lateness_of(pod["pod"], at, start), {**pod, "__name__": metric}, at, value)
+        for name, pod in pods.items()
+        for scrape in range(minutes * 4)
+        for at in (start + scrape * 15.0,)
+        for metric, value in ((MEMORY, memory(name, at)), (CPU, 1000 + 0.5 * scrape * 15.0))
+    ]
+    samples.sort(key=lambda sample: sample[0])
+    settings = PrometheusSettings(url=server.url)
+    pace = Pace(past=30 * MINUTE, save_every=300.0)
+    done = 0
+    with server:
+        async with Prometheus(settings) as source:
+            school = School(source, store, cluster="c", pace=pace, metrics=Metrics())
+            for minute in range(10, minutes):
+                at = start + minute * MINUTE + 6
+                known = next(
+                    (place for place in range(done, len(samples)) if samples[place][0] > at), len(samples)
+                )
+                server.write((labels, taken, value) for _, labels, taken, value in samples[done:known])
+                done = known
+                if minute == 42:
+                    school = School(source, store, cluster="c", pace=pace, metrics=Metrics())
+                await school.advance(
+                    at,
+                    wanted={each: Want(EASY, start - DAY) for each in containers.values()},
+                    owners=lambda: owners,
+                    running=set(containers.values()),
+                    pods=running,
+                )
+                assert school.trouble == ""
+    found = {name: school.learned(each, EASY, now=at, runs_on=True) for name, each in containers.items()}
+    evidence = {name: each.evidence for name, each in found.items() if each}
+    assert {each.samples for each in evidence.values()} == {evidence["prompt"].samples}
+    assert evidence["prompt"].samples >= minutes - 10
+    assert [evidence[name].memory_peak for name in LATE] == [100 * MIB, *[900 * MIB] * 3]
+    assert {each.coverage for each in evidence.values()} == {1.0}

@@ -1,0 +1,167 @@
+"""Learning from several sources: each container from its own, and none waits for another's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from actuation.builders import SMALL, pod
+from harness.records import workload
+from harness.scripted import Scripted, steady
+from trimtab.kube.kinds.pods import Exit, Pod
+from trimtab.operator.cluster_state import containers_per_pod
+from trimtab.operator.metrics import Metrics
+from trimtab.recommender.cohort import Sizing
+from trimtab.recommender.cohort_manager import Want, state_key
+from trimtab.recommender.oom_kills import Kill
+from trimtab.recommender.recommender import DEFAULT, Learning
+from trimtab.recommender.source_ingester import Pace
+from trimtab.store import Store
+from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.usage import PodContainer
+
+NOW = 1_800_000_000.0
+USUAL = Sizing.of("percentile", {"min_samples": 1})
+THANOS = USUAL._replace(source="thanos")
+WEB, API = (WorkloadContainer("shop", "Deployment", name, "web") for name in ("web", "api"))
+PODS = [PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web") for name in ("web", "api")]
+OWNERS = Owners([workload(name, containers=({"name": "web"},)) for name in ("web", "api")])
+
+
+class Sources:
+    """Two that know the same pods, and tell different things of them."""
+
+    def __init__(self, store: Store) -> None:
+        self.own, self.thanos = Scripted(steady(0.2, 3e8), *PODS), Scripted(steady(0.8, 3e8), *PODS)
+        self.metrics = Metrics()
+        self.learning = Learning(
+            {DEFAULT: self.own, "thanos": self.thanos},
+            store,
+            cluster="c",
+            pace=Pace(past=3600.0),
+            metrics=self.metrics,
+        )
+
+    async def advance(self, now: float) -> set[WorkloadContainer]:
+        wanted = {WEB: Want(USUAL, 0.0), API: Want(THANOS, 0.0)}
+        return await self.learning.advance(now, wanted=wanted, owners=lambda: OWNERS, running=set(wanted))
+
+    def cpu(self, name: WorkloadContainer, sizing: Sizing) -> float | None:
+        found = self.learning.learned(name, sizing, now=NOW, runs_on=True)
+        return found.proposal.cpu.target if found else None
+
+
+async def test_each_container_is_learned_of_from_its_own_source(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        both = Sources(store)
+        assert await both.advance(NOW) == {WEB, API}
+        assert both.cpu(WEB, USUAL) == pytest.approx(240, rel=0.1)
+        assert both.cpu(API, THANOS) == pytest.approx(960, rel=0.1)
+        assert both.cpu(WEB, THANOS) is None
+        assert both.cpu(API, USUAL) is None
+        assert (both.learning.of(USUAL).name, both.learning.of(THANOS).name) == ("scripted", "thanos")
+
+
+async def test_a_source_that_is_away_keeps_nobody_from_the_others(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        both = Sources(store)
+        both.thanos.go_away()
+        await both.advance(NOW)
+        assert both.cpu(WEB, USUAL) == pytest.approx(240, rel=0.1)
+        assert both.learning.troubles == {"thanos": "scripted: no answer; is it running?"}
+        both.thanos.come_back()
+        await both.advance(NOW + 60)
+        assert both.learning.troubles == {}
+        assert both.cpu(API, THANOS) == pytest.approx(960, rel=0.1)
+
+
+async def test_what_was_learned_from_each_is_kept_apart(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        before = Sources(store)
+        await before.advance(NOW)
+        await before.learning.save(NOW)
+        after = Sources(store)
+        after.own.go_away()
+        after.thanos.go_away()
+        await after.advance(NOW)
+        assert after.cpu(WEB, USUAL) == before.cpu(WEB, USUAL)
+        assert after.cpu(API, THANOS) == before.cpu(API, THANOS)
+    assert state_key("c", USUAL, 0) != state_key("c", THANOS, 0)
+
+
+async def test_a_kill_is_noted_by_whoever_learns_of_the_container(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        both = Sources(store)
+        await both.advance(NOW)
+        kill = Kill(API, NOW - 5, 2e8, 2e8)
+        assert both.learning.note_kills([kill]) == {kill}
+        assert both.learning.note_kills([kill]) == set()
+
+
+async def test_learning_counts_kills_whatever_the_clock_of_a_node_says(tmp_path: Path) -> None:
+    """One kill with a time of next year hid all later ones of the container: it never got more memory again."""
+    web, ahead = workload("web", containers=({"name": "web"},)), NOW + 365 * 86_400
+
+    def killed(name: str, at: float) -> Pod:
+        return pod(name, sizes={"web": SMALL}, exits={"web": Exit("OOMKilled", 137, int(at))})
+
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        learning = Sources(store)
+        await learning.advance(NOW)
+        usual = learning.cpu(WEB, USUAL)
+
+        def note(now: float, *pods: Pod) -> list[float]:
+            return sorted(kill.at for kill in learning.learning.note_memory(web, pods, [WEB], now=now))
+
+        assert note(NOW, killed("web-0", ahead)) == [], "when it was is not known: it may be of long ago"
+        assert note(NOW + 10, killed("web-0", ahead + 5)) == [NOW + 10]
+        both = killed("web-0", ahead + 5), killed("web-1", NOW + 15)
+        assert note(NOW + 20, *both) == [NOW + 15], "each counts once"
+        assert note(ahead + 60, *both) == [], "also when that time has come"
+        seen = learning.learning.learned(WEB, USUAL, now=NOW + 30, runs_on=True)
+        assert seen
+        assert seen.evidence.last_kill == NOW + 15
+        assert learning.cpu(WEB, USUAL) == usual
+
+
+@pytest.mark.parametrize(("containers", "cpu", "memory"), [(1, 25, 250 << 20), (2, 12, 125 << 20)])
+async def test_learning_divides_the_vpa_minimum_among_the_containers_of_a_pod(
+    tmp_path: Path, containers: int, cpu: int, memory: int
+) -> None:
+    """As VPA's recommender does: 25m and 250Mi are of a pod, not of each small sidecar."""
+    vpa = Sizing.of("vpa", {})
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        source = Scripted(steady(0.001, 1e6), *PODS)
+        learning = Learning({DEFAULT: source}, store, cluster="c", pace=Pace(past=86400.0), metrics=Metrics())
+        for now in (NOW, NOW + 60):  # also once more rows than the first were made
+            wanted = {WEB: Want(vpa, 0.0, containers)}
+            await learning.advance(now, wanted=wanted, owners=lambda: OWNERS, running={WEB})
+            found = learning.learned(WEB, vpa, now=now, runs_on=True)
+            assert found
+            assert (found.proposal.cpu.target, found.proposal.memory.target) == (cpu, memory)
+
+
+def test_census_counts_the_containers_of_a_pod_with_those_that_were_injected() -> None:
+    made = workload("web", containers=({"name": "web"}, {"name": "log"}))
+    injected = pod(sizes={"web": SMALL, "log": SMALL, "mesh": SMALL, "proxy": SMALL})
+    assert containers_per_pod([], made) == 2
+    assert containers_per_pod([injected], made) == 4
+
+
+async def test_learning_reports_how_late_each_source_is_until_it_no_longer_leads(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        both = Sources(store)
+        await both.advance(NOW + 30)
+
+        def told() -> list[float | None]:
+            value = both.metrics.registry.get_sample_value
+            return [
+                value(f"trimtab_{gauge}", {"provider": provider})
+                for gauge in ("usage_lateness_seconds", "containers_without_samples")
+                for provider in ("scripted", "thanos")
+            ]
+
+        assert told() == [30.0, 30.0, 0.0, 0.0]
+        both.learning.clear_gauges()
+        assert told() == [None] * 4

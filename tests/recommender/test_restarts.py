@@ -1,0 +1,122 @@
+"""Changes that restart pods cost more than changes in place: how often pods restart is bounded, however noisy the load."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actuation.world import KEY, World, run
+from trimtab.actuation.executor import Actuator
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.recommender.cohort import Learned
+from trimtab.recommender.workload import assess
+from trimtab.sizing.constraints import Surroundings
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.proposal import proposal
+from trimtab.sizing.strategy import Bounds, Sizes
+from trimtab.sizing.tracking.proposal_history import Proposed, ProposedSettings
+
+HOUR, DAY = 3600, 86400
+MIB = 2**20
+DAYS = 5
+CANARY = {"observation": "30s", "patience": "30s"}
+ROLLOUTS: dict[str, object] = {"allowInPlaceResize": False, "allowRecreate": True, "canary": CANARY}
+IN_PLACE: dict[str, object] = {"canary": CANARY}
+
+
+class NoisyLoad:
+    """A workload whose strategy proposes, hour by hour, what a noisy daily load needs next."""
+
+    def __init__(self, update: dict[str, object], *, spread: float, seed: int) -> None:
+        self.spec = OptimizationPolicySpec.model_validate({"mode": "Auto", "updateStrategy": update})
+        self.world = World(template={"web": Resources(1000, None, 256 * MIB, None)}, replicas=2)
+        self.actuator = Actuator(self.world, may_write=lambda: True)
+        self.proposed = Proposed(1, ProposedSettings())
+        self.spread, self.noise = spread, random.Random(seed)
+        self.first = self.world.now
+        self.starts: list[int] = []
+        self.requests: list[int] = []
+        self.wanted: list[float] = []
+
+    def live(self, hours: int) -> None:
+        for _ in range(hours):
+            self._propose()
+            start = self.world.now
+            for _ in range(16):
+                before = self.world.marks.change
+                self._reconcile()
+                change = self.world.marks.change
+                if change and (before is None or before.id != change.id):
+                    self.starts.append(self.world.now)
+                if change is None:
+                    break
+                self.world.pass_time(60)
+            self.world.pass_time(start + HOUR - self.world.now)
+            ((_, size),) = next(iter(self.world.sizes))
+            self.requests.append(size.cpu_request)
+
+    def _propose(self) -> None:
+        hour = (self.world.now - self.first) / HOUR
+        wave = 1 + math.sin(2 * math.pi * hour / 24)
+        cores = 0.3 * (1 + (self.spread - 1) * wave / 2) * self.noise.uniform(0.8, 1.25)
+        self.wanted.append(cores * 1000)
+        memory = np.array([200.0 * MIB])
+        bounds = Bounds(np.array([cores]), np.array([cores]), np.array([cores]))
+        self.sizes = Sizes(cpu=bounds, memory=Bounds(memory, memory, memory))
+        self.proposed.note(self.world.now, self.sizes)
+
+    def _reconcile(self) -> None:
+        now = float(self.world.now)
+        # As the strategy `trimtab` does: it sizes CPU for the time that sizes are kept, and is not held to the highest.
+        known = proposal(self.sizes, 0, strategy="test", lately=self.proposed.lately(now, 0), keeps_cpu=True)
+        evidence = Evidence(
+            samples=5000, first=now - 30 * DAY, last=now, ran=30.0 * DAY, cpu_peak=400, memory_peak=100 * MIB
+        )
+        found = assess(
+            run(self.world.workload(KEY)),
+            run(self.world.pods()),
+            rules=Rules.of(self.spec),
+            learned={"web": Learned(known, evidence)}.get,
+            around=Surroundings(),
+            source="test",
+            now=now,
+        )
+        wish = found.wish(self.spec.update_strategy, resizes_in_place=True, withheld="")
+        run(self.actuator.reconcile(KEY, wish, now=self.world.now))
+
+
+@given(spread=st.floats(1.0, 3.0), seed=st.integers(0, 10_000))
+@settings(max_examples=100, deadline=None)
+def test_rollouts_for_a_noisy_daily_load_are_bounded(spread: float, seed: int) -> None:
+    """Up to one a day that takes something away, and a few for more until the highest of a day is reached."""
+    load = NoisyLoad(ROLLOUTS, spread=spread, seed=seed)
+    load.live(DAYS * 24)
+    a_day = Counter((start - load.first) // DAY for start in load.starts)
+    assert max(a_day.values(), default=0) <= 4, a_day
+    after_the_first_day = [start for start in load.starts if start - load.first > DAY]
+    assert len(after_the_first_day) <= 2 * (DAYS - 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pods_that_are_resized_in_place_follow_the_load_more_often(seed: int) -> None:
+    rollouts, in_place = (NoisyLoad(update, spread=3.0, seed=seed) for update in (ROLLOUTS, IN_PLACE))
+    for load in (rollouts, in_place):
+        load.live(3 * 24)
+    assert len(in_place.starts) > 3 * len(rollouts.starts)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pods_restart_for_more_within_hours(seed: int) -> None:
+    """Only what takes away waits: a load that grows is followed."""
+    load = NoisyLoad(ROLLOUTS, spread=3.0, seed=seed)
+    load.live(3 * 24)
+    short = [asked < 0.7 * wanted for asked, wanted in zip(load.requests, load.wanted, strict=True)]
+    assert sum(short) <= 3

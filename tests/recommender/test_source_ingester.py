@@ -1,0 +1,818 @@
+"""Learning from a source that comes and goes: nothing is learned twice, nothing is lost, nobody starts from nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from harness.records import workload
+from harness.scripted import Script, Scripted, steady
+from trimtab.kube.kinds.nodes import Room
+from trimtab.operator.metrics import Metrics
+from trimtab.recommender import cohort_manager
+from trimtab.recommender.cohort import Sizing, StrategyCohort
+from trimtab.recommender.cohort_manager import MOST_COHORTS, Want, state_key
+from trimtab.recommender.oom_kills import Kill, MemorySize
+from trimtab.recommender.source_ingester import Pace, School
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.strategies.percentile import Percentile
+from trimtab.sizing.strategy import STRATEGIES
+from trimtab.store import StateKey, Store, StoreError
+from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.sampled import Sample, Sampled, SampledSettings
+from trimtab.usage.source import Ask, Capabilities
+from trimtab.usage.usage import PodContainer
+
+NOW = 1_800_000_000.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+PACE = Pace(past=2 * HOUR, part=HOUR, keep=DAY, save_every=600.0)
+EASY = Sizing.of("percentile", {"min_samples": 1})
+OLD, NEW = NOW - 30 * DAY, NOW - MINUTE
+
+
+def container(name: str) -> WorkloadContainer:
+    return WorkloadContainer("shop", "Deployment", name, "web")
+
+
+def pod(name: str) -> PodContainer:
+    return PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web")
+
+
+def nobody(_: Sizing, error: Exception) -> None:
+    """Fails here."""
+    raise error
+
+
+class Published(Sampled[SampledSettings]):
+    """What a metrics-server tells: of each pod what it measured up to a minute ago."""
+
+    name = "published"
+    settings_type = SampledSettings
+
+    def __init__(self, *pods: PodContainer) -> None:
+        self.now = NOW
+        super().__init__(SampledSettings(), clock=lambda: self.now)
+        self.pods = pods
+
+    async def snapshot(self) -> list[Sample]:
+        measured = (self.now - 5) // MINUTE * MINUTE - 10
+        return [Sample(pod, measured, cpu=0.2, memory=3e8) for pod in self.pods]
+
+
+class Bed:
+    """A cluster of deployments with a pod each, and who learns of them."""
+
+    def __init__(self, store: Store, *names: str, script: Script | None = None, history: bool = True) -> None:
+        self.store = store
+        self.metrics = Metrics()
+        self.source = Scripted(script or steady(0.2, 3e8), *map(pod, names), history=history)
+        self.wanted = {container(name): Want(EASY, OLD) for name in names}
+        self.school = self.restarted()
+
+    def restarted(self) -> School:
+        self.school = School(self.source, self.store, cluster="c", pace=PACE, metrics=self.metrics)
+        return self.school
+
+    def add(self, name: str, *, created: float = OLD, sizing: Sizing = EASY) -> None:
+        self.source.pods.append(pod(name))
+        self.wanted[container(name)] = Want(sizing, created)
+
+    async def advance(self, now: float, *, machine: Room | None = None) -> set[str]:
+        """To this time; the names of those that are new."""
+        names = {each.name for each in self.wanted}
+        owners = Owners([workload(name, containers=({"name": "web"},)) for name in names])
+        new = await self.school.advance(
+            now, wanted=self.wanted, owners=lambda: owners, running=set(self.wanted), machine=machine
+        )
+        return {each.name for each in new}
+
+    def cpu(self, name: str, now: float) -> float:
+        found = self.school.learned(container(name), EASY, now=now, runs_on=True)
+        return found.proposal.cpu.target if found else math.nan
+
+    def samples(self, name: str, now: float) -> int:
+        found = self.school.learned(container(name), EASY, now=now, runs_on=True)
+        return found.evidence.samples if found else 0
+
+    def cohort(self, name: str) -> StrategyCohort:
+        found = self.school.cohort_of(container(name), EASY)
+        assert found
+        return found
+
+
+async def test_of_a_source_that_keeps_its_own_samples_every_one_is_seen_although_it_comes_late(
+    store: Store,
+) -> None:
+    bed = Bed(store, "a")
+    source = Published(pod("a"))
+    bed.school = School(source, store, cluster="c", pace=PACE, metrics=bed.metrics)
+    for minute in range(30):
+        for second in (6, 36):  # a turn is taken a tenth of a step after its end, and looks twice a step
+            source.now = NOW + minute * MINUTE + second
+            await source.check()
+        source.now = NOW + (minute + 1) * MINUTE + 6
+        await bed.advance(source.now)
+    found = bed.school.learned(container("a"), EASY, now=source.now, runs_on=True)
+    assert found is not None
+    assert found.evidence.samples >= 25
+    assert found.evidence.coverage > 0.8
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        yield store
+
+
+def steps(asked: Iterable[Ask]) -> list[float]:
+    """The times that were asked for, one by one."""
+    return [ask.start + row * ask.step for ask in asked for row in range(ask.steps)]
+
+
+async def test_a_new_cohort_is_shown_the_past_in_parts_and_then_the_present_step_by_step(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    assert bed.cpu("web", NOW) == pytest.approx(240, rel=0.1)
+    assert max(ask.end - ask.start for ask in bed.source.asked) <= PACE.part + PACE.past_step
+    first = steps(bed.source.asked)
+    assert first == sorted(set(first)), "every step once, in the order of time"
+    assert first[0] <= NOW - PACE.past + PACE.past_step
+    assert bed.source.asked[0].kills
+    bed.source.asked.clear()
+    await bed.advance(NOW + MINUTE)
+    assert steps(bed.source.asked) == [NOW + MINUTE]
+    assert not any(ask.kills for ask in bed.source.asked), "of the present the pods tell of kills"
+
+
+async def test_samples_of_the_past_stand_for_more_time_than_those_of_the_present(store: Store) -> None:
+    bed = Bed(store, "web")
+    for now in (NOW, NOW + MINUTE, NOW + 2 * MINUTE):
+        await bed.advance(now)
+    found = bed.school.learned(container("web"), EASY, now=now, runs_on=False)
+    assert found
+    evidence = found.evidence
+    assert evidence.ran == pytest.approx(now - evidence.first, abs=PACE.past_step)
+    assert evidence.samples * MINUTE < evidence.ran / 2
+    again = bed.restarted()
+    await bed.advance(now + MINUTE)
+    kept = again.learned(container("web"), EASY, now=now, runs_on=False)
+    assert kept
+    assert kept.evidence.ran == evidence.ran + MINUTE
+
+
+async def test_school_drops_present_samples_above_what_any_node_has(store: Store) -> None:
+    bed = Bed(store, "web", history=False, script=steady(100.0, 1e14))
+    machine = Room(cpu=64_000, memory=1 << 38)
+    await bed.advance(NOW, machine=machine)
+    assert bed.samples("web", NOW) == 0
+    bed.source.script = steady(64.0, 3e8)
+    await bed.advance(NOW + MINUTE, machine=machine)
+    assert bed.samples("web", NOW + MINUTE) == 1
+
+
+async def test_school_keeps_past_samples_of_nodes_that_are_gone(store: Store) -> None:
+    """A node pool at zero, or a spot node that was taken back: what ran there ran all the same."""
+    large, small = Room(cpu=64_000, memory=256 << 30), Room(cpu=16_000, memory=64 << 30)
+
+    def nightly(_: PodContainer, t: float) -> tuple[float, float]:
+        return (30.0, 192.0 * 2**30) if t < NOW - HOUR else (0.1, 4.0 * 2**30)
+
+    found = {}
+    for machine in (large, small):
+        bed = Bed(store, "web", script=nightly)
+        bed.school = School(bed.source, store, cluster=str(machine), pace=PACE, metrics=bed.metrics)
+        await bed.advance(NOW, machine=machine)
+        found[machine] = bed.school.learned(container("web"), EASY, now=NOW, runs_on=True)
+    assert found[small] == found[large]
+    assert [each.evidence.memory_peak for each in found.values() if each] == [192 << 30] * 2
+
+
+async def test_school_keeps_samples_of_a_node_that_left_since_they_were_taken(store: Store) -> None:
+    bed = Bed(store, "web", history=False, script=steady(30.0, 192.0 * 2**30))
+    await bed.advance(NOW, machine=Room(cpu=64_000, memory=256 << 30))
+    await bed.advance(NOW + MINUTE, machine=Room(cpu=16_000, memory=64 << 30))
+    assert bed.samples("web", NOW + MINUTE) == 2
+
+
+async def test_a_source_without_a_past_is_asked_for_now_alone(store: Store) -> None:
+    bed = Bed(store, "web", history=False)
+    for minute in range(5):
+        await bed.advance(NOW + minute * MINUTE)
+    assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(5)]
+    assert bed.samples("web", NOW + 4 * MINUTE) == 5
+
+
+async def test_a_source_that_finds_out_at_the_start_that_it_knows_no_past_is_not_asked_for_it(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    bed.source.found = Capabilities(history=False)
+    await bed.advance(NOW)
+    assert steps(bed.source.asked) == [NOW]
+
+
+async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_nothing_when_it_is_back(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    known, before = bed.cpu("web", NOW), bed.samples("web", NOW)
+    bed.source.go_away()
+    for minute in range(1, 4):
+        await bed.advance(NOW + minute * MINUTE)
+        assert "no answer" in bed.school.trouble
+    assert (bed.cpu("web", NOW), bed.samples("web", NOW)) == (known, before)
+    errors = bed.metrics.registry.get_sample_value
+    assert errors("trimtab_reconciliation_errors_total", {"policy": "", "error_type": "SourceAway"}) == 3
+    bed.source.come_back()
+    bed.source.asked.clear()
+    await bed.advance(NOW + 4 * MINUTE)
+    assert bed.school.trouble == ""
+    assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(1, 5)]
+    assert bed.samples("web", NOW + 4 * MINUTE) == before + 4
+
+
+async def test_a_plugin_that_fails_in_a_way_of_its_own_stops_nobody(store: Store) -> None:
+    bed = Bed(store, "web")
+    bed.source.failure = ZeroDivisionError("oh")
+    await bed.advance(NOW)
+    assert bed.school.trouble == "scripted failed: ZeroDivisionError('oh')"
+    bed.source.come_back()
+    await bed.advance(NOW)
+    assert math.isfinite(bed.cpu("web", NOW))
+
+
+async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_theirs, observe = Sizing.of("percentile", {"min_samples": 2}), Percentile.observe
+
+    def fail(self: Percentile, *samples: Any) -> None:
+        if self.settings.min_samples == 2:
+            raise ZeroDivisionError("a bug of theirs")
+        observe(self, *samples)
+
+    monkeypatch.setattr(Percentile, "observe", fail)
+    bed = Bed(store, history=False)
+    bed.add("theirs", sizing=of_theirs)
+    bed.add("web")
+    for minute in range(3):
+        await bed.advance(NOW + minute * MINUTE)
+    assert bed.samples("web", NOW + 2 * MINUTE) == 3
+    assert bed.school.trouble == ""
+    failures = {"policy": "", "error_type": "ZeroDivisionError"}
+    assert bed.metrics.registry.get_sample_value("trimtab_reconciliation_errors_total", failures) == 4
+
+
+async def test_each_run_of_failures_of_a_strategy_is_told_once_and_that_it_is_over(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = Percentile.observe
+
+    def fail(self: Percentile, *samples: Any) -> None:
+        raise ZeroDivisionError("a bug of theirs")
+
+    bed = Bed(store, "web", history=False)
+    await bed.advance(NOW)
+    with capture_logs() as lines:
+        for minute in range(1, 9):
+            monkeypatch.setattr(Percentile, "observe", works if minute in {3, 4, 7} else fail)
+            await bed.advance(NOW + minute * MINUTE)
+            await bed.advance(NOW + minute * MINUTE + 1)
+    told = [line["event"] for line in lines if line["event"].startswith("learning.strategy")]
+    assert told == ["learning.strategy_failed", "learning.strategy_back"] * 2 + ["learning.strategy_failed"]
+
+
+@pytest.mark.parametrize("deed", ["__init__", "arrays", "take_over", "observe"])
+async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_learned_of_and_saved(
+    store: Store, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    of_theirs, works = Sizing.of("percentile", {"min_samples": 2}), getattr(Percentile, deed)
+
+    def fail(self: Percentile, *given: Any) -> Any:
+        settings = given[1] if deed == "__init__" else self.settings
+        if settings.min_samples == 2:
+            raise ZeroDivisionError("a bug of theirs")
+        return works(self, *given)
+
+    bed = Bed(store, history=False)
+    bed.add("theirs", sizing=of_theirs)
+    bed.add("web")
+    await bed.advance(NOW)
+    monkeypatch.setattr(Percentile, deed, fail)
+    for minute in range(1, 12):
+        await bed.advance(NOW + minute * MINUTE)
+    await bed.school.save(NOW + 12 * MINUTE)
+    bed.restarted()
+    await bed.advance(NOW + 12 * MINUTE)
+    bed.add("more", sizing=of_theirs, created=NEW)
+    await bed.advance(NOW + 13 * MINUTE)
+    assert bed.samples("web", NOW + 13 * MINUTE) == 14
+    assert bed.school.trouble == ""
+
+
+async def test_a_strategy_that_begins_to_fail_no_longer_says_what_it_said_before(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    assert math.isfinite(bed.cpu("web", NOW))
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("a bug of theirs")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Percentile, "recommend", fail)
+        await bed.advance(NOW + MINUTE)
+    assert math.isnan(bed.cpu("web", NOW + MINUTE))
+    await bed.advance(NOW + 2 * MINUTE)
+    assert math.isfinite(bed.cpu("web", NOW + 2 * MINUTE))
+
+
+async def test_nonsense_of_a_source_is_not_believed(store: Store) -> None:
+    bed = Bed(store, "web", script=lambda _, t: (-1.0, math.inf) if t % 120 else (math.nan, 1e18))
+    await bed.advance(NOW)
+    assert math.isnan(bed.cpu("web", NOW))
+    assert bed.samples("web", NOW) == 0
+
+
+async def test_a_restart_goes_on_with_the_same_answers_and_reads_only_what_it_missed(store: Store) -> None:
+    bed = Bed(store, "web", "api")
+    await bed.advance(NOW)
+    await bed.school.save(NOW)
+    before = [bed.school.learned(name, EASY, now=NOW, runs_on=True) for name in bed.wanted]
+    bed.restarted()
+    bed.source.go_away()
+    await bed.advance(NOW)
+    after = [bed.school.learned(name, EASY, now=NOW, runs_on=True) for name in bed.wanted]
+    assert after == before
+    bed.source.come_back()
+    bed.source.asked.clear()
+    samples = bed.samples("web", NOW)
+    await bed.advance(NOW + 2 * MINUTE)
+    assert bed.samples("web", NOW + 2 * MINUTE) == samples + 2
+    asked = steps(bed.source.asked)
+    assert asked[-2:] == [NOW + MINUTE, NOW + 2 * MINUTE]
+    assert asked[0] > NOW - PACE.lateness, "only who was sampled lately is looked up"
+
+
+async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Store) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    bed.source.asked.clear()
+    await bed.advance(NOW + 6 * HOUR)
+    times = steps(bed.source.asked)
+    assert times == sorted(set(times))
+    assert len(times) < 120, "not 360 single minutes"
+    bed.source.asked.clear()
+    await bed.advance(NOW + 30 * DAY)
+    assert min(steps(bed.source.asked)) >= NOW + 30 * DAY - PACE.past - PACE.past_step
+
+
+async def test_a_clock_that_was_far_ahead_for_a_moment_keeps_nobody_from_learning(store: Store) -> None:
+    bed = Bed(store, "a")
+    for now in (NOW, NOW + 30 * DAY, NOW + MINUTE):
+        await bed.advance(now)
+    assert bed.cohort("a").until == NOW + MINUTE
+    assert bed.samples("a", NOW + MINUTE) > 20, "its past was read again"
+
+
+async def test_what_is_learned_is_saved_also_after_the_clock_was_set_back(store: Store) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW + DAY)
+    await bed.advance(NOW)
+    assert {note.timestamp for note in await store.states.notes()} == {NOW}
+
+
+async def test_newcomers_with_a_past_get_a_cohort_of_their_own(store: Store) -> None:
+    bed = Bed(store, "web")
+    assert await bed.advance(NOW) == {"web"}
+    bed.add("api")
+    bed.add("job", created=NEW)
+    assert await bed.advance(NOW + MINUTE) == {"api", "job"}
+    assert bed.cohort("api") is not bed.cohort("web")
+    assert bed.samples("api", NOW + MINUTE) > 10, "it was shown its past"
+    bed.add("tiny", created=NOW + MINUTE)
+    await bed.advance(NOW + 2 * MINUTE)
+    assert bed.cohort("tiny") is bed.cohort("api")
+    await bed.school.save(NOW)
+    bed.restarted()
+    await bed.advance(NOW + 2 * MINUTE)
+    assert bed.cohort("api") is not bed.cohort("web")
+    assert bed.cohort("tiny") is bed.cohort("api")
+
+
+async def test_when_there_are_too_many_cohorts_all_begin_anew_together_and_no_old_one_comes_back(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    for number in range(MOST_COHORTS):
+        await bed.school.save(NOW)
+        bed.add(f"w{number}")
+        await bed.advance(NOW + number * MINUTE)
+    everybody = {id(bed.cohort(name.name)) for name in bed.wanted}
+    assert len(everybody) == 1
+    await bed.school.save(NOW)
+    bed.restarted()
+    await bed.advance(NOW + MOST_COHORTS * MINUTE)
+    assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 1
+    assert bed.samples("web", NOW) > 10
+
+
+async def test_who_is_gone_is_forgotten_after_a_day_and_not_before(store: Store) -> None:
+    bed = Bed(store, "web", "api")
+    await bed.advance(NOW)
+    away = {container("api"): bed.wanted.pop(container("api"))}
+    await bed.advance(NOW + MINUTE)
+    await bed.advance(NOW + DAY)
+    assert container("api") in bed.cohort("web").fleet
+    bed.wanted |= away
+    await bed.advance(NOW + DAY + MINUTE)
+    del bed.wanted[container("api")]
+    await bed.advance(NOW + 2 * DAY)
+    assert container("api") in bed.cohort("web").fleet, "its absence began anew"
+    await bed.advance(NOW + 3 * DAY + 2 * MINUTE)
+    assert bed.school.cohort_of(container("api"), EASY) is None
+
+
+async def test_a_sizing_that_nobody_wants_any_more_is_not_kept_for_ever(store: Store) -> None:
+    """Else every change of a policy's settings would be looked through at each turn, and saved."""
+    found = cohort_manager.Cohorts(store, cluster="c", young=HOUR, keep=DAY, failed=nobody)
+    past = cohort_manager.Past(NOW - HOUR, known=True)
+    for change in range(20):
+        sizing = Sizing.of("percentile", {"min_samples": 1 + change})
+        now = NOW + change * 2 * DAY
+        for moment in (now, now + DAY + HOUR):
+            await found.assign({container("web"): Want(sizing, OLD)}, now=moment, past=past)
+    assert [cohort.sizing for cohort in found.strategies] == [sizing]
+
+
+async def test_who_is_ended_while_it_learns_saves_what_it_has_learned_and_not_half_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread goes on: what it learns from would be taken for learned, and never be read again."""
+    works, learning, go_on = Percentile.observe, threading.Event(), threading.Event()
+
+    def slowly(self: Percentile, *samples: Any) -> None:
+        learning.set()
+        go_on.wait(10)
+        works(self, *samples)
+
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    before = bed.samples("web", NOW)
+    monkeypatch.setattr(Percentile, "observe", slowly)
+    turn = asyncio.create_task(bed.advance(NOW + 4 * MINUTE))
+    await asyncio.to_thread(learning.wait, 10)
+    turn.cancel()
+    saving = asyncio.create_task(bed.school.save(NOW + 4 * MINUTE))
+    await asyncio.wait([saving], timeout=0.5)
+    go_on.set()
+    await asyncio.wait([turn, saving])
+    assert turn.cancelled()
+    bed.restarted()
+    await bed.advance(NOW + 5 * MINUTE)
+    assert bed.samples("web", NOW + 5 * MINUTE) == before + 5
+
+
+async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: Store, tmp_path: Path) -> None:
+    bed = Bed(store, "web")
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
+    await bed.advance(NOW)
+    await bed.school.save(NOW)
+    with pytest.raises(StoreError):
+        await store.states.notes()
+    assert bed.school.trouble == ""
+    assert math.isfinite(bed.cpu("web", NOW))
+
+
+async def test_a_store_that_is_away_when_a_leader_begins_keeps_what_it_has_and_is_gone_on_from_later(
+    store: Store, tmp_path: Path
+) -> None:
+    bed = Bed(store, "web", history=False)
+    for minute in range(30):
+        await bed.advance(NOW + minute * MINUTE)
+    await bed.school.save(NOW + 30 * MINUTE)
+    bed.restarted()
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
+        await bed.advance(NOW + 30 * MINUTE)
+        assert bed.samples("web", NOW + 30 * MINUTE) == 1, "it learns anew"
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
+    await bed.school.save(NOW + 31 * MINUTE)
+    assert bed.samples("web", NOW + 31 * MINUTE) == 30, "and goes on from what was kept"
+    bed.restarted()
+    await bed.advance(NOW + 31 * MINUTE)
+    assert bed.samples("web", NOW + 31 * MINUTE) == 31
+
+
+async def test_a_store_that_is_away_is_asked_once_a_time_and_not_by_every_strategy(
+    store: Store, tmp_path: Path
+) -> None:
+    """To be told that it does not answer may take half a minute, in which nobody can be looked at."""
+    found = cohort_manager.Cohorts(store, cluster="c", young=HOUR, keep=DAY, failed=nobody)
+    wanted = {
+        container(name): Want(Sizing.of("percentile", {"min_samples": 1 + number}), OLD)
+        for number, name in enumerate("abc")
+    }
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler, capture_logs() as logs:
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
+        await found.assign(wanted, now=NOW, past=cohort_manager.Past(NOW - HOUR, known=True))
+        await found.save(NOW, lock=asyncio.Lock())
+        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
+    assert [each["event"] for each in logs] == ["learning.not_restored"] * 2
+    assert len(list(found.strategies)) == 3
+    await found.save(NOW, lock=asyncio.Lock())
+    assert len(await store.states.notes()) == 4, "of three strategies, and the evidence"
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_a_state_that_is_damaged_is_as_good_as_none(data: st.DataObject) -> None:
+    cohort = StrategyCohort(EASY, until=NOW)
+    cohort.include([container("web")])
+    state = bytearray(cohort.state())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(state) - 1))
+        state[place] = data.draw(st.integers(0, 255))
+    damaged = bytes(state[: data.draw(st.integers(0, len(state)))])
+    other = StrategyCohort(EASY, until=0.0)
+    try:
+        other.restore(damaged)
+    except ValueError:
+        assert other.until == 0.0
+        assert len(other.fleet) == 0
+
+
+@pytest.mark.parametrize("damaged", ["percentile", "evidence"])
+async def test_a_damaged_state_in_the_store_is_read_again_from_the_source(store: Store, damaged: str) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    await bed.school.save(NOW)
+    (note,) = [note for note in await store.states.notes() if note.strategy == damaged]
+    key = StateKey(note.cluster, note.strategy, note.shard)
+    await store.states.save(key, b"no cohort's", timestamp=NOW)
+    bed.restarted()
+    await bed.advance(NOW + MINUTE)
+    assert bed.samples("web", NOW + MINUTE) > 10
+    assert math.isfinite(bed.cpu("web", NOW + MINUTE))
+
+
+async def test_a_state_that_is_not_what_was_saved_is_learned_anew_and_saved_over(
+    store: Store, tmp_path: Path
+) -> None:
+    bed = Bed(store, "web", history=False)
+    await bed.advance(NOW)
+    await bed.school.save(NOW)
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
+        meddler.execute("UPDATE trimtab_states SET data = x'00'")
+        meddler.commit()
+    bed.restarted()
+    await bed.advance(NOW + MINUTE)
+    await bed.school.save(NOW + MINUTE)
+    bed.restarted()
+    await bed.advance(NOW + 2 * MINUTE)
+    assert bed.samples("web", NOW + 2 * MINUTE) == 2
+
+
+async def test_a_kill_is_known_at_once_and_new_once(store: Store) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    kill = Kill(container("web"), NOW + 5, 5e8, 5e8)
+    other = Kill(container("nobody"), NOW + 5, 5e8, 5e8)
+    assert bed.school.note_kills([kill, kill, other]) == {kill}
+    assert bed.school.note_kills([kill]) == set()
+    found = bed.school.learned(container("web"), EASY, now=NOW + 6, runs_on=True)
+    assert found
+    assert [each.memory for each in found.evidence.kills] == [500_000_000]
+
+
+async def test_what_was_used_last_is_that_of_the_replica_that_used_most(store: Store) -> None:
+    def script(of: PodContainer, t: float) -> tuple[float, float]:
+        return (0.3, 1e8) if of.pod.endswith("x2x2x") else (0.1, t / 10)
+
+    bed = Bed(store, "web", script=script)
+    bed.source.pods.append(PodContainer("shop", "web-7c9f8d6b5-z5z5z", "web"))
+    assert bed.school.used(container("web"), EASY) is None
+    await bed.advance(NOW)
+    used = bed.school.used(container("web"), EASY)
+    assert used == (0.3, NOW / 10)
+    bed.add("api", created=NEW)
+    async with bed.school.lock:
+        seen = bed.school._cohorts.evidence_of(container("web"))
+        assert seen
+        seen.include([container("api")])
+    assert bed.school.used(container("web"), EASY) == pytest.approx((math.nan, math.nan), nan_ok=True)
+
+
+async def test_who_asks_waits_until_a_cohort_has_learned(store: Store) -> None:
+    bed = Bed(store, "web")
+    async with bed.school.lock:
+        advancing = asyncio.create_task(bed.advance(NOW))
+        await asyncio.sleep(0)
+        assert bed.source.asked == []
+    await advancing
+    assert bed.source.asked
+
+
+async def test_what_was_proposed_of_late_is_known_from_the_past_and_through_a_restart(store: Store) -> None:
+    def busy_an_hour_ago(_: PodContainer, t: float) -> tuple[float, float]:
+        return (0.2 if t > NOW - HOUR else 0.8), 3e8
+
+    bed = Bed(store, "web", script=busy_an_hour_ago)
+    await bed.advance(NOW)
+    before = bed.school.learned(container("web"), EASY, now=NOW, runs_on=True)
+    assert before
+    this_hour, *earlier = before.proposal.cpu.lately
+    assert this_hour >= before.proposal.cpu.target > 0
+    assert max(earlier) > 0, "of the past that was read"
+    await bed.school.save(NOW)
+    bed.restarted()
+    await bed.advance(NOW + MINUTE)
+    after = bed.school.learned(container("web"), EASY, now=NOW + MINUTE, runs_on=True)
+    assert after
+    assert after.proposal.cpu.lately == before.proposal.cpu.lately
+
+
+@pytest.mark.parametrize(("kept", "keeps"), [(86400.0, True), (0.0, False)])
+def test_a_proposal_says_whether_it_is_for_as_long_as_sizes_are_kept(kept: float, keeps: bool) -> None:  # noqa: FBT001
+    cohort = StrategyCohort(Sizing.of("trimtab", {"stabilization": kept}), until=NOW)
+    cohort.include([container("web")])
+    found = cohort.proposed(container("web"), now=NOW)
+    assert (found.cpu.keeps, found.memory.keeps) == (keeps, False)
+
+
+def test_an_explanation_opens_with_what_was_said_of_the_strategy_and_not_of_the_policy() -> None:
+    for told, facts in (
+        ({"stabilization": 86400.0}, []),
+        ({"stabilization": 86400.0, "cpu_risk": 0.01}, ["cpu_risk 0.01"]),
+    ):
+        cohort = StrategyCohort(Sizing.of("trimtab", told), until=NOW)
+        cohort.include([container("web")])
+        found = cohort.proposed(container("web"), now=NOW)
+        assert [fact.detail for fact in found.facts] == facts
+
+
+async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_on_after_a_restart(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cohort_manager, "LARGEST", 3)
+    bed = Bed(store, *(f"w{number}" for number in range(7)))
+    await bed.advance(NOW)
+    bed.add("tiny", created=NEW)
+    bed.add("mini", created=NEW)
+    bed.add("wee", created=NEW)
+    await bed.advance(NOW + MINUTE)
+    together = Counter(id(bed.cohort(name.name)) for name in bed.wanted)
+    assert sorted(together.values()) == [1, 3, 3, 3]
+    await bed.school.save(NOW + MINUTE)
+    asked = len(bed.source.asked)
+    bed.restarted()
+    await bed.advance(NOW + 2 * MINUTE)
+    assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 4
+    assert min(steps(bed.source.asked[asked:])) > NOW - PACE.lateness
+
+
+OTHER = Sizing.of("percentile", {"min_samples": 1, "quantile": 0.5})
+VPA = Sizing.of("vpa", {})
+
+
+@pytest.mark.parametrize("history", [True, False], ids=["a source with a past", "one without"])
+@pytest.mark.parametrize("other", [OTHER, VPA], ids=["other settings", "another strategy"])
+async def test_school_keeps_the_evidence_of_a_container_when_another_policy_sizes_it(
+    store: Store,
+    history: bool,  # noqa: FBT001
+    other: Sizing,
+) -> None:
+    """A policy of higher weight took over, and kills, peaks and history began anew."""
+    bed = Bed(store, "web", history=history)
+    for minute in range(30):
+        await bed.advance(NOW + minute * MINUTE)
+    now = NOW + 29 * MINUTE
+    bed.school.note_sizes([MemorySize(container("web"), 5e8, 9e8)], now=now)
+    kill = Kill(container("web"), now - 10, 5e8, 4e8)
+    assert bed.school.note_kills([kill]) == {kill}
+    before = bed.school.learned(container("web"), EASY, now=now, runs_on=True)
+    assert before
+    bed.wanted[container("web")] = Want(other, OLD)
+    await bed.advance(now)
+    after = bed.school.learned(container("web"), other, now=now, runs_on=True)
+    assert after
+    assert after.evidence == before.evidence
+    assert bed.school.note_kills([kill]) == set(), "it is known"
+    await bed.school.save(now)
+    bed.restarted()
+    await bed.advance(now)
+    again = bed.school.learned(container("web"), other, now=now, runs_on=True)
+    assert again
+    assert again.evidence == before.evidence
+
+
+async def test_school_teaches_a_strategy_that_takes_over_what_the_source_knows_of_the_past(
+    store: Store,
+) -> None:
+    bed = Bed(store, "web")
+    await bed.advance(NOW)
+    bed.wanted[container("web")] = Want(OTHER, OLD)
+    await bed.advance(NOW + MINUTE)
+    found = bed.school.learned(container("web"), OTHER, now=NOW + MINUTE, runs_on=True)
+    assert found
+    assert found.proposal.cpu.target == pytest.approx(240, rel=0.1)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from([EASY, OTHER, VPA]), min_size=8, max_size=8), st.booleans())
+def test_evidence_does_not_depend_on_which_policy_sizes_a_container_when(
+    sizings: list[Sizing],
+    history: bool,  # noqa: FBT001
+) -> None:
+    def script(_: PodContainer, t: float) -> tuple[float, float]:
+        return 0.1 + t % 420 / 1000, 1e8 * (1 + t // 60 % 5)
+
+    async def evidence(order: list[Sizing]) -> list[Evidence]:
+        found = []
+        with tempfile.TemporaryDirectory() as folder:
+            async with Store.open(Path(folder) / "trimtab.db") as store:
+                bed = Bed(store, "web", script=script, history=history)
+                for minute, sizing in enumerate(order):
+                    now = NOW + minute * MINUTE
+                    bed.wanted[container("web")] = Want(sizing, OLD)
+                    await bed.advance(now)
+                    if minute == 3:
+                        bed.school.note_kills([Kill(container("web"), now, 5e8, 5e8)])
+                    learned = bed.school.learned(container("web"), sizing, now=now, runs_on=True)
+                    assert learned
+                    found.append(learned.evidence)
+        return found
+
+    assert asyncio.run(evidence(sizings)) == asyncio.run(evidence([EASY] * len(sizings)))
+
+
+async def test_school_goes_on_from_the_evidence_that_an_earlier_release_kept_with_each_strategy(
+    store: Store,
+) -> None:
+    """With a source that knows no past it could not be read again."""
+    bed = Bed(store, "web", history=False)
+    for minute in range(30):
+        await bed.advance(NOW + minute * MINUTE)
+    await bed.school.save(NOW + 29 * MINUTE)
+    kept = {
+        name: await store.states.load(state_key("c", sizing, 0))
+        for name, sizing in (("strategy", EASY), ("evidence", Sizing.evidence()))
+    }
+    until, strategy = msgspec.msgpack.decode(kept["strategy"].data)  # type: ignore[union-attr]
+    _, evidence = msgspec.msgpack.decode(kept["evidence"].data)  # type: ignore[union-attr]
+    former = msgspec.msgpack.decode(strategy)
+    former[5] = msgspec.msgpack.decode(evidence)[5]
+    data = msgspec.msgpack.encode([until, msgspec.msgpack.encode(former)])
+    await store.states.save(state_key("c", EASY, 0), data, timestamp=NOW)
+    await store.states.forget(state_key("c", Sizing.evidence(), 0))
+    bed.restarted()
+    await bed.advance(NOW + 30 * MINUTE)
+    assert bed.samples("web", NOW + 30 * MINUTE) == 31
+
+
+@pytest.mark.parametrize(
+    "strategy", [name for name in STRATEGIES.names() if STRATEGIES.type_of(name).counts_samples]
+)
+async def test_school_weighs_the_past_as_much_as_the_present_though_it_is_read_in_coarser_steps(
+    store: Store, strategy: str
+) -> None:
+    """With a sample every five minutes, the day before the start weighed as much as the five hours after it."""
+
+    def script(_: PodContainer, t: float) -> tuple[float, float]:
+        """The same for five minutes each; less and less in the past, and least from the start on."""
+        blocks = max(NOW - HOUR - t, 0.0) // (5 * MINUTE)
+        return 0.1 + blocks / 300, 1e8 * (1 + blocks / 30)
+
+    sizing, found = Sizing.of(strategy, {}), []
+    for past_step in (5 * MINUTE, MINUTE):
+        bed = Bed(store, script=script)
+        bed.add("web", sizing=sizing)
+        pace = replace(PACE, past=26 * HOUR, past_step=past_step)
+        bed.school = School(bed.source, store, cluster=str(past_step), pace=pace, metrics=bed.metrics)
+        for minute in range(0, 121, 5):
+            await bed.advance(NOW + minute * MINUTE)
+        learned = bed.school.learned(container("web"), sizing, now=NOW + 2 * HOUR, runs_on=True)
+        assert learned
+        asked = learned.proposal.cpu, learned.proposal.memory
+        found.append([(ask.lower, ask.target, ask.upper) for ask in asked])
+    assert found[0] == found[1]
+    assert math.isfinite(found[0][0][1])

@@ -1,0 +1,300 @@
+"""What a workload should have: each container as it runs now, by what was learned of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actuation.builders import NOW, pod, workload
+from actuation.world import KEY, World, run
+from harness.records import workload as manifest
+from sizing.containers import rules
+from trimtab.actuation.change_annotations import Applied, Marks
+from trimtab.actuation.executor import Actuator
+from trimtab.api import Duration
+from trimtab.api.optimizationpolicy import (
+    Canary,
+    Changes,
+    OptimizationPolicySpec,
+    StrategyChoice,
+    UpdateStrategy,
+)
+from trimtab.kube.kinds.heap_flags import HeapHint
+from trimtab.kube.kinds.pods import Container, Exit, Pod, Resources
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.recommender.cohort import Learned
+from trimtab.recommender.oom_kills import kills_of
+from trimtab.recommender.workload import AS_A_WHOLE, JUST_KILLED, Assessment, assess, sizing_of
+from trimtab.sizing.constraints import Surroundings
+from trimtab.sizing.evidence import Evidence, OomKills
+from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.usage.pod_ownership import WorkloadContainer
+
+MIB = 1 << 20
+GIB = 1024 * MIB
+DAY = 86400.0
+QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
+HAS = Resources(1000, None, 256 * MIB, 512 * MIB)
+FEW = Resources(200, None, 256 * MIB, 512 * MIB)
+
+
+def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> Learned:
+    known: dict[str, object] = {
+        "samples": 5000,
+        "ran": 14 * DAY,
+        "first": NOW - 14 * DAY,
+        "last": NOW,
+        "cpu_peak": 300,
+        "memory_peak": 100 * MIB,
+    }
+    return Learned(
+        Proposal(cpu=Ask(cpu), memory=Ask(memory), strategy="test"),
+        Evidence(**(known | seen)),  # type: ignore[arg-type]
+    )
+
+
+def assessed(found: Learned | None, *, sizes: Resources = HAS, template: Resources = HAS) -> Assessment:
+    return assess(
+        workload(template={"web": template}),
+        [pod(sizes={"web": sizes})],
+        rules=rules(),
+        learned=lambda _: found,
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+
+
+def test_a_container_is_sized_from_what_it_has_now_and_not_from_its_template() -> None:
+    (found,) = assessed(learned(400), sizes=HAS, template=FEW).recommendations
+    assert found.resources.cpu_request == 500, "by half at a time"
+    assert "5,000 samples since" in found.text
+    assert "scripted" in found.text
+
+
+def test_what_nothing_is_known_of_keeps_what_it_has_and_is_told_why() -> None:
+    found = assessed(None)
+    assert found.sizes == {}
+    assert found.held.startswith("web: ")
+    wish = found.wish(UpdateStrategy(), resizes_in_place=True, withheld="")
+    assert (wish.sizes, wish.held) == ({}, found.held)
+
+
+def test_pods_that_have_resources_as_a_whole_are_left_alone() -> None:
+    found = assess(
+        workload(template={"web": HAS, "log": Resources()}, whole=Resources(cpu_request=1000)),
+        [],
+        rules=rules(),
+        learned=lambda _: learned(400),
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+    assert found.sizes == {}
+    assert found.held == f"web, log: {AS_A_WHOLE}"
+
+
+def test_the_wish_names_the_containers_that_are_not_ours_to_size() -> None:
+    found = assess(
+        workload(template={"web": HAS}),
+        [pod(sizes={"web": HAS, "proxy": HAS, "agent": HAS})],
+        rules=rules(
+            containers=[
+                {"name": "proxy", "controlledResources": []},
+                {"name": "agent", "controlledResources": ["memory"]},
+            ]
+        ),
+        learned=lambda _: learned(400),
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+    wish = found.wish(UpdateStrategy(), resizes_in_place=True, withheld="")
+    assert wish.alone == {"proxy"}
+    assert wish.sizes.keys() == {"web"}
+
+
+def test_the_wish_says_what_is_needed() -> None:
+    wish = assessed(learned(400)).wish(UpdateStrategy(), resizes_in_place=False, withheld="no")
+    assert wish.need == {"web": 110 * MIB}, "its peak and headroom"
+    assert (wish.withheld, wish.resizes_in_place, wish.urgent) == ("no", False, False)
+
+
+@pytest.mark.parametrize(("ago", "urgent"), [(60.0, True), (JUST_KILLED + 60, False)])
+def test_more_memory_after_a_kill_is_urgent_while_the_kill_is_fresh(*, ago: float, urgent: bool) -> None:
+    limited = Resources(1000, None, 128 * MIB, 128 * MIB)
+    killed = learned(memory=600.0 * MIB, kills=(OomKills(128 * MIB, 1, NOW - ago, NOW - ago),))
+    found = assess(
+        workload(template={"web": limited}),
+        [pod(sizes={"web": limited})],
+        rules=rules(
+            updateStrategy={"updateRequestsOnly": False}, limitPolicy={"memory": {"mode": "KeepRatio"}}
+        ),
+        learned=lambda _: killed,
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+    assert found.urgent is urgent
+
+
+def test_a_container_that_ends_before_the_others_start_is_not_sized() -> None:
+    on = workload()
+    init = Container("setup", "init", HAS)
+    found = assess(
+        workload(containers=(*on.containers, init)),
+        [],
+        rules=rules(),
+        learned=lambda _: learned(),
+        around=Surroundings(),
+        source="scripted",
+        now=NOW,
+    )
+    assert [each.container for each in found.recommendations] == ["web"]
+
+
+def test_a_strategy_that_asks_for_it_is_told_how_long_sizes_are_kept() -> None:
+    changes = Changes(stabilization=Duration.parse("6h"))
+    specs = {
+        name: OptimizationPolicySpec(changes=changes, strategy=StrategyChoice(name=name, settings=settings))
+        for name, settings in {"trimtab": {"cpu_risk": 0.1}, "vpa": {}, "fortune": {}}.items()
+    }
+    assert sizing_of(specs["trimtab"]).given() == {"cpu_risk": 0.1, "stabilization": 6 * 3600.0}
+    assert sizing_of(specs["vpa"]).given() == sizing_of(specs["fortune"]).given() == {}
+
+
+def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:
+    name = WorkloadContainer("shop", "Deployment", "web", "web")
+    killed = pod("web-1", sizes={"web": HAS}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
+    failed = pod("web-2", sizes={"web": HAS}, exits={"web": Exit("Error", 1, NOW - 5)})
+    (kill,) = kills_of(name, [killed, failed, pod("web-3")])
+    assert (kill.at, kill.limit, kill.request) == (NOW - 5, HAS.memory_limit, HAS.memory_request)
+    assert kills_of(name._replace(container="log"), [killed]) == []
+
+
+@pytest.mark.parametrize(("until", "memory"), [(NOW - 3, 64 * MIB), (NOW - 9, 512 * MIB)])
+def test_a_kill_from_before_a_raise_counts_with_what_it_had_then(until: int, memory: int) -> None:
+    """Else it would be answered again, by more: after a restart, when nobody remembers that it was answered."""
+    name = WorkloadContainer("shop", "Deployment", "web", "web")
+    raised = pod("web-1", sizes={"web": HAS}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
+    had = {"web": Resources(memory_limit=64 * MIB)}
+    applied = Applied(id="x", at=NOW, sizes={"web": HAS}, template={}, before=had, until=until)
+    (kill,) = kills_of(name, [raised], Marks(applied=applied))
+    assert kill.limit == memory
+
+
+def java(options: str) -> Workload:
+    return manifest(
+        containers=(
+            {
+                "name": "web",
+                "args": ["-jar", "app.jar"],
+                "env": [{"name": "JAVA_TOOL_OPTIONS", "value": options}],
+                "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+            },
+        )
+    )
+
+
+def memory_for(found: Workload, *pods: Pod) -> int:
+    small = learned(100.0, 64.0 * MIB, memory_peak=60 * MIB)
+    (recommendation,) = assess(
+        found, pods, rules=rules(), learned=lambda _: small, around=Surroundings(), source="test", now=NOW
+    ).recommendations
+    return recommendation.resources.memory_request or 0
+
+
+@pytest.mark.parametrize("options", ["-Xmx700m", "-XX:MaxRAMPercentage=35"])
+def test_a_java_process_is_never_made_smaller_than_its_heap(options: str) -> None:
+    assert memory_for(java(options)) >= 1.25 * 700 * MIB
+
+
+def test_one_that_was_made_smaller_in_place_still_has_the_heap_that_it_started_with() -> None:
+    resized = pod(sizes={"web": Resources(1000, None, 900 * MIB, 1024 * MIB)})
+    assert memory_for(java("-XX:MaxRAMPercentage=35"), resized) >= 1.25 * 700 * MIB
+
+
+class JavaWorld:
+    """Two pods of a Java workload that takes a share of its limit as heap, with the size that admission gave them."""
+
+    def __init__(self, *, percent: int, template: int, born: int) -> None:
+        self.percent = percent
+        self.world = World(template={"web": Resources(500, None, template, template)}, replicas=2)
+        self.world.heaps = (HeapHint("web", f"-XX:MaxRAMPercentage={percent}", ()),)
+        self.world.resized_before({"web": Resources(500, None, born, born)})
+        for each in self.world.pods_by_name.values():
+            each.created = self.world.now - 60  # made since then
+        self.started = dict.fromkeys((each.number for each in self.world.pods_by_name.values()), born)
+        self.actuator = Actuator(self.world, may_write=lambda: True)
+
+    @property
+    def limits(self) -> set[int]:
+        return {each.spec["web"].memory_limit or 0 for each in self.world.pods_by_name.values()}
+
+    def live_a_day(self) -> None:
+        """Size the workload as the operator does, and let a day pass."""
+        world = self.world
+        for _ in range(12):
+            for each in world.pods_by_name.values():
+                self.started.setdefault(each.number, each.spec["web"].memory_limit or 0)
+            known = learned(500.0, 700.0 * MIB, memory_peak=600 * MIB, last=world.now)
+            found = assess(
+                run(world.workload(KEY)),
+                run(world.pods()),
+                rules=rules(updateStrategy={"updateRequestsOnly": False}),
+                learned={"web": known}.get,
+                around=Surroundings(),
+                source="test",
+                now=world.now,
+            )
+            wish = found.wish(UpdateStrategy(canary=QUICK), resizes_in_place=True, withheld="")
+            run(self.actuator.reconcile(KEY, wish, now=world.now))
+            world.pass_time(30)
+            for each in world.pods_by_name.values():
+                heap = self.started.get(each.number, 0) * self.percent // 100
+                assert (each.spec["web"].memory_limit or 0) >= heap
+        world.pass_time(int(DAY))
+
+
+@given(
+    percent=st.integers(20, 80),
+    template=st.integers(1, 8),
+    more=st.integers(0, 8),
+    events=st.lists(st.sampled_from(["none", "replace", "add"]), min_size=3, max_size=6),
+)
+@settings(max_examples=100, deadline=None)
+def test_assess_never_cuts_memory_below_the_heap_that_a_process_started_with(
+    percent: int, template: int, more: int, events: list[str]
+) -> None:
+    java_world = JavaWorld(percent=percent, template=template * GIB, born=(template + more) * GIB)
+    for event in events:
+        if event == "replace":
+            java_world.world.replace_pod(next(iter(java_world.world.pods_by_name)))
+        elif event == "add":
+            java_world.world.add_pod()
+        java_world.live_a_day()
+
+
+def test_assess_remembers_the_limit_of_the_start_through_successive_cuts() -> None:
+    """4Gi with a heap of half of it come down to 2560Mi in two steps, and there they stay while the pods run."""
+    java_world = JavaWorld(percent=50, template=GIB, born=4 * GIB)
+    seen = []
+    for _ in range(4):
+        java_world.live_a_day()
+        seen.append(java_world.limits)
+    assert seen == [{2868 * MIB}, {2560 * MIB}, {2560 * MIB}, {2560 * MIB}]
+
+
+def test_assess_keeps_memory_whose_share_of_an_unknown_limit_is_the_heap() -> None:
+    """Somebody else gave the pod more than its template: what its process started with is not known."""
+    size = Resources(1000, None, 4 * GIB, 4 * GIB)
+    for _ in range(4):
+        assert memory_for(java("-XX:MaxRAMPercentage=35"), pod(sizes={"web": size})) == 4 * GIB
+    assert memory_for(java("-Xmx700m"), pod(sizes={"web": size})) < 4 * GIB, "a size does not depend on it"
+
+
+def test_one_that_says_nothing_of_its_heap_is_sized_by_what_it_uses() -> None:
+    assert memory_for(java("-server")) < 1.25 * 700 * MIB

@@ -1,0 +1,38 @@
+"""Changes to render, made from what manifests say."""
+
+from typing import Any
+
+from harness.records import workload
+from trimtab.actuation.resources import sizes_of
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.rest.resources import DEPLOYMENTS, Resource
+from trimtab.scan.patches.change import Change
+
+MIB = 2**20
+
+
+def container(name: str, cpu: str = "1", memory: str = "1Gi", limit: str = "2Gi") -> dict[str, Any]:
+    return {
+        "name": name,
+        "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}},
+    }
+
+
+def change(
+    name: str = "web",
+    *containers: dict[str, Any],
+    resource: Resource = DEPLOYMENTS,
+    namespace: str = "shop",
+    after: dict[str, Resources] | None = None,
+    labels: dict[str, str] | None = None,
+) -> Change:
+    """Each container is to have 100m, 64Mi and a limit of 128Mi, if not said otherwise."""
+    found = workload(
+        name,
+        namespace=namespace,
+        resource=resource,
+        labels=labels,
+        containers=containers or (container("web"),),
+    )
+    now = sizes_of(found.containers)
+    return Change(found, now, after or dict.fromkeys(now, Resources(100, None, 64 * MIB, 128 * MIB)))

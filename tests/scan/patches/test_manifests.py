@@ -1,0 +1,235 @@
+"""Edits of users' own manifests."""
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scan.patches.changes import change, container
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.rest.resources import CRON_JOBS
+from trimtab.scan.patches.kustomize import Layout
+from trimtab.scan.patches.manifests import edit_manifests
+
+MANIFESTS = """\
+# the shop
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    spec:
+      containers:
+        - name: web   # serves
+          image: web:1
+          resources:
+            requests: {cpu: 1, memory: 1Gi}
+            limits:
+              memory: 2Gi # twice
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata:
+  name: nightly
+spec:
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          containers:
+          - name: run
+            image: run:1
+"""
+WITHOUT_NAMESPACE = MANIFESTS.replace(", namespace: shop", "").partition("---")[0]
+NAMED = "name the file that is meant with --file"
+
+
+def test_edit_manifests_changes_only_the_amounts() -> None:
+    nightly = change("nightly", {"name": "run"}, resource=CRON_JOBS)
+    elsewhere = change(namespace="bank")
+    found = edit_manifests({"shop.yaml": MANIFESTS, "empty.yaml": "\n"}, [change(), nightly, elsewhere])
+    expected = MANIFESTS.replace("{cpu: 1, memory: 1Gi}", "{cpu: 100m, memory: 64Mi}").replace(
+        "2Gi #", "128Mi #"
+    )
+    indent = " " * 12
+    assert found.files == {
+        "shop.yaml": expected
+        + f"{indent}resources:\n{indent}  requests:\n{indent}    cpu: 100m\n{indent}    memory: 64Mi\n"
+        f"{indent}  limits:\n{indent}    memory: 128Mi\n"
+    }
+    assert found.absent == ["Deployment bank/web: left out: no file has its manifest"]
+    assert not found.unclear
+
+
+def test_edit_manifests_reports_a_missing_container_and_edits_the_others() -> None:
+    found = edit_manifests({"shop.yaml": MANIFESTS}, [change("web", container("web"), container("side"))])
+    assert "cpu: 100m" in found.files["shop.yaml"]
+    (line,) = found.unclear
+    assert line.startswith(
+        "Deployment shop/web side: left out: shop.yaml, line 2 has no container side; update the file"
+    )
+
+
+def test_edit_manifests_writes_one_manifest_of_two_namespaces_once_if_both_want_the_same() -> None:
+    staging, live = change(namespace="staging"), change(namespace="live")
+    files = {"web.yaml": WITHOUT_NAMESPACE}
+    once = edit_manifests(files, [live])
+    assert once.files
+    assert edit_manifests(files, [staging, live]) == once
+    other = change(namespace="live", after={"web": Resources(200, None, 2**27, 2**28)})
+    differing = edit_manifests(files, [staging, other])
+    assert not differing.files
+    assert len(differing.unclear) == 2
+    assert "is of staging/web and live/web, which should differ" in differing.unclear[0]
+
+
+def test_edit_manifests_skips_a_workload_with_two_manifests_and_edits_the_others() -> None:
+    other = WITHOUT_NAMESPACE.replace("web", "api")
+    files = {"live/web.yaml": WITHOUT_NAMESPACE, "staging/web.yaml": WITHOUT_NAMESPACE, "api.yaml": other}
+    found = edit_manifests(files, [change(), change("api", container("api"))])
+    assert found.files.keys() == {"api.yaml"}
+    assert found.unclear == [
+        f"Deployment shop/web web: left out: it is in live/web.yaml, line 2 and in staging/web.yaml, line 2; {NAMED}"
+    ]
+    certain = {**files, "live/web.yaml": MANIFESTS}
+    assert edit_manifests(certain, [change()]).files.keys() == {"live/web.yaml"}
+
+
+def test_edit_manifests_skips_a_broken_file_and_edits_the_others() -> None:
+    files = {"broken.yaml": "a: [web\n", "twice.yaml": "a: 1\na: 2\n", "web.yaml": MANIFESTS}
+    found = edit_manifests(files, [change()])
+    assert found.files.keys() == {"web.yaml"}
+    assert [line.partition(",")[0] for line in found.unclear] == ["broken.yaml", "twice.yaml"]
+
+
+def test_edit_manifests_skips_what_an_anchor_shares_and_edits_the_others() -> None:
+    shared = (
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: api, namespace: shop}\nspec:\n  template:\n"
+        "    spec:\n      containers:\n      - name: api\n        resources: &size {requests: {cpu: 1}}\n"
+        "      - name: side\n        resources: *size\n"
+    )
+    found = edit_manifests(
+        {"all.yaml": f"{MANIFESTS}---\n{shared}"}, [change(), change("api", container("api"))]
+    )
+    assert "cpu: 100m" in found.files["all.yaml"]
+    assert shared in found.files["all.yaml"]
+    assert "resources is shared by an anchor" in found.unclear[0]
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_edit_manifests_leaves_templates_of_charts_alone(*, is_named: bool) -> None:
+    template = WITHOUT_NAMESPACE.replace("cpu: 1", "cpu: {{ .Values.cpu }}")
+    found = edit_manifests({"web.yaml": template}, [change()], named={"web.yaml"} if is_named else set())
+    assert not found.files
+    said = found.unclear if is_named else found.absent
+    assert "template" in said[0]
+
+
+def test_edit_manifests_takes_braces_in_a_text_for_no_template() -> None:
+    text = MANIFESTS.replace("image: web:1", "args: ['{{ .Name }}']")
+    assert "cpu: 100m" in edit_manifests({"web.yaml": text}, [change()]).files["web.yaml"]
+
+
+PATCH = (
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n"
+    "      containers:\n      - name: web\n"
+)
+SIZED = f"{PATCH}        resources: {{requests: {{cpu: 1, memory: 1Gi}}, limits: {{memory: 2Gi}}}}\n"
+
+
+def overlays(**kustomizations: str) -> Layout:
+    return Layout({f"/{folder}/kustomization.yaml": text for folder, text in kustomizations.items()})
+
+
+def test_edit_manifests_prefers_an_overlays_own_patch_to_the_base_of_all_overlays() -> None:
+    layout = overlays(
+        base="resources: [web.yaml]\n",
+        prod="namespace: prod\nresources: [../base]\npatches: [{path: web.yaml}]\n",
+        test="namespace: test\nresources: [../base]\n",
+    )
+    files = {"/base/web.yaml": WITHOUT_NAMESPACE, "/prod/web.yaml": SIZED}
+    found = edit_manifests(files, [change(namespace="prod")], builds=layout.builds)
+    assert found.files.keys() == {"/prod/web.yaml"}
+    assert not found.unclear
+    base_alone = edit_manifests(files, [change(namespace="test")], builds=layout.builds)
+    assert not base_alone.files
+    assert "/base/web.yaml, line 2 is used by /prod too; write a patch" in base_alone.unclear[0]
+    named = edit_manifests(files, [change(namespace="test")], builds=layout.builds, named={"/base/web.yaml"})
+    assert named.files.keys() == {"/base/web.yaml"}
+
+
+def test_edit_manifests_edits_a_shared_base_if_all_its_workloads_want_the_same() -> None:
+    layout = overlays(
+        base="resources: [web.yaml]\n",
+        prod="namespace: prod\nresources: [../base]\n",
+        test="namespace: test\nnamePrefix: t-\nresources: [../base]\n",
+    )
+    both = [change(namespace="prod"), change("t-web", namespace="test")]
+    found = edit_manifests({"/base/web.yaml": WITHOUT_NAMESPACE}, both, builds=layout.builds)
+    assert found.files.keys() == {"/base/web.yaml"}
+    one = edit_manifests({"/base/web.yaml": WITHOUT_NAMESPACE}, both[:1], builds=layout.builds)
+    assert not one.files
+
+
+def test_edit_manifests_removes_an_amount_from_a_patch_by_null() -> None:
+    layout = overlays(
+        base="resources: [web.yaml]\n", prod="resources: [../base]\npatchesStrategicMerge: [web.yaml]\n"
+    )
+    files = {
+        "/base/web.yaml": WITHOUT_NAMESPACE,
+        "/prod/web.yaml": PATCH + "        resources: {requests: {cpu: 1}}\n",
+    }
+    found = edit_manifests(
+        files, [change(after={"web": Resources(100, None, 2**26, None)})], builds=layout.builds
+    )
+    (edited,) = found.files.values()
+    (web,) = yaml.safe_load(edited)["spec"]["template"]["spec"]["containers"]
+    assert web["resources"] == {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": None}}
+
+
+def test_edit_manifests_passes_over_an_overlay_that_does_not_name_the_container() -> None:
+    overlay = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 3}\n"
+    files = {"a-overlay.yaml": overlay, "base.yaml": WITHOUT_NAMESPACE}
+    assert edit_manifests(files, [change()]).files.keys() == {"base.yaml"}
+
+
+NAMES = st.sampled_from(["web", "api", "db"])
+NAMESPACES = st.sampled_from(["shop", "bank"])
+OBJECT = st.tuples(NAMESPACES | st.just(""), NAMES)
+FILES = st.dictionaries(
+    st.sampled_from([f"{number}.yaml" for number in range(5)]), st.lists(OBJECT, max_size=3), max_size=5
+)
+SIZES = st.sampled_from([Resources(100, None, 2**26, 2**27), Resources(200, None, 2**27, None)])
+
+
+def written(namespace: str, name: str) -> str:
+    place = f", namespace: {namespace}" if namespace else ""
+    return WITHOUT_NAMESPACE.replace("{name: web}", f"{{name: {name}{place}}}")
+
+
+@settings(max_examples=200)
+@given(
+    files=FILES,
+    selected=st.dictionaries(st.tuples(NAMESPACES, NAMES), SIZES),
+    broken=st.booleans(),
+)
+def test_edit_manifests_changes_only_selected_workloads_and_once(
+    *, files: dict[str, list[tuple[str, str]]], selected: dict[tuple[str, str], Resources], broken: bool
+) -> None:
+    texts = {path: "---\n".join(written(*each) for each in objects) for path, objects in files.items()}
+    if broken:
+        texts["broken.yaml"] = "web: [\n"
+    changes = [change(name, namespace=place, after={"web": size}) for (place, name), size in selected.items()]
+    found = edit_manifests(texts, changes)
+    for path, text in found.files.items():
+        for before, after in zip(yaml.safe_load_all(texts[path]), yaml.safe_load_all(text), strict=True):
+            if before == after:
+                continue
+            place, name = before["metadata"].get("namespace"), before["metadata"]["name"]
+            assert any(key[1] == name and place in {None, key[0]} for key in selected)
+            (old,), (new,) = (each["spec"]["template"]["spec"]["containers"] for each in (before, after))
+            assert {**new, "resources": old["resources"]} == old
+    assert not edit_manifests({**texts, **found.files}, changes).files
+    sure = [key for key in selected if sum(objects.count(key) for objects in files.values()) == 1]
+    for place, name in sure:  # neither a broken file nor another workload's trouble stops a clear one
+        assert not any(f"{place}/{name} " in line for line in [*found.unclear, *found.absent])

@@ -1,0 +1,217 @@
+"""Somebody's YAML is changed where it must be, and nowhere else."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from yaml.nodes import MappingNode
+
+from trimtab.errors import TrimtabError
+from trimtab.scan.patches.yaml_edit import Splice, Text, Wanted, child
+
+
+def put(text: str, wanted: Wanted) -> str:
+    parsed = Text(text, where="values.yaml")
+    (root,) = parsed.roots
+    assert isinstance(root, MappingNode)
+    return parsed.with_(list(parsed.put(root, "resources", wanted)))
+
+
+def amounts(**cpu: str | None) -> dict[str, Wanted]:
+    return {kind: {"cpu": amount} for kind, amount in cpu.items()}
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "after"),
+    [
+        ("resources:\n    requests:\n        cpu: '1' # one\n", amounts(requests="100m"),
+         "resources:\n    requests:\n        cpu: '100m' # one\n"),
+        ("resources: {} # none yet\nimage: x\n", amounts(requests="100m"),
+         "resources: # none yet\n  requests:\n    cpu: 100m\nimage: x\n"),
+        ("resources:\nimage: x", amounts(requests="1"), "resources:\n  requests:\n    cpu: 1\nimage: x"),
+        ("resources: {requests: {cpu: 1, gpu: 2}}\n", amounts(requests="2", limits="3"),
+         "resources: {requests: {cpu: 2, gpu: 2}, limits: {cpu: 3}}\n"),
+        ("resources: { requests: { cpu: 1 } }\n", amounts(requests="2"), "resources: { requests: { cpu: 2 } }\n"),
+        ("image: x # the last\n# a note", amounts(requests="1"),
+         "image: x # the last\nresources:\n  requests:\n    cpu: 1\n# a note"),
+        ("args: |\n  one\n  two\n\n# a note\n", amounts(requests="1"),
+         "args: |\n  one\n  two\nresources:\n  requests:\n    cpu: 1\n\n# a note\n"),
+        ("args: |+\n  one\n\nports: []\n", amounts(requests="1"),
+         "args: |+\n  one\n\nports: []\nresources:\n  requests:\n    cpu: 1\n"),
+        ("args: |+\n  one\n\n# a note\n", amounts(requests="1"),
+         "args: |+\n  one\n\nresources:\n  requests:\n    cpu: 1\n# a note\n"),
+        ("args: |\n  one\n    \n", amounts(requests="1"),
+         "args: |\n  one\n    \nresources:\n  requests:\n    cpu: 1\n"),
+        ("args: | # a + b\n  one\n\n", amounts(requests="1"),
+         "args: | # a + b\n  one\nresources:\n  requests:\n    cpu: 1\n\n"),
+        ("args: |-\n  one", amounts(requests="1"), "args: |-\n  one\nresources:\n  requests:\n    cpu: 1"),
+        ("base: &base\n  - x\nargs: *base\n", amounts(requests="1"),
+         "base: &base\n  - x\nargs: *base\nresources:\n  requests:\n    cpu: 1\n"),
+        ("base: &base\n  - x\nargs: [*base]\nenv:\n- *base # again\n", amounts(requests="1"),
+         "base: &base\n  - x\nargs: [*base]\nenv:\n- *base # again\nresources:\n  requests:\n    cpu: 1\n"),
+        ("resources:\r\n  requests:\r\n    cpu: 1\r\n", amounts(limits="2"),
+         "resources:\r\n  requests:\r\n    cpu: 1\r\n  limits:\r\n    cpu: 2\r\n"),
+        ("resources:\n  limits:\n    cpu: 1\n    memory: 1Gi\n", amounts(limits=None),
+         "resources:\n  limits:\n    memory: 1Gi\n"),
+        ("a: 1\nresources:\n  limits:\n    cpu: 1\n", amounts(limits=None), "a: 1\n"),
+        ("resources: {requests: {cpu: 0.1}}\n", amounts(requests="100m"), "resources: {requests: {cpu: 0.1}}\n"),
+    ],
+)  # fmt: skip
+def test_only_the_amounts_change(before: str, wanted: Wanted, after: str) -> None:
+    assert put(before, wanted) == after
+
+
+def test_a_text_at_the_end_of_a_file_gets_no_line_break_that_it_had_not() -> None:
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 2: .* without a line break; add one"):
+        put("image: x\nargs: |\n  one", amounts(requests="1"))
+
+
+def test_what_others_share_is_refused_with_its_line() -> None:
+    text = "base: &base\n  requests: {cpu: 1}\nresources: *base\n"
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
+        put(text, amounts(requests="2"))
+
+
+def test_what_an_anchor_brings_is_not_put_away_by_a_part_of_it() -> None:
+    text = "base: &base\n  resources: {limits: {nvidia.com/gpu: 1}}\nweb:\n  <<: *base\n  image: x\n"
+    parsed = Text(text, where="values.yaml")
+    (root,) = parsed.roots
+    assert isinstance(root, MappingNode)
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 4: resources is shared by an anchor"):
+        list(parsed.put(root.value[1][1], "resources", amounts(requests="2")))
+
+
+def test_what_an_anchor_has_from_another_is_not_put_away_either() -> None:
+    text = "base: &base\n  resources: {limits: {memory: 1Gi}}\nmid: &mid\n  <<: *base\n"
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared by an anchor"):
+        put(text + "<<: *mid\n", amounts(requests="2"))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("base: &base\n  limits: {memory: 1Gi}\nresources: {<<: *base}\n", amounts(limits="2")),
+        ("base: 1\nother: 2\nresources: {requests: &r {memory: 1}, limits: *r}\n", amounts(requests="2")),
+        ("base: 1\nother: 2\nresources:\n  limits:\n    cpu: &one 1\nreplicas: *one\n", amounts(limits=None)),
+    ],
+)  # fmt: skip
+def test_what_is_written_anew_or_taken_away_as_a_whole_takes_no_anchor_with_it(
+    text: str, wanted: Wanted
+) -> None:
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
+        put(text, wanted)
+
+
+def test_nothing_is_put_beside_what_others_share() -> None:
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared by an anchor"):
+        parsed = Text("web: &web\n  image: x\nworker: *web\n", where="values.yaml")
+        (root,) = parsed.roots
+        assert isinstance(root, MappingNode)
+        list(parsed.put(root.value[0][1], "resources", amounts(requests="2")))
+
+
+def test_of_a_key_that_is_there_twice_neither_is_guessed() -> None:
+    text = "resources:\n  requests: {cpu: 1}\nimage: x\nresources:\n  requests: {cpu: 2}\n"
+    with pytest.raises(
+        TrimtabError, match=r"values.yaml, line 4: resources is there already in line 1; remove one"
+    ):
+        put(text, amounts(requests="3"))
+
+
+def test_what_two_anchors_bring_is_no_key_that_is_there_twice() -> None:
+    text = "a: &a {x: 1}\nb: &b {y: 2}\nc:\n  <<: *a\n  <<: *b\nresources: {requests: {cpu: 1}}\n"
+    assert put(text, amounts(requests="2")) == text.replace("cpu: 1", "cpu: 2")
+
+
+@pytest.mark.parametrize(
+    "held", [{}, {"requests": {}}, {"requests": {"cpu": 1}}, {"limits": {"memory": "1Gi"}}, None]
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_stays_json(held: dict[str, Any] | None, indent: int | None) -> None:
+    body = {"name": "web"} if held is None else {"name": "web", "resources": held}
+    after = json.loads(put(json.dumps(body, indent=indent), amounts(requests="100m", limits="2")))
+    assert after["resources"]["requests"] == {"cpu": "100m"}
+    assert after["resources"]["limits"] == {**(held or {}).get("limits", {}), "cpu": "2"}
+
+
+def test_put_writes_a_null_without_quotes() -> None:
+    text = 'resources: {"limits": {"cpu": "1"}}\n'
+    assert put(text, amounts(limits="null")) == 'resources: {"limits": {"cpu": null}}\n'
+    assert put(put(text, amounts(limits="null")), amounts(limits="null")) == put(text, amounts(limits="null"))
+
+
+def test_text_takes_an_anchor_whose_name_is_used_again() -> None:
+    text = "a: &n x\nb: *n\nc: &n y\nd: *n\nresources: {requests: {cpu: 1}}\n"
+    assert put(text, amounts(requests="2")) == text.replace("cpu: 1", "cpu: 2")
+
+
+def test_edited_refuses_to_change_anything_but_resources() -> None:
+    text = "image: x\nresources: {requests: {cpu: 1}}\n"
+    parsed = Text(text, where="values.yaml")
+    at = text.index("x")
+    with pytest.raises(TrimtabError, match=r"^0.image would change too"):
+        parsed.edited([Splice(at, at + 1, "y")])
+
+
+@pytest.mark.parametrize("block", ["|", "|-", "|+", "| # ours"])
+def test_embedded_text_is_edited_where_it_stands(block: str) -> None:
+    text = f"values: {block}\n    # one\n    cpu: 1\n\n    b: 2\n# the end\n"
+    parsed = Text(text, where="app.yaml")
+    node = child(parsed.roots[0], "values")
+    inner = parsed.embedded(node)
+    assert inner
+    assert node
+    assert parsed.with_([parsed.embed(node, inner.text.replace("cpu: 1", "cpu: 2\nc: 3"))]) == text.replace(
+        "cpu: 1", "cpu: 2\n    c: 3"
+    )
+
+
+@pytest.mark.parametrize("value", [">\n  a: 1\n", "'a: 1'\n", "|2\n   a: 1\n", "{a: 1}\n"])
+def test_embedded_text_of_another_style_is_left_alone(value: str) -> None:
+    parsed = Text(f"values: {value}", where="app.yaml")
+    assert parsed.embedded(child(parsed.roots[0], "values")) is None
+
+
+def test_a_template_is_no_plain_yaml() -> None:
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: .*; give plain YAML, not a template"):
+        Text("{{- if .Values.on }}\nkind: Deployment\n", where="values.yaml")
+
+
+AMOUNT = st.sampled_from(["100m", "1", "64Mi", "1536Mi"])
+HELD = st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), AMOUNT, max_size=3)
+RESOURCES = st.dictionaries(st.sampled_from(["requests", "limits", "claims"]), HELD, max_size=3)
+WANTED = st.dictionaries(
+    st.sampled_from(["requests", "limits"]),
+    st.dictionaries(st.sampled_from(["cpu", "memory"]), st.none() | AMOUNT, min_size=1),
+    min_size=1,
+)
+
+
+def merged(held: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """What Kubernetes makes of a merge, without what is empty."""
+    found = {kind: dict(amounts or {}) for kind, amounts in held.items()}
+    for kind, each in wanted.items():
+        found.setdefault(kind, {}).update(each)
+    kept = {kind: {what: str(a) for what, a in each.items() if a is not None} for kind, each in found.items()}
+    return {kind: each for kind, each in kept.items() if each}
+
+
+@settings(max_examples=100)
+@given(
+    held=RESOURCES, wanted=WANTED, flow=st.sampled_from([None, True, False]), indent=st.sampled_from([2, 4])
+)
+def test_any_layout_says_afterwards_what_a_merge_would(
+    *, held: dict[str, Any], wanted: dict[str, Any], flow: bool | None, indent: int
+) -> None:
+    body = {"name": "web", "resources": held, "ports": [{"port": 80}]}
+    dumped = yaml.safe_dump(body, default_flow_style=flow, indent=indent, sort_keys=False)
+    text = f"# the first line\n{dumped}# the last line\n"
+    after = put(text, wanted)
+    found = yaml.safe_load(after)
+    assert merged(found.get("resources") or {}, {}) == merged(held, wanted)
+    assert {**found, "resources": held} == body
+    assert after.startswith("# the first line\n")
+    assert after.endswith("# the last line\n")

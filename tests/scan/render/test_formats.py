@@ -1,0 +1,128 @@
+"""A survey in every form in which it is told, held to what was once found good.
+
+`TEST_GOLDEN=write pytest tests/scan/render/test_formats.py` writes them anew, to be looked at before they are kept.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from rich.console import Console
+
+from scan.scans import container, survey, surveyed
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.scan.model import Skipped
+from trimtab.scan.render.document import csv_text, document
+from trimtab.scan.render.html import WIDTH, page
+from trimtab.scan.render.markdown import markdown
+from trimtab.scan.render.table import renderables
+from trimtab.sizing.recommendation import MIB
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def printed(width: int, *, top: int = 10, terminal: bool = False) -> str:
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        width=width,
+        force_terminal=terminal,
+        color_system="standard" if terminal else None,
+        highlight=False,
+        legacy_windows=False,
+    )
+    for line in renderables(survey(), width=width, top=top):
+        console.print(line)
+    return text.getvalue()
+
+
+FORMS: dict[str, Callable[[], str]] = {
+    "narrow.txt": lambda: printed(80),
+    "wide.txt": lambda: printed(160),
+    "colours.txt": lambda: printed(80, terminal=True),
+    "scan.json": lambda: json.dumps(document(survey()), indent=2) + "\n",
+    "scan.yaml": lambda: yaml.safe_dump(document(survey()), sort_keys=False),
+    "scan.csv": lambda: csv_text([survey(), survey(context="staging")]),
+    "scan.md": lambda: markdown(survey(), top=2),
+    "scan.html": lambda: page([survey(), survey(context="staging")]),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_is_as_it_was_found_good(name: str) -> None:
+    told, golden = FORMS[name](), GOLDEN / name
+    if os.environ.get("TEST_GOLDEN") == "write":
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(told)
+    assert told == golden.read_text()
+
+
+def test_a_table_fits_eighty_columns() -> None:
+    assert max(map(len, printed(80).splitlines())) <= 80
+
+
+def test_without_a_terminal_there_are_no_colours() -> None:
+    assert "\x1b" not in printed(80)
+    assert "\x1b" in printed(80, terminal=True)
+
+
+def test_a_short_table_says_how_much_more_there_is() -> None:
+    assert "… and 3 more" in printed(80, top=1)
+    assert "more: --top 0" not in printed(80, top=0)
+
+
+def test_csv_has_a_row_a_container_of_every_cluster() -> None:
+    rows = list(csv.DictReader(io.StringIO(FORMS["scan.csv"]())))
+    assert [row["context"] for row in rows] == ["prod"] * 5 + ["staging"] * 5
+    assert rows[0]["risks"] == "OOM"
+    assert rows[2]["container"] == "mesh|proxy"
+
+
+def test_a_name_cannot_break_a_markdown_table() -> None:
+    row = next(line for line in markdown(survey(), top=0).splitlines() if "mesh" in line)
+    assert row.replace("\\|", "").count("|") == 9
+
+
+def test_the_page_fetches_nothing_and_its_charts_are_sound() -> None:
+    text = FORMS["scan.html"]()
+    assert "<script" not in text
+    assert "src=" not in text
+    for chart in text.split("<svg ")[1:]:
+        ET.fromstring("<svg " + chart.partition("</svg>")[0] + "</svg>")
+
+
+def test_however_much_is_skipped_a_comment_has_room_for_it() -> None:
+    skipped = tuple(
+        Skipped(
+            WorkloadKey("CronJob", "a-long-namespace", f"a-long-name-{number}"), "no usage of it was seen"
+        )
+        for number in range(5000)
+    )
+    found = dataclasses.replace(survey(), skipped=skipped)
+    short = markdown(found, top=10)
+    assert len(short) < 65_536
+    assert "… and 4900 more" in short
+    assert "a-long-name-4999" in markdown(found, top=0)
+
+
+def test_no_bar_is_longer_than_its_picture() -> None:
+    none, much = Resources(None, None, None, None), Resources(4000, None, 64 * MIB, None)
+    drawn = page([survey(surveyed("web", container(has=none, should=much, pods=5), pods=5))])
+    assert max(float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', drawn)) < WIDTH
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 79])
+def test_a_small_terminal_shows_all_names_and_amounts(width: int) -> None:
+    shown = printed(width).replace("\n", "").replace(" ", "")
+    for text in ("shop/deploy/killed", "shop/deploy/web:app", "shop/sts/held-back", "256Mi→360Mi", "a month"):
+        assert re.search(".{0,60}".join(map(re.escape, text.replace(" ", ""))), shown)
+    assert "…" not in printed(width)

@@ -1,0 +1,141 @@
+"""What is said of a workload, from a picture that is made by hand."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.records import folded, workload
+from trimtab.kube.cache.store import Cache
+from trimtab.kube.kinds.ownership import OWNER, owner_uid
+from trimtab.kube.kinds.pods import pods
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.resources import STATEFUL_SETS
+from trimtab.recommender.cohort import Sizing
+from trimtab.scan.assessor import Judge
+from trimtab.scan.cluster_snapshot import Picture
+from trimtab.scan.model import Skipped, Surveyed
+from trimtab.scan.pricing import Prices
+from trimtab.scan.risk import Severity
+from trimtab.scan.usage_model import Lessons
+from trimtab.sizing.recommendation import MIB
+from trimtab.usage.usage import Oom, PodContainer, Usage
+
+STEP, DAY = 300.0, 86400.0
+NOW = 1_800_000_000.0 // STEP * STEP
+APP = {"name": "app", "image": "db:1", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+LIMITED = {
+    **APP,
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+}
+DB = workload("db", resource=STATEFUL_SETS, containers=(APP,))
+LIMITED_DB = workload("db", resource=STATEFUL_SETS, containers=(LIMITED,))
+
+
+def pod(name: str, *, app: dict[str, Any] = APP, status: Any = None, **metadata: Any) -> dict[str, Any]:
+    owner = {"kind": "StatefulSet", "name": "db", "uid": DB.uid, "controller": True, "apiVersion": "apps/v1"}
+    named = {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1", **metadata}
+    return {
+        "metadata": {**named, "ownerReferences": [owner]},
+        "spec": {"containers": [app]},
+        "status": {"phase": "Running", "containerStatuses": [status] if status else []},
+    }
+
+
+def killed(ago: float) -> dict[str, Any]:
+    """The status of a container that was killed so many seconds ago and waits to be started again."""
+    at = datetime.fromtimestamp(NOW - ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ended = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": at}
+    waiting = {"reason": "CrashLoopBackOff"}
+    return {
+        "name": "app",
+        "restartCount": 9,
+        "state": {"waiting": waiting},
+        "lastState": {"terminated": ended},
+    }
+
+
+def picture_of(found: Workload, *bodies: dict[str, Any]) -> Picture:
+    picture = Picture()
+    cache: Cache[Workload] = Cache({OWNER: owner_uid})
+    cache.put(found)
+    picture._ownership.add(STATEFUL_SETS, cache)
+    for body in bodies:
+        picture.pods.put(folded(pods(), body))
+    return picture
+
+
+def surveyed(
+    picture: Picture,
+    found: Workload,
+    *,
+    strategy: str = "percentile",
+    memory: float = math.nan,
+    days: float = 14,
+    ooms: tuple[Oom, ...] = (),
+) -> Surveyed | Skipped:
+    """What is said of a workload whose first pod used so much memory up to now."""
+    sizing = Sizing.of(strategy, {})
+    lessons = Lessons(picture, [found], [sizing], now=NOW)
+    steps = int(days * DAY / STEP)
+    name = PodContainer("shop", "db-0", "app")
+    used = np.full((steps + 1, 1), memory)
+    lessons.take_in(Usage((name,), NOW - steps * STEP, STEP, used * 1e-9, used, ooms=ooms or None), until=NOW)
+    return Judge(picture, lessons, {strategy: sizing}, Prices(), "told", NOW).surveyed(found)
+
+
+def test_a_pod_that_is_being_deleted_is_paid_for_no_more() -> None:
+    leaving = pod("db-2", deletionTimestamp="2026-11-16T10:00:00Z")
+    picture = picture_of(DB, pod("db-0"), pod("db-1"), leaving)
+    found = surveyed(picture, DB, memory=100.0 * MIB)
+    assert isinstance(found, Surveyed)
+    assert (found.replicas, found.instances) == (2, 2.0)
+
+
+STRATEGIES = ("percentile", "peak", "krr", "vpa", "trimtab", "seasonal", "autopilot-window", "autopilot-ml")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("told_by", ["pod", "source", "both"])
+def test_scan_gives_a_killed_container_more_than_the_limit_that_it_hit(strategy: str, told_by: str) -> None:
+    """Its sampled peak is 297Mi and it was killed at its limit of 1Gi 25 hours ago: it was told to shrink to 342Mi."""
+    ago = 25 * 3600.0
+    status = None if told_by == "source" else killed(ago)
+    kill = Oom(NOW - ago + STEP, PodContainer("shop", "db-0", "app"))
+    found = surveyed(
+        picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=status)),
+        LIMITED_DB,
+        strategy=strategy,
+        memory=297.0 * MIB,
+        days=3,
+        ooms=() if told_by == "pod" else (kill,),
+    )
+    assert isinstance(found, Surveyed)
+    (container,) = found.containers
+    assert container.risks == ("OOM",)
+    should = container.recommendation.resources
+    assert 1229 * MIB <= (should.memory_limit or 0) <= 1280 * MIB
+    assert should.memory_request == should.memory_limit
+    assert sum(each.count for each in container.evidence.kills) == 1
+
+
+def test_scan_shrinks_again_once_the_learning_history_has_passed_since_a_kill() -> None:
+    ago = 8.5 * DAY
+    picture = picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=killed(ago)))
+    found = surveyed(picture, LIMITED_DB, memory=297.0 * MIB)
+    assert isinstance(found, Surveyed)
+    assert found.containers[0].recommendation.resources.memory_limit == 360 * MIB
+
+
+def test_scan_lists_a_crash_looping_container_of_which_no_usage_is_known() -> None:
+    """metrics-server knows nothing of one that is always about to start; its pod's status has the kills."""
+    crashing = picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=killed(60)))
+    found = surveyed(crashing, LIMITED_DB, days=0)
+    assert isinstance(found, Surveyed)
+    (container,) = found.containers
+    assert (container.risks, container.severity) == (("OOM",), Severity.CRITICAL)
+    assert container.recommendation.resources.memory_limit == 1229 * MIB
+    unseen = surveyed(picture_of(LIMITED_DB, pod("db-0", app=LIMITED)), LIMITED_DB, days=0)
+    assert isinstance(unseen, Skipped)

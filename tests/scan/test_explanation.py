@@ -1,0 +1,21 @@
+"""How one workload is explained by its own past."""
+
+import numpy as np
+
+from trimtab.scan.explanation import fared
+from trimtab.usage.trace import Trace
+
+
+def test_a_strategy_is_replayed_with_the_settings_that_it_is_asked_with() -> None:
+    draw = np.random.default_rng(1)
+    cpu, memory = draw.gamma(2.0, 0.2, (864, 1)), draw.normal(3e8, 2e7, (864, 1))
+    trace = Trace(("web",), start=0.0, step=300.0, cpu=cpu, memory=memory)
+    usual, low = (
+        {
+            each.strategy: each.scores.summary()["cpu_slack"]
+            for each in fared(trace, "percentile", settings, stabilization=0.0)
+        }
+        for settings in ({}, {"quantile": 0.5})
+    )
+    assert low.pop("percentile") < usual.pop("percentile")
+    assert low == usual

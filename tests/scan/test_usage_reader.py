@@ -1,0 +1,83 @@
+"""A window is read finely and at once where that is cheap, and in parts and more coarsely where it is not."""
+
+import itertools
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.plugins import Settings
+from trimtab.scan.usage_reader import MOST_SAMPLES, SAMPLES_AT_ONCE, STEPS, Reading, plan, read
+from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
+from trimtab.usage.usage import Usage
+
+NOW = 1_790_000_000.0
+DAY = 86400.0
+
+
+class Counted(Source[Settings]):
+    """A source with so many series that remembers what it was asked."""
+
+    name = "counted"
+    settings_type: ClassVar[type[Any]] = Settings
+    capabilities = Capabilities(history=True)
+
+    def __init__(self, series: int) -> None:
+        super().__init__(Settings())
+        self.series = series
+        self.asked: list[Ask] = []
+
+    async def check(self) -> Health:
+        return Health(ok=True, detail="counts")
+
+    async def cost(self, ask: Ask) -> Cost:
+        return Cost(queries=1, series=self.series, samples=self.series * ask.steps, bytes=0)
+
+    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+        self.asked.append(ask)
+        if progress:
+            progress(1.0)
+        nothing = np.empty((ask.steps, 0))
+        return Usage((), ask.start, ask.step, nothing, nothing)
+
+
+async def test_a_small_cluster_is_read_at_once_and_finely() -> None:
+    reading = await plan(Counted(100), window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
+    assert reading.ask.step == STEPS[0]
+    assert reading.parts() == [reading.ask]
+    assert not reading.is_big
+
+
+async def test_a_large_cluster_is_read_more_coarsely_and_in_parts() -> None:
+    source = Counted(20_000)
+    reading = await plan(source, window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
+    assert reading.ask.step == 900.0
+    assert reading.is_big
+    assert reading.cost.samples <= MOST_SAMPLES
+    told: list[float] = []
+    parts: list[Usage] = []
+    await read(source, reading, parts.append, progress=lambda _, share: told.append(share))
+    assert len(parts) == len(source.asked) > 1
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+async def test_a_step_that_was_given_is_kept_whatever_it_costs() -> None:
+    reading = await plan(Counted(10**6), window=DAY, step=60.0, now=NOW, namespaces=[])
+    assert reading.ask.step == 60.0
+
+
+@given(
+    steps=st.integers(1, 5000),
+    series=st.integers(0, 200_000),
+    step=st.sampled_from([60.0, 300.0, 900.0]),
+)
+def test_parts_are_the_window_and_none_is_too_large(steps: int, series: int, step: float) -> None:
+    ask = Ask.last(steps * step, now=NOW, step=step, namespaces=["shop"])
+    parts = Reading(ask, Cost(queries=1, series=series, samples=series * steps, bytes=0)).parts()
+    assert parts[0].start == ask.start
+    assert parts[-1].end == ask.end
+    assert all(one.end == following.start for one, following in itertools.pairwise(parts))
+    assert sum(part.steps for part in parts) == ask.steps
+    assert all(part.steps * series <= SAMPLES_AT_ONCE or part.steps == 1 for part in parts)

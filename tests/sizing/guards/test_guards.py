@@ -1,0 +1,902 @@
+"""Each guard does the one thing that it is there for."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sizing.containers import (
+    DAY,
+    FREE,
+    GIB,
+    HAS,
+    HOUR,
+    NOW,
+    WELL_KNOWN,
+    cases,
+    killed,
+    names,
+    proposing,
+    rules,
+    sized,
+)
+from trimtab.api.optimizationpolicy import BesideHpa, LimitMode
+from trimtab.kube.kinds.nodes import Room
+from trimtab.kube.kinds.pods import Container, Resources
+from trimtab.sizing import safe_minimum
+from trimtab.sizing.constraints import Range, Ranges, Surroundings, UtilisationTarget, beside
+from trimtab.sizing.evidence import Evidence, Heap, OomKills
+from trimtab.sizing.guards import caps, change_size, floors, limits
+from trimtab.sizing.guards.change_size import round_up
+from trimtab.sizing.guards.context import Hold, Step
+from trimtab.sizing.guards.data_quality import gate
+from trimtab.sizing.guards.limits import Pair
+from trimtab.sizing.guards.oom import after_kills
+from trimtab.sizing.guards.pipeline import DEADBAND, FINAL, LIMITS, WORTH
+from trimtab.sizing.policy_rules import ResourceRules, Rules
+from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.recommend import recommend, recommend_pod
+from trimtab.sizing.recommendation import MIB, Factor, Recommendation
+
+with_ = msgspec.structs.replace
+
+
+def limit_rules(mode: LimitMode, **more: float) -> Rules:
+    """Rules by which both limits follow in this way."""
+    return with_(
+        FREE,
+        cpu=with_(FREE.cpu, limit=mode, **more),
+        memory=with_(FREE.memory, limit=mode, **more),
+    )
+
+
+# Rules of some containers only
+
+
+def test_of_the_rules_that_are_about_a_container_the_one_with_its_name_holds_else_the_longest() -> None:
+    found = rules(
+        resourceBounds={"cpu": {"max": "1"}},
+        containers=[
+            {"name": "*", "resourceBounds": {"cpu": {"max": "2"}}},
+            {"name": "istio-*", "controlledResources": []},
+            {"name": "istio-agent", "controlledResources": ["memory"]},
+            {"name": "cache", "resourceBounds": {"memory": {"min": "1Gi"}}},
+        ],
+    )
+    most = {name: found.of_container(name).cpu.most for name in ("app", "istio-proxy", "cache")}
+    assert most == {"app": 2000, "istio-proxy": 1000, "cache": 1000}
+    assert found.of_container("cache").memory.least == GIB
+    alone = found.of_container("istio-proxy")
+    assert not alone.cpu.sized
+    assert not alone.memory.sized
+    assert found.of_container("istio-agent").memory.sized
+    assert not found.of_container("istio-agent").cpu.sized
+
+
+def test_a_container_that_the_policy_leaves_alone_says_so() -> None:
+    alone = sized(100, 100 * MIB, asked=rules(containers=[{"name": "app", "controlledResources": []}]))
+    assert alone.resources == HAS
+    assert alone.held == "cpu: the policy leaves it alone; memory: the policy leaves it alone"
+    half = sized(800, 100 * MIB, asked=rules(containers=[{"name": "a*", "controlledResources": ["cpu"]}]))
+    assert half.resources == with_(HAS, cpu_request=800)
+    assert "memory held: stays at 1024Mi: the policy leaves it alone [policy containers]" in half.text
+
+
+def test_bounds_of_a_container_hold_in_place_of_the_policys_and_are_named_in_the_explanation() -> None:
+    own = {"name": "app", "resourceBounds": {"cpu": {"min": "700m"}}}
+    found = sized(600, asked=rules(resourceBounds={"cpu": {"max": "650m"}}, containers=[own]))
+    assert found.resources.cpu_request == 700
+    assert "at least 700m [policy containers[app].resourceBounds.cpu]" in found.text
+
+
+# The gate
+
+
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [
+        (with_(WELL_KNOWN, samples=9), "9 samples, 10 are needed"),
+        (with_(WELL_KNOWN, last=NOW - 3600), "the last sample is 60 min old"),
+        (with_(WELL_KNOWN, memory_peak=0), "no process runs in 0 bytes"),
+        (with_(WELL_KNOWN, cpu_peak=10**6), "more than any node has"),
+    ],
+    ids=["too few", "stale", "nothing", "impossible"],
+)
+def test_the_gate_lets_no_bad_evidence_through(evidence: Evidence, why: str) -> None:
+    around = Surroundings(qos="Burstable", nodes=(Room(cpu=64_000, memory=256 * GIB, pods=1),))
+    hold = gate(
+        cases(proposal=Proposal(cpu=Ask(500.0), strategy="test"), evidence=evidence, around=around)[0]
+    )
+    assert hold is not None
+    assert why in hold.why
+
+
+@pytest.mark.parametrize("target", [math.nan, math.inf, -math.inf, -1.0, 1e12])
+def test_the_gate_believes_no_impossible_target(target: float) -> None:
+    assert gate(cases(proposal=Proposal(cpu=Ask(target), strategy="test"))[0]) is not None
+
+
+def test_a_job_that_ran_yesterday_is_not_stale() -> None:
+    evidence = with_(WELL_KNOWN, last=NOW - DAY, runs_on=False)
+    assert sized(500, 500 * MIB, evidence=evidence).held is None
+
+
+def test_without_data_for_one_resource_the_other_is_sized() -> None:
+    found = sized(cpu=500)
+    assert found.resources == Resources(500, 2000, GIB, 2 * GIB)
+    assert found.held is None
+    assert "memory held" in names(found)
+
+
+# Floors
+
+
+def test_a_short_history_may_raise_but_not_lower() -> None:
+    young = with_(WELL_KNOWN, first=NOW - 3600)
+    assert sized(500, evidence=young).resources.cpu_request == 1000
+    assert sized(1800, evidence=young).resources.cpu_request == 1800
+
+
+def stabilized(target: float, *lately: float, hours: float = 24.0, has: Resources = HAS) -> Recommendation:
+    """What is recommended where this is asked now, and in the hours before this one so much was at most."""
+    return recommend(
+        Container("app", "main", has),
+        proposal=Proposal(cpu=Ask(target, lately=(target, *lately)), strategy="test"),
+        evidence=WELL_KNOWN,
+        rules=with_(FREE, stabilization=hours * HOUR),
+        around=Surroundings(qos="Burstable"),
+        now=NOW,
+    )
+
+
+def test_a_container_shrinks_only_to_the_highest_of_late_and_says_so() -> None:
+    found = stabilized(300, 350, 800, 400)
+    assert found.resources.cpu_request == 800
+    (line,) = (each for each in found.explanation if each.name == "cpu stabilization")
+    assert line.detail == "300m -> 800m: the highest that was proposed in the last 24 h"
+    assert line.source == "policy changes.stabilization"
+    assert stabilized(300, 1800).resources.cpu_request == 1000, "it is never made larger by what is past"
+
+
+@pytest.mark.parametrize(("hours", "gets"), [(0, 300), (0.5, 400), (1, 400), (1.5, 600), (24, 800)])
+def test_of_late_is_what_the_policy_says_in_whole_hours_of_the_clock(hours: float, gets: int) -> None:
+    assert stabilized(300, 400, 600, 800, hours=hours).resources.cpu_request == gets
+
+
+def test_what_is_asked_for_all_of_that_time_is_not_held_to_the_highest_of_late() -> None:
+    lasting = Proposal(cpu=Ask(300, lately=(300, 800), keeps=True), strategy="test")
+    case = cases(proposal=lasting, asked=with_(FREE, stabilization=DAY))[0]
+    assert floors.stabilization(case) is None
+    restarting = with_(case, restarts=True)
+    assert floors.stabilization(restarting) is not None, (
+        "a forecast moves with its window, and pods restart for it"
+    )
+    assert lasting.cpu.of_the_day().target == 800, "who follows every number is told of the day"
+
+
+def test_what_was_proposed_of_late_does_not_hold_back_growth() -> None:
+    assert stabilized(1800, 300, 2500).resources.cpu_request == 1800
+
+
+def test_a_container_of_which_nothing_was_proposed_before_shrinks_at_once() -> None:
+    assert stabilized(300, 0, 0).resources.cpu_request == 300
+
+
+def test_gaps_may_hide_peaks() -> None:
+    assert sized(500, evidence=with_(WELL_KNOWN, coverage=0.4)).resources.cpu_request == 1000
+
+
+def test_a_throttled_container_keeps_its_cpu_and_its_limit() -> None:
+    throttled = with_(WELL_KNOWN, throttled=0.3)
+    found = sized(500, evidence=throttled, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=1.0))
+    assert (found.resources.cpu_request, found.resources.cpu_limit) == (1000, 2000)
+    assert "cpu throttling" in names(found)
+
+
+def test_memory_shrinks_no_further_than_its_recent_peak_and_headroom() -> None:
+    found = sized(memory=100 * MIB, evidence=with_(WELL_KNOWN, memory_peak=500 * MIB))
+    assert found.resources.memory_request == 550 * MIB
+    assert (
+        sized(memory=100 * MIB, evidence=with_(WELL_KNOWN, memory_peak=None)).resources.memory_request == GIB
+    )
+
+
+def test_a_limit_shrinks_no_further_than_the_peak_either() -> None:
+    evidence = with_(WELL_KNOWN, memory_peak=1536 * MIB)
+    found = sized(memory=GIB, evidence=evidence, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=1.0))
+    assert found.resources.memory_limit == 1690 * MIB, "the peak and a tenth, in whole MiB"
+
+
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [
+        (LimitMode.KEEP_RATIO, {}),
+        (LimitMode.MULTIPLIER, {"multiplier": 2.0}),
+        (LimitMode.HEADROOM, {"headroom": 10}),
+    ],
+)
+def test_cpu_limit_stays_above_the_peak_of_a_week(mode: LimitMode, more: dict[str, float]) -> None:
+    """Cassandra: 500m became 135m, although it had used 314m for five minutes that week."""
+    has, asked = Resources(500, 500, GIB, 2 * GIB), limit_rules(mode, **more)
+    evidence = with_(WELL_KNOWN, cpu_peak=200, cpu_peak_week=314)
+    found = sized(60, has=has, evidence=evidence, asked=asked)
+    assert found.resources.cpu_request == 60, "a peak bounds the limit, not the request"
+    assert found.resources.cpu_limit == 380
+    assert "recent peak of 314m and 20%" in found.text
+
+
+def test_cpu_limit_comes_below_the_peak_where_the_policy_says_so() -> None:
+    spec: dict[str, Any] = {"updateStrategy": {"updateRequestsOnly": False}}
+    evidence = with_(WELL_KNOWN, cpu_peak=314)
+    has = Resources(500, 500, GIB, 2 * GIB)
+    usual = sized(250, has=has, evidence=evidence, asked=rules(**spec))
+    below = rules(**spec, limitPolicy={"cpu": {"allowBelowPeak": True}})
+    assert usual.resources.cpu_limit == 380
+    assert sized(250, has=has, evidence=evidence, asked=below).resources.cpu_limit == 250
+
+
+def test_cpu_of_a_guaranteed_pod_stays_above_its_peak() -> None:
+    has = Resources(500, 500, GIB, GIB)
+    evidence = with_(WELL_KNOWN, cpu_peak=314)
+    found = sized(100, has=has, evidence=evidence, asked=limit_rules(LimitMode.KEEP_RATIO))
+    assert (found.resources.cpu_request, found.resources.cpu_limit) == (380, 380)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(samples=12, first=NOW - 720, last=NOW, memory_peak=60 * MIB, cpu_peak=50),
+        with_(WELL_KNOWN, coverage=0.4, memory_peak=500 * MIB),
+    ],
+    ids=["short history", "half of the samples missing"],
+)
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [(LimitMode.MULTIPLIER, {"multiplier": 1.5}), (LimitMode.HEADROOM, {"headroom": 10 * MIB})],
+)
+def test_first_limit_waits_until_enough_is_known(
+    evidence: Evidence, mode: LimitMode, more: dict[str, float]
+) -> None:
+    """A limit for a container without one is a decrease: it was set after ten samples, and killed in the morning."""
+    has = Resources(100, None, 64 * MIB, None)
+    found = sized(100, 72.0 * MIB, has=has, evidence=evidence, asked=limit_rules(mode, **more))
+    assert (found.resources.cpu_limit, found.resources.memory_limit) == (None, None)
+    assert found.resources.memory_request == 72 * MIB, "more is given at once"
+    assert "memory limit follow: stays at none: " in found.text
+    known = sized(100, 72.0 * MIB, has=has, evidence=WELL_KNOWN, asked=limit_rules(mode, **more))
+    assert known.resources.memory_limit is not None
+    assert known.resources.memory_limit >= 220 * MIB
+
+
+def test_first_limit_that_waits_leaves_the_default_of_the_namespace_in_force() -> None:
+    """Until then new pods are given the LimitRange's default, and a request above it would not be admitted."""
+    short = with_(WELL_KNOWN, first=NOW - HOUR)
+    around = Surroundings(qos="Burstable", ranges=Ranges(container_memory=Range(default=100 * MIB)))
+    found = sized(
+        memory=200 * MIB,
+        has=Resources(100, None, 64 * MIB, None),
+        evidence=short,
+        asked=limit_rules(LimitMode.MULTIPLIER, multiplier=2.0),
+        around=around,
+    )
+    assert (found.resources.memory_request, found.resources.memory_limit) == (100 * MIB, None)
+
+
+def test_limit_ignores_small_moves_of_the_peak_and_rises_again_with_it() -> None:
+    """It followed every fall of the peak, by bytes, and never rose."""
+    asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=1.0), minimum_change=0.1)
+    has, limits_seen = Resources(100, None, 300 * MIB, 350 * MIB), []
+    for peak in (305.0, 304.2, 304.9, 303.1, 305.5, 302.9, 290.0, 305.0, 289.0, 312.0, 370.0, 365.0, 250.0):
+        evidence = with_(WELL_KNOWN, memory_peak=int(peak * MIB))
+        has = sized(memory=300 * MIB, has=has, evidence=evidence, asked=asked).resources
+        limits_seen.append((has.memory_limit or 0) / MIB)
+    assert limits_seen == [350.0] * 10 + [407.0] * 2 + [300.0]
+
+
+def test_memory_covers_the_start_and_cpu_does_so_for_init_containers_only() -> None:
+    start = with_(WELL_KNOWN, memory_start=600 * MIB, cpu_start=800)
+    assert sized(memory=100 * MIB, evidence=start).resources.memory_request == 660 * MIB
+    assert sized(cpu=100, evidence=start).resources.cpu_request == 100
+    assert sized(cpu=100, evidence=start, role="init").resources.cpu_request == 800
+
+
+def test_a_heap_needs_its_bound_and_what_stands_besides() -> None:
+    java = with_(WELL_KNOWN, heap=Heap(600 * MIB, "-Xmx in args"))
+    found = sized(memory=100 * MIB, evidence=java)
+    assert found.resources.memory_request == 750 * MIB
+    assert found.explanation[-1].source == "-Xmx in args"
+    small = safe_minimum.heap(cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1])
+    assert small is not None
+    assert small.amount == 128 * MIB
+
+
+def test_a_sawtooth_of_unknown_bound_keeps_a_quarter_above_its_peak() -> None:
+    found = sized(memory=100 * MIB, evidence=with_(WELL_KNOWN, sawtooth=True, memory_peak=400 * MIB))
+    assert found.resources.memory_request == 500 * MIB
+
+
+def test_an_init_container_shrinks_only_as_far_as_that_saves_anything() -> None:
+    around = Surroundings(qos="Burstable", staying=Resources(600, 0, 0, 0))
+    assert sized(cpu=100, role="init", around=around).resources.cpu_request == 600
+    below = Surroundings(qos="Burstable", staying=Resources(1500, 0, 0, 0))
+    assert sized(cpu=100, role="init", around=below).resources.cpu_request == 1000
+    assert sized(cpu=100, role="sidecar", around=around).resources.cpu_request == 100
+
+
+def autoscaled(highest: float | None, container: str | None = None) -> Surroundings:
+    scaler = UtilisationTarget(name="web", resource="cpu", target=0.8, highest=highest, container=container)
+    return Surroundings(qos="Burstable", autoscalers=(scaler,))
+
+
+def test_beside_an_autoscaler_a_request_shrinks_until_the_target_is_met() -> None:
+    assert sized(cpu=100, around=autoscaled(0.4)).resources.cpu_request == 500
+    assert sized(cpu=100, around=autoscaled(0.8)).resources.cpu_request == 1000
+    assert sized(cpu=100, around=autoscaled(None)).resources.cpu_request == 1000
+    assert sized(cpu=100, around=autoscaled(0.4, container="sidecar")).resources.cpu_request == 100
+    busy_by_day = with_(WELL_KNOWN, cpu_peak=600)
+    assert sized(cpu=100, evidence=busy_by_day, around=autoscaled(0.1)).resources.cpu_request == 750
+
+
+def test_an_autoscaler_on_another_resource_is_harmless() -> None:
+    assert sized(memory=500 * MIB, around=autoscaled(0.9)).resources.memory_request == 500 * MIB
+
+
+def test_a_policy_may_hold_what_an_autoscaler_looks_at() -> None:
+    found = sized(100, 500 * MIB, asked=with_(FREE, beside_hpa=BesideHpa.HOLD), around=autoscaled(0.1))
+    assert found.resources == Resources(1000, 2000, 500 * MIB, 2 * GIB)
+    assert "cpu held" in names(found)
+
+
+def test_bounds_do_not_bring_a_request_below_what_its_autoscaler_allows() -> None:
+    asked = with_(FREE, cpu=with_(FREE.cpu, most=300))
+    found = sized(cpu=100, asked=asked, around=autoscaled(0.4))
+    assert found.resources.cpu_request == 1000
+    assert found.held is not None
+
+
+# Changes
+
+
+def test_a_plausible_request_is_left_alone() -> None:
+    case, _ = cases(proposal=Proposal(cpu=Ask(700.0, 500.0, 1200.0), strategy="test"))
+    assert change_size.deadband(700, case) == Step(
+        1000, "lies between 500m and 1200m: not worth a change", "strategy"
+    )
+
+
+def test_small_changes_are_left_undone_by_share_and_by_amount() -> None:
+    case, _ = cases(asked=with_(FREE, minimum_change=0.1))
+    assert change_size.smallest_change(901, case) is not None
+    assert change_size.smallest_change(900, case) is None
+    restarting = with_(case, restarts=True)
+    assert change_size.smallest_change(801, restarting) is not None, "a restart must be worth more"
+    assert change_size.smallest_change(800, restarting) is None
+    tiny, _ = cases(asked=with_(FREE, cpu=with_(FREE.cpu, smallest=5)), has=Resources(10))
+    assert change_size.smallest_change(6, tiny) is not None
+    assert change_size.smallest_change(5, tiny) is None
+
+
+def test_one_step_goes_so_far_and_shrinking_is_slower() -> None:
+    asked = rules()
+    assert asked.memory.decrease < asked.memory.increase
+    cpu, memory = cases(asked=asked)
+    assert change_size.largest_step(1, cpu) == Step(500, "at most 50% less at once", "policy changes.cpu")
+    assert change_size.largest_step(9000, cpu) == Step(
+        3000, "at most 200% more at once", "policy changes.cpu"
+    )
+    shrunk = change_size.largest_step(1, memory)
+    assert shrunk is not None
+    assert shrunk.amount == math.ceil(GIB * 0.7)
+
+
+@pytest.mark.parametrize(
+    ("has", "changes"),
+    [
+        (Resources(10), {"cpu": {"increase": 0.25}}),  # a step of 2m, where 5m are worth a change
+        (Resources(1000), {"cpu": {"increase": 0.05}}),  # one of a twentieth, where a tenth is
+        (Resources(1), {"cpu": {"increase": 0.5}}),  # half of 1m
+        (Resources(None, None, 32 * MIB), {"memory": {"increase": 0.1}}),
+    ],
+)
+def test_who_may_take_only_small_steps_gets_there_all_the_same(
+    has: Resources, changes: dict[str, Any]
+) -> None:
+    asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
+    for _ in range(200):
+        found = sized(5000, GIB, has=has, asked=asked, around=Surroundings(qos="Burstable")).resources
+        if found == has:
+            break
+        has = found
+    assert (has.cpu_request or 0) >= 5000 * 0.9
+    assert (has.memory_request or 0) >= GIB * 0.9
+
+
+@pytest.mark.parametrize(
+    ("has", "changes"),
+    [
+        (Resources(5000), {"cpu": {"decrease": 0.02}}),  # less than what is rounded by
+        (Resources(40), {"cpu": {"decrease": 0.01}}),  # less than 1m
+        (Resources(None, None, 400 * MIB), {"memory": {"decrease": 0.002}}),  # less than 1 MiB
+    ],
+)
+def test_who_may_shrink_only_a_little_at_once_gets_there_too(has: Resources, changes: dict[str, Any]) -> None:
+    asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
+    for _ in range(400):
+        found = sized(20, 300 * MIB, has=has, asked=asked, around=Surroundings(qos="Burstable")).resources
+        if found == has:
+            break
+        has = found
+    assert (has.cpu_request or 0) <= 26
+    assert (has.memory_request or 0) <= 335 * MIB
+
+
+@given(amount=st.integers(1, 10**6))
+def test_rounding_never_goes_below_the_need_nor_far_above(amount: int) -> None:
+    rounded = round_up("cpu", amount)
+    assert amount <= rounded <= amount * 1.05
+    assert rounded == amount or amount >= 100
+    assert round_up("cpu", rounded) == rounded
+    assert amount <= round_up("memory", amount) < amount + MIB
+
+
+def test_rounded_numbers_can_be_read() -> None:
+    assert [round_up("cpu", amount) for amount in (7, 99, 101, 201, 999, 1001, 2345, 12345)] == [
+        7, 99, 105, 210, 1000, 1050, 2400, 12500,
+    ]  # fmt: skip
+    assert round_up("memory", 100 * MIB + 1) == 101 * MIB
+
+
+# OOM kills
+
+
+def kills(*with_memory: int) -> tuple[OomKills, ...]:
+    """A kill at each of these sizes, a minute apart, the last a minute ago."""
+    return tuple(
+        killed(NOW - 60 * (len(with_memory) - place), memory) for place, memory in enumerate(with_memory)
+    )
+
+
+UNLIMITED = Resources(1000, None, GIB, None)
+
+
+def test_a_kill_raises_memory_above_what_there_was() -> None:
+    case = cases(has=UNLIMITED, evidence=with_(WELL_KNOWN, kills=kills(GIB)))[1]
+    assert after_kills(GIB, case) == Step(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
+    tiny = with_(UNLIMITED, memory_request=64 * MIB)
+    small = cases(has=tiny, evidence=with_(WELL_KNOWN, kills=kills(64 * MIB)))[1]
+    assert after_kills(MIB, small) == Step(164 * MIB, "killed with 64Mi", "OOM kills")
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "asks"),
+    [
+        (LimitMode.KEEP_RATIO, {}, 121),
+        (LimitMode.MULTIPLIER, {"multiplier": 10.0}, 123),
+        (LimitMode.HEADROOM, {"headroom": 900 * MIB}, 329),
+        (LimitMode.REMOVE, {}, 100),
+    ],
+)
+def test_a_kill_raises_the_limit_and_the_request_only_as_far_as_that_follows_it(
+    mode: LimitMode, more: dict[str, float], asks: int
+) -> None:
+    has = with_(HAS, memory_request=100 * MIB, memory_limit=GIB)
+    asked = with_(FREE, memory=with_(FREE.memory, limit=mode, **more))
+    dead = with_(WELL_KNOWN, kills=kills(GIB))
+    after = sized(memory=100 * MIB, has=has, evidence=dead, asked=asked).resources
+    assert after.memory_request == asks * MIB
+    assert GIB * 1.2 <= (after.memory_limit or 0) <= GIB * 1.22
+
+
+@pytest.mark.parametrize("days", [0, 1, 7.9])
+def test_memory_is_not_lowered_for_the_learning_history_after_a_kill(days: float) -> None:
+    answered = with_(HAS, memory_request=121 * MIB, memory_limit=1240 * MIB)
+    asked = limit_rules(LimitMode.KEEP_RATIO)
+    seen = with_(WELL_KNOWN, kills=(killed(NOW - days * DAY, GIB),), memory_peak=MIB)
+    found = sized(memory=20 * MIB, has=answered, evidence=seen, asked=asked)
+    assert found.resources == answered
+    assert "memory recovery" in names(found)
+
+
+def test_memory_is_lowered_again_once_a_kill_is_older_than_the_learning_history() -> None:
+    answered = with_(HAS, memory_request=121 * MIB, memory_limit=1240 * MIB)
+    asked = limit_rules(LimitMode.KEEP_RATIO)
+    over = with_(WELL_KNOWN, kills=(killed(NOW - 8.1 * DAY, GIB),), memory_peak=MIB)
+    lower = sized(memory=20 * MIB, has=answered, evidence=over, asked=asked).resources.memory_request
+    assert lower == 20 * MIB
+
+
+@pytest.mark.parametrize("mode", [mode for mode in LimitMode if mode is not LimitMode.KEEP])
+def test_a_kill_raises_the_request_as_far_as_a_limit_range_asks_for_the_limit(mode: LimitMode) -> None:
+    has = with_(HAS, memory_request=512 * MIB, memory_limit=GIB)
+    around = Surroundings(qos="Burstable", ranges=Ranges(container_memory=Range(ratio=2.0)))
+    asked, dead = limit_rules(mode, multiplier=3.0, headroom=GIB), with_(WELL_KNOWN, kills=kills(GIB))
+    after = sized(memory=512 * MIB, has=has, evidence=dead, asked=asked, around=around).resources
+    assert after.memory_request == 615 * MIB
+    assert GIB * 1.2 <= (after.memory_limit or 0) <= GIB * 1.21
+
+
+@pytest.mark.parametrize(
+    ("mode", "more"), [(LimitMode.MULTIPLIER, {"multiplier": 2.0}), (LimitMode.HEADROOM, {"headroom": MIB})]
+)
+def test_a_limit_that_was_raised_by_hand_after_a_kill_is_not_brought_below_what_killed(
+    mode: LimitMode, more: dict[str, float]
+) -> None:
+    raised = with_(HAS, memory_request=100 * MIB, memory_limit=4 * GIB)
+    quick = with_(WELL_KNOWN, kills=kills(GIB), memory_peak=100 * MIB)
+    found = sized(memory=100 * MIB, has=raised, evidence=quick, asked=limit_rules(mode, **more)).resources
+    assert found.memory_request == 100 * MIB
+    assert GIB * 1.2 <= (found.memory_limit or 0) < GIB * 1.21
+
+
+def test_a_limit_that_is_to_go_is_raised_first_and_then_goes() -> None:
+    asked, dead = limit_rules(LimitMode.REMOVE), with_(WELL_KNOWN, kills=kills(2 * GIB))
+    raised = sized(memory=GIB, evidence=dead, asked=asked).resources
+    assert raised == with_(HAS, memory_limit=2458 * MIB)
+    assert sized(memory=GIB, has=raised, evidence=dead, asked=asked).resources.memory_limit is None
+    coarse = with_(asked, minimum_change=0.5)
+    assert sized(memory=GIB, evidence=dead, asked=coarse).resources == raised, "no raise is too small"
+    gone = with_(raised, memory_limit=None)
+    assert sized(memory=GIB, has=gone, evidence=dead, asked=asked).resources.memory_request == GIB
+
+
+@pytest.mark.parametrize("mode", list(LimitMode))
+def test_a_kill_without_a_limit_raises_the_request_whatever_becomes_of_limits(mode: LimitMode) -> None:
+    """The node ran short, and who uses more than it requested goes first."""
+    asked = limit_rules(mode, multiplier=2.0)
+    for evidence in (with_(WELL_KNOWN, kills=kills(GIB)), Evidence(kills=kills(GIB))):
+        found = sized(memory=GIB, has=UNLIMITED, evidence=evidence, asked=asked)
+        assert found.resources.memory_request == 1229 * MIB
+
+
+@pytest.mark.parametrize("mode", list(LimitMode))
+def test_a_kill_with_a_limit_of_nothing_has_an_answer(mode: LimitMode) -> None:
+    """Kubernetes admits it, and kubelets set none."""
+    nothing = with_(HAS, memory_request=0, memory_limit=0)
+    asked = limit_rules(mode, multiplier=2.0)
+    found = sized(memory=GIB, has=nothing, evidence=with_(WELL_KNOWN, kills=kills(GIB)), asked=asked)
+    assert found.held or found.resources != nothing
+
+
+def test_a_kill_raises_a_limit_that_has_no_request_to_keep_a_ratio_to() -> None:
+    bare = with_(HAS, memory_request=0, memory_limit=GIB)
+    found = sized(
+        memory=100 * MIB,
+        has=bare,
+        evidence=with_(WELL_KNOWN, kills=kills(GIB)),
+        asked=limit_rules(LimitMode.KEEP_RATIO),
+    )
+    assert GIB * 1.2 <= (found.resources.memory_limit or 0) <= GIB * 1.22
+
+
+def test_a_kill_needs_no_other_data() -> None:
+    for mode in (LimitMode.KEEP_RATIO, LimitMode.REMOVE):
+        found = sized(evidence=Evidence(kills=kills(2 * GIB)), asked=limit_rules(mode), memory=math.nan)
+        assert 2.4 * GIB <= (found.resources.memory_limit or 0) < 2.5 * GIB
+        assert found.resources.cpu_request == 1000
+
+
+def test_a_kill_in_a_guaranteed_pod_raises_request_and_limit_alike() -> None:
+    has = Resources(1000, 1000, GIB, GIB)
+    for mode, more in ((LimitMode.KEEP_RATIO, {}), (LimitMode.MULTIPLIER, {"multiplier": 2.0})):
+        asked = limit_rules(mode, **more)
+        after = sized(
+            memory=GIB, has=has, evidence=with_(WELL_KNOWN, kills=kills(GIB)), asked=asked
+        ).resources
+        assert after.memory_request == after.memory_limit == 1229 * MIB
+
+
+def test_a_kill_of_a_container_that_is_left_alone_is_told_to_who_has_to_answer_it() -> None:
+    alone = rules(containers=[{"name": "app", "controlledResources": ["cpu"]}])
+    found = sized(1000, GIB, has=UNLIMITED, asked=alone, evidence=with_(WELL_KNOWN, kills=kills(GIB)))
+    assert found.resources == UNLIMITED
+    assert found.held == "memory: killed with 1024Mi, and the policy leaves it alone: raise it by hand"
+
+
+def test_a_kill_at_a_limit_that_is_kept_changes_nothing_and_says_so() -> None:
+    for evidence in (with_(WELL_KNOWN, kills=kills(2 * GIB)), Evidence(kills=kills(2 * GIB))):
+        found = sized(memory=GIB, evidence=evidence)
+        assert found.resources == HAS
+        assert "let limits follow by updateStrategy.updateRequestsOnly: false" in (found.held or "")
+    more = sized(memory=3 * GIB, evidence=with_(WELL_KNOWN, kills=kills(2 * GIB)))
+    assert more.resources.memory_request == 2 * GIB, "what its usage asks for it gets"
+
+
+def test_killed_again_and_again_with_more_is_a_leak() -> None:
+    ceiling = with_(FREE, memory=with_(FREE.memory, most=64 * GIB))
+    four = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
+    leak = cases(has=UNLIMITED, evidence=four, asked=ceiling)[1]
+    held = after_kills(GIB, leak)
+    assert isinstance(held, Hold)
+    assert "leak" in held.why
+    same = with_(WELL_KNOWN, kills=kills(GIB, GIB, GIB, GIB, GIB))
+    loop = cases(has=UNLIMITED, evidence=same, asked=ceiling)[1]
+    assert isinstance(after_kills(GIB, loop), Step)
+
+
+def test_without_a_ceiling_memory_is_raised_once() -> None:
+    twice = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB))
+    held = after_kills(GIB, cases(has=UNLIMITED, evidence=twice)[1])
+    assert isinstance(held, Hold)
+    assert "resourceBounds.memory.max" in held.why
+    node = Surroundings(nodes=(Room(cpu=64_000, memory=256 * GIB, pods=1),))
+    assert isinstance(after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), Step)
+
+
+def test_a_leak_is_held_whatever_the_strategy_asks_for() -> None:
+    ceiling = with_(FREE, memory=with_(FREE.memory, most=64 * GIB))
+    leak = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
+    plenty = with_(UNLIMITED, memory_request=8 * GIB)
+    assert "leak" in (sized(memory=9 * GIB, has=plenty, evidence=leak, asked=ceiling).held or "")
+    assert sized(memory=4 * GIB, has=plenty, evidence=leak, asked=ceiling).resources == plenty
+
+
+def test_a_killed_container_gets_back_at_once_what_it_had_before_a_decrease() -> None:
+    cut = with_(HAS, memory_request=250 * MIB, memory_limit=250 * MIB)
+    seen = with_(WELL_KNOWN, kills=kills(250 * MIB), recent_memory=GIB, earlier_memory=GIB)
+    found = sized(memory=200 * MIB, has=cut, evidence=seen, asked=limit_rules(LimitMode.KEEP_RATIO))
+    assert (found.resources.memory_request, found.resources.memory_limit) == (GIB, GIB)
+    assert "had 1024Mi before" in found.text
+
+
+def test_a_container_killed_again_gets_back_what_it_had_a_month_ago_and_is_no_leak() -> None:
+    """It was cut weeks ago; its month's end needs what it had then."""
+    cut = with_(HAS, memory_request=720 * MIB, memory_limit=720 * MIB)
+    asked = limit_rules(LimitMode.KEEP_RATIO)
+    climbed = kills(420 * MIB, 500 * MIB, 600 * MIB, 720 * MIB)
+    seen = with_(WELL_KNOWN, kills=climbed, recent_memory=720 * MIB, earlier_memory=GIB)
+    assert sized(memory=200 * MIB, has=cut, evidence=seen, asked=asked).resources.memory_limit == GIB
+    once = with_(seen, kills=kills(720 * MIB))
+    least = sized(memory=200 * MIB, has=cut, evidence=once, asked=asked).resources.memory_limit
+    assert least == 864 * MIB, "a month ago may have been far too much"
+
+
+def test_a_container_killed_with_all_that_it_ever_had_gets_more_than_that() -> None:
+    has = with_(HAS, memory_request=GIB, memory_limit=GIB)
+    seen = with_(WELL_KNOWN, kills=kills(GIB), recent_memory=GIB, earlier_memory=GIB)
+    found = sized(memory=200 * MIB, has=has, evidence=seen, asked=limit_rules(LimitMode.KEEP_RATIO))
+    assert found.resources.memory_limit == 1229 * MIB
+
+
+# Caps
+
+
+def test_a_pod_has_a_floor_that_its_containers_share() -> None:
+    asked = with_(FREE, caution=with_(FREE.caution, pod_cpu=25))
+    case, _ = cases(asked=asked, around=Surroundings(containers=2))
+    assert caps.pod_floor(1, case) == Step(13, "a pod has at least 25m", "operator")
+
+
+def test_a_pod_is_no_larger_than_the_largest_node_beside_its_other_containers() -> None:
+    around = Surroundings(
+        qos="Burstable", nodes=(Room(cpu=4000, memory=8 * GIB, pods=1),), others=Resources(1500, 0, 0, 0)
+    )
+    assert sized(cpu=9000, has=Resources(1000), around=around).resources.cpu_request == 2500
+    assert sized(cpu=9000, has=Resources(3000), around=around).resources.cpu_request == 3000
+
+
+def test_a_pod_gets_cpu_and_memory_of_the_same_node() -> None:
+    rooms = (Room(cpu=64_000, memory=128 * GIB, pods=1), Room(cpu=16_000, memory=512 * GIB, pods=1))
+    around = Surroundings(qos="Burstable", nodes=rooms)
+    much = Resources(10_000, None, 100 * GIB)
+    found = sized(cpu=60_000, memory=500 * GIB, has=much, around=around).resources
+    assert (found.cpu_request, found.memory_request) == (60_000, 128 * GIB)
+    large = with_(much, memory_request=200 * GIB)
+    found = sized(cpu=60_000, memory=500 * GIB, has=large, around=around).resources
+    assert (found.cpu_request, found.memory_request) == (16_000, 500 * GIB)
+
+
+def test_growth_stops_at_what_is_left_of_the_quota() -> None:
+    around = Surroundings(qos="Burstable", quota=Resources(500, None, None, None), replicas=5)
+    found = sized(cpu=1500, around=around)
+    assert found.resources.cpu_request == 1100
+    assert found.explanation[-2].source == "ResourceQuota"
+    assert sized(cpu=500, around=around).resources.cpu_request == 500
+
+
+def test_a_limit_range_bounds_containers_and_pods() -> None:
+    mine = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(min=200, max=2000)))
+    assert sized(cpu=50, around=mine).resources.cpu_request == 200
+    assert sized(cpu=9000, around=mine, has=Resources(1000)).resources.cpu_request == 2000
+    pod = Surroundings(
+        qos="Burstable", ranges=Ranges(pod_cpu=Range(max=3000)), others=Resources(1200, 0, 0, 0)
+    )
+    assert sized(cpu=9000, around=pod, has=Resources(1000)).resources.cpu_request == 1800
+
+
+def test_what_cannot_all_be_met_is_held() -> None:
+    asked = with_(FREE, cpu=ResourceRules(least=500))
+    around = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(max=300)))
+    found = sized(cpu=100, has=Resources(200), asked=asked, around=around)
+    assert found.resources.cpu_request == 200
+    assert found.held is not None
+    assert "at least 500m" in found.held
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "has", "expected"),
+    [
+        (LimitMode.KEEP, {}, Resources(1000, 2000), Resources(500, 2000)),
+        (LimitMode.KEEP_RATIO, {}, Resources(1000, 2000), Resources(500, 1000)),
+        (LimitMode.KEEP_RATIO, {}, Resources(1000, None), Resources(500, None)),
+        (LimitMode.KEEP_RATIO, {}, Resources(None, 1000), Resources(500, 500)),
+        (LimitMode.MULTIPLIER, {"multiplier": 1.5}, Resources(1000, None), Resources(500, 750)),
+        (LimitMode.HEADROOM, {"headroom": 100}, Resources(1000, 2000), Resources(500, 600)),
+        (LimitMode.REMOVE, {}, Resources(1000, 2000), Resources(500, None)),
+    ],
+)
+def test_limits_follow_as_the_policy_says(
+    mode: LimitMode, more: dict[str, float], has: Resources, expected: Resources
+) -> None:
+    assert sized(cpu=500, has=has, asked=limit_rules(mode, **more)).resources == expected
+
+
+def test_a_request_stops_at_a_limit_that_is_kept() -> None:
+    assert sized(cpu=5000).resources == Resources(2000, 2000, GIB, 2 * GIB)
+
+
+def test_a_limit_that_the_namespace_would_bring_back_is_not_removed() -> None:
+    asked = limit_rules(LimitMode.REMOVE)
+    for around in (
+        Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(default=3000))),
+        Surroundings(qos="Burstable", quota=Resources(None, 10_000, None, None)),
+    ):
+        assert sized(cpu=500, asked=asked, around=around).resources.cpu_limit == 2000
+
+
+def test_a_limit_is_no_more_above_its_request_than_the_namespace_admits() -> None:
+    around = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(ratio=3.0)))
+    assert sized(cpu=500, around=around).resources.cpu_request == 670
+    follows = sized(cpu=500, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=5.0), around=around)
+    assert (follows.resources.cpu_request, follows.resources.cpu_limit) == (500, 1500)
+
+
+def test_a_limit_that_differs_little_is_left_alone() -> None:
+    asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=2.1), minimum_change=0.1)
+    assert limits.follow(Pair(1000, 2000), cases(asked=asked)[0]) is None
+
+
+# QoS classes
+
+GUARANTEED = Resources(1000, 1000, GIB, GIB)
+
+
+def test_a_guaranteed_pod_keeps_its_requests_where_limits_are_kept() -> None:
+    found = sized(500, 500 * MIB, has=GUARANTEED)
+    assert found.resources == GUARANTEED
+    assert found.held is not None
+    assert "Guaranteed" in found.held
+
+
+@pytest.mark.parametrize("mode", [LimitMode.KEEP_RATIO, LimitMode.REMOVE, LimitMode.MULTIPLIER])
+def test_a_guaranteed_pod_stays_guaranteed_however_its_limits_follow(mode: LimitMode) -> None:
+    found = sized(500, 500 * MIB, has=GUARANTEED, asked=limit_rules(mode, multiplier=2.0))
+    assert found.resources == Resources(500, 500, 500 * MIB, 500 * MIB)
+
+
+def test_a_best_effort_pod_gets_no_requests_unless_asked() -> None:
+    found = sized(500, 500 * MIB, has=Resources())
+    assert found.resources == Resources()
+    assert "BestEffort" in str(found.held)
+    asked = with_(FREE, keep_qos=False)
+    assert sized(500, 500 * MIB, has=Resources(), asked=asked).resources == Resources(
+        500, None, 500 * MIB, None
+    )
+
+
+def test_a_container_without_requests_in_a_burstable_pod_gets_them() -> None:
+    found = sized(500, 500 * MIB, has=Resources(), around=Surroundings(qos="Burstable"))
+    assert found.resources == Resources(500, None, 500 * MIB, None)
+
+
+def test_a_burstable_pod_does_not_become_guaranteed() -> None:
+    found = sized(5000, 5 * GIB)
+    assert found.resources == Resources(1999, 2000, 2 * GIB, 2 * GIB)
+    assert names(found)[-1] == "cpu QoS"
+
+
+# The pod
+
+
+def test_the_containers_of_a_pod_share_what_is_left() -> None:
+    pod = [Container("a", "main", Resources(1000)), Container("b", "sidecar", Resources(1000))]
+    asks = {one.name: Proposal(cpu=Ask(2000.0), strategy="test") for one in pod}
+    found = recommend_pod(
+        pod,
+        proposals=asks,
+        evidence=dict.fromkeys(asks, WELL_KNOWN),
+        rules=FREE,
+        around=Surroundings(quota=Resources(1500, None, None, None)),
+        now=NOW,
+    )
+    assert [one.resources.cpu_request for one in found] == [2000, 1500]
+
+
+def test_a_request_that_was_left_to_its_limit_has_cost_its_quota_already() -> None:
+    first, second = recommend_pod(
+        [Container("a", "main", Resources(None, 1000)), Container("b", "main", Resources(200))],
+        proposals={"a": proposing(500), "b": proposing(400)},
+        evidence={"a": WELL_KNOWN, "b": WELL_KNOWN},
+        rules=FREE,
+        around=Surroundings(quota=Resources(cpu_request=300)),
+        now=NOW,
+    )
+    assert (first.resources.cpu_request, second.resources.cpu_request) == (500, 400)
+
+
+def test_a_limit_alone_takes_up_room_beside_a_container() -> None:
+    pod = [Container("a", "main", Resources(None, 1000)), Container("b", "main", Resources(200))]
+    assert beside(pod, "b") == Resources(1000, 1000, 0, 0)
+
+
+def test_a_container_of_which_nothing_is_known_is_held() -> None:
+    (found,) = recommend_pod(
+        [Container("a", "main", Resources(1000))],
+        proposals={},
+        evidence={},
+        rules=FREE,
+        around=Surroundings(),
+        now=NOW,
+    )
+    assert found.held == "cpu: 0 samples, 10 are needed; memory: 0 samples, 10 are needed"
+
+
+# The text
+
+
+def test_an_explanation_reads_from_the_strategy_to_the_answer() -> None:
+    found = sized(237.3, evidence=with_(WELL_KNOWN, throttled=0.0), asked=rules(), around=autoscaled(0.3))
+    assert found.text.splitlines()[:3] == [
+        "cpu strategy: 1000m -> 238m: target [strategy test]",
+        "cpu utilisation: 238m -> 375m: keeps its utilisation at or below 80% [HPA web]",
+        "cpu largest step: 375m -> 500m: at most 50% less at once [policy changes.cpu]",
+    ]
+
+
+@given(details=st.lists(st.text(max_size=900), max_size=60), held=st.none() | st.text(max_size=5000))
+def test_a_text_fits_the_status_and_keeps_both_ends(details: list[str], held: str | None) -> None:
+    factors = tuple(Factor(f"f{place}", detail, "test") for place, detail in enumerate(details))
+    text = Recommendation("app", Resources(), factors, held).text
+    assert len(text) <= 4096
+    if factors:
+        assert text.startswith("f0: ")
+    if held is not None:
+        assert "held: " in text
+
+
+def test_the_example_in_the_documentation_is_what_comes_out() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sizing.md").read_text()
+    found = recommend(
+        Container("web", "main", HAS),
+        proposal=Proposal(cpu=Ask(237.3), memory=Ask(300.0 * MIB), strategy="trimtab"),
+        evidence=with_(WELL_KNOWN, memory_peak=int(560.3 * MIB), heap=Heap(600 * MIB, "-Xmx in args")),
+        rules=rules(updateStrategy={"updateRequestsOnly": False}),
+        around=autoscaled(0.3),
+        now=NOW,
+    )
+    assert f"```text\n{found.text}\n```" in page
+
+
+def test_every_guard_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sizing.md").read_text()
+    floor_names = {
+        floor.__name__
+        for table in (safe_minimum.CPU_REASONS, safe_minimum.MEMORY_REASONS, floors.AROUND)
+        for floor in table
+    }
+    assert [name for name in sorted(floor_names) if name not in page] == []
+    tables: list[tuple[tuple[str, object], ...]] = [
+        DEADBAND,
+        WORTH,
+        *FINAL.values(),
+        LIMITS,
+    ]
+    assert [name for table in tables for name, _ in table if name not in page] == []

@@ -1,0 +1,36 @@
+"""Containers that stay have learned what they had learned; those that are new learn for themselves."""
+
+import numpy as np
+import pytest
+
+from sizing.conformance import START, STEP, fleet, learned, numbers, play
+from trimtab.sizing import strategy
+from trimtab.sizing.state.reindex import NEW, regrouped
+
+
+@pytest.mark.parametrize("name", ["vpa", "krr", "percentile", "autopilot-ml"])
+def test_a_strategy_goes_on_with_other_rows_as_if_it_had_always_had_them(name: str) -> None:
+    usage = fleet(days=6.0)
+    half = usage.steps // 2
+    rows = np.array([5, NEW, 1])
+    moved = strategy(name, containers=usage.containers)
+    for _ in play(moved, usage, stop=half):
+        pass
+    moved = regrouped(moved, rows)
+
+    columns = np.array([5, 3, 1])
+    cpu, memory = usage.cpu[:, columns].copy(), usage.memory[:, columns].copy()
+    cpu[:half, 1] = memory[:half, 1] = np.nan
+    steady = strategy(name, containers=3)
+    theirs = type(usage)(cpu, memory, usage.ooms[:, columns])
+    for _ in play(steady, theirs):
+        pass
+    for _ in play(moved, theirs, start=half):
+        pass
+    end = START + usage.steps * STEP
+    np.testing.assert_array_equal(numbers(moved.recommend(end)), numbers(steady.recommend(end)))
+
+
+def test_a_container_cannot_go_on_in_two_places() -> None:
+    with pytest.raises(ValueError, match="one place only"):
+        regrouped(learned("vpa", fleet(days=0.5)), np.array([0, 0]))

@@ -1,0 +1,106 @@
+"""A snapshot gives back exactly what was packed, and refuses everything else by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from trimtab.sizing import Settings, Sizes, Strategy
+from trimtab.sizing.state.serialization import pack, unpack
+from trimtab.sizing.strategy import Floats, Indices
+
+
+class Tuned(Settings):
+    quantile: float = 0.9
+    """What it aims at."""
+
+
+class Dummy(Strategy[Tuned]):
+    """A strategy in name only: a snapshot asks nothing else of it."""
+
+    name = "dummy"
+    settings_type = Tuned
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None: ...
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None: ...
+    def recommend(self, t: float) -> Sizes:
+        raise NotImplementedError
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        raise NotImplementedError
+
+    def take_over(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None: ...
+
+
+ARRAYS: dict[str, npt.NDArray[Any]] = {
+    "weights": np.array([[0.1, np.nan], [-0.0, np.inf]]),
+    "counts": np.array([1, 2], dtype=np.uint32),
+}
+
+
+def dummy(containers: int = 2, **tuned: float) -> Dummy:
+    return Dummy(containers, Tuned(**tuned))
+
+
+@settings(max_examples=100)
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float64, np.float32, np.uint8, np.int64, np.bool_]),
+        hnp.array_shapes(min_dims=1, max_dims=3, min_side=0),
+    )
+)
+def test_what_is_packed_comes_back_bit_for_bit(array: npt.NDArray[Any]) -> None:
+    (back,) = unpack(dummy(), pack(dummy(), {"a": array}), {"a": array}).values()
+    assert (back.tobytes(), back.dtype, back.shape) == (array.tobytes(), array.dtype, array.shape)
+    assert back.flags.writeable
+
+
+def test_the_same_state_gives_the_same_bytes() -> None:
+    assert pack(dummy(), ARRAYS) == pack(dummy(), {name: array.copy() for name, array in ARRAYS.items()})
+
+
+def test_a_pool_may_have_any_length() -> None:
+    back = unpack(dummy(), pack(dummy(), {"cpu.pool": np.zeros((7, 2))}), {"cpu.pool": np.zeros((1, 2))})
+    assert back["cpu.pool"].shape == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (b"", "not a snapshot"),
+        (b"\x80\x04\x95 anything", "not a snapshot"),
+        (pack(dummy(), ARRAYS)[:10], "cut short"),
+        (pack(dummy(), ARRAYS)[:-1], "checksum"),
+        (pack(dummy(3), ARRAYS), "of 3 containers, not of 2"),
+        (pack(dummy(quantile=0.5), ARRAYS), "learned with quantile = 0.5, not 0.9"),
+        (pack(dummy(), {"weights": ARRAYS["weights"]}), "array 'counts' is missing"),
+        (pack(dummy(), {**ARRAYS, "more": ARRAYS["counts"]}), "array 'more' is not one"),
+        (pack(dummy(), {**ARRAYS, "counts": np.zeros(2)}), "array 'counts' is <f8"),
+        (pack(dummy(), {**ARRAYS, "counts": ARRAYS["counts"][:1]}), r"array 'counts' is <u4 \(1,\)"),
+    ],
+)
+def test_other_bytes_are_refused_with_what_is_wrong(state: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        unpack(dummy(), state, ARRAYS)
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    state = pack(dummy(), ARRAYS)
+    for place in range(len(state)):
+        broken = bytearray(state)
+        broken[place] ^= 1
+        with pytest.raises(ValueError, match=r"^state: "):
+            unpack(dummy(), bytes(broken), ARRAYS)
+
+
+def test_a_state_of_another_strategy_is_refused() -> None:
+    class Other(Dummy):
+        name = "other"
+
+    with pytest.raises(ValueError, match="of strategy 'other', not of 'dummy'"):
+        unpack(dummy(), pack(Other(2, Tuned()), ARRAYS), ARRAYS)

@@ -1,0 +1,209 @@
+"""What trimtab promises beyond the contract of all strategies."""
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+from trimtab.lab.backtest import Schedule, backtest
+from trimtab.lab.sample_data import sample
+from trimtab.lab.workloads import generate
+from trimtab.sizing import Sizes, Strategy, strategy
+from trimtab.sizing.strategies.trimtab import TrimtabSettings
+from trimtab.sizing.strategies.trimtab_engine import kernels as forecast
+from trimtab.sizing.strategy import Floats
+from trimtab.usage.trace import Trace
+
+HOUR = 3600.0
+MIB = 2.0**20
+
+
+def live(sizer: Strategy[TrimtabSettings], cpu: Floats, memory: Floats, *, start: float = 0.0) -> Sizes:
+    """Five-minute samples, a row a step; the sizes at the end."""
+    for step, (cores, size) in enumerate(zip(cpu, memory, strict=True)):
+        sizer.observe(start + 300.0 * step, cores, size)
+    return sizer.recommend(start + 300.0 * len(cpu))
+
+
+def steady(level: float, hours: int, containers: int = 1) -> Floats:
+    return np.full((12 * hours, containers), level)
+
+
+def test_a_steady_container_gets_hardly_more_than_it_uses() -> None:
+    sizes = live(strategy("trimtab", 1), steady(0.5, 48), steady(300 * MIB, 48))
+    assert 0.5 <= sizes.cpu.target[0] <= 0.55
+    assert 300 * MIB <= sizes.memory.target[0] <= 345 * MIB
+
+
+def test_a_container_of_an_hour_has_an_answer() -> None:
+    sizes = live(strategy("trimtab", 1), steady(0.5, 1), steady(300 * MIB, 1))
+    assert sizes.cpu.target[0] >= 0.5
+    assert sizes.memory.target[0] >= 300 * MIB
+
+
+def test_ten_times_the_usage_gives_ten_times_the_size() -> None:
+    draw = np.random.default_rng(3)
+    cpu, memory = draw.lognormal(0, 0.5, (576, 4)), draw.lognormal(20, 0.1, (576, 4))
+    one = live(strategy("trimtab", 4), cpu, memory)
+    ten = live(strategy("trimtab", 4), 10 * cpu, 10 * memory)
+    np.testing.assert_allclose(ten.cpu.target, 10 * one.cpu.target, rtol=1e-9)
+    np.testing.assert_allclose(ten.memory.target, 10 * one.memory.target, rtol=1e-9)
+
+
+def test_less_risk_asks_for_more() -> None:
+    draw = np.random.default_rng(4)
+    cpu, memory = draw.lognormal(0, 0.6, (12 * 96, 20)), draw.lognormal(20, 0.1, (12 * 96, 20))
+    bold = live(strategy("trimtab", 20, cpu_risk=0.2, memory_risk=20.0), cpu, memory)
+    careful = live(strategy("trimtab", 20, cpu_risk=0.005, memory_risk=0.05), cpu, memory)
+    assert careful.cpu.target.mean() > bold.cpu.target.mean()
+    assert careful.memory.target.mean() >= bold.memory.target.mean()
+
+
+def test_the_time_of_day_is_known_after_some_days() -> None:
+    hours = np.arange(12 * 24 * 6) / 12
+    busy = (hours % 24 >= 9) & (hours % 24 < 17)
+    cpu = np.where(busy, 2.0, 0.2)[:, None]
+    sizer = strategy("trimtab", 1)
+    night = live(sizer, cpu[:-1], np.full_like(cpu[:-1], np.nan))
+    for step in range(12 * 9):
+        sizer.observe(6 * 86400 + 300.0 * step, np.array([0.2]), np.array([np.nan]))
+    morning = sizer.recommend(6 * 86400 + 9 * HOUR)
+    assert night.cpu.target[0] < 0.5
+    assert morning.cpu.target[0] >= 2.0
+
+
+def test_a_new_regime_is_followed_within_hours() -> None:
+    sizer = strategy("trimtab", 1)
+    live(sizer, steady(0.2, 72), steady(100 * MIB, 72))
+    up = live(sizer, steady(2.0, 3), steady(400 * MIB, 3), start=72 * HOUR)
+    assert up.cpu.target[0] >= 2.0
+    assert up.memory.target[0] >= 400 * MIB
+    down = live(sizer, steady(0.2, 24), steady(400 * MIB, 24), start=75 * HOUR)
+    assert down.cpu.target[0] < 1.0
+
+
+def test_what_counts_as_harm_decides_whether_spikes_are_covered() -> None:
+    spikes = np.random.default_rng(6).random((12 * 72, 1)) < 0.1
+    cpu = np.where(spikes, 10.0, 1.0)
+    by_time = live(strategy("trimtab", 1, unserved=0.0), cpu, np.full_like(cpu, np.nan))
+    by_use = live(strategy("trimtab", 1, unserved=1.0), cpu, np.full_like(cpu, np.nan))
+    assert by_time.cpu.target[0] < 5.0
+    assert by_use.cpu.target[0] >= 10.0
+
+
+def test_a_busy_hour_after_a_quiet_day_does_not_get_the_margin_of_the_quiet() -> None:
+    """A spike over little use is cheap to cover; the same factor on much use would not be."""
+    quiet = np.where(np.random.default_rng(7).random((12 * 72, 1)) < 0.02, 1.0, 0.05)
+    sizer = strategy("trimtab", 1)
+    live(sizer, quiet, np.full_like(quiet, np.nan))
+    busy = live(sizer, steady(5.0, 3), np.full((36, 1), np.nan), start=72 * HOUR)
+    assert 5.0 <= busy.cpu.target[0] <= 6.0
+
+
+def test_a_size_that_swings_with_the_day_is_not_changed_every_hour() -> None:
+    hours = np.arange(12 * 24 * 6)[:, None] / 12
+    draw = np.random.default_rng(8)
+    cpu = (1.2 + np.sin(hours / 24 * 2 * np.pi)) * draw.lognormal(0.0, 0.3, (len(hours), 5))
+    fleet = Trace(tuple("abcde"), start=0.0, step=300.0, cpu=cpu, memory=np.full_like(cpu, np.nan))
+    assert backtest(fleet, strategy("trimtab", 5), Schedule()).changes.max() <= 8.0
+
+
+def test_sizes_that_are_kept_for_a_day_are_made_for_all_of_it() -> None:
+    hours = np.arange(12 * 24 * 9)[:, None] / 12
+    draw = np.random.default_rng(9)
+    busy = (hours % 24 >= 9) & (hours % 24 < 17)
+    cpu = np.where(busy, 2.0, 0.2) * draw.lognormal(0.0, 0.1, (len(hours), 5))
+    sizer = strategy("trimtab", 5, stabilization=24 * HOUR)
+    night = live(sizer, cpu[: -12 * 20], np.full_like(cpu[: -12 * 20], np.nan)).cpu.target.copy()
+    noon = live(sizer, cpu[-12 * 20 : -12 * 12], np.full((12 * 8, 5), np.nan), start=(9 * 24 - 20) * HOUR)
+    assert (night >= 1.8).all()
+    np.testing.assert_allclose(noon.cpu.target, night, rtol=0.25)
+
+
+def test_sizes_that_are_kept_for_a_day_need_less_where_that_is_known() -> None:
+    fleet, day = sample(40), Schedule(stabilization=24 * HOUR)
+    knows, does_not = (
+        backtest(fleet, strategy("trimtab", 40, stabilization=kept), day).summary()
+        for kept in (24 * HOUR, 0.0)
+    )
+    assert knows["cpu_slack"] < does_not["cpu_slack"]
+    assert knows["cpu_under"] <= TrimtabSettings().cpu_risk
+
+
+def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:
+    sizer = strategy("trimtab", 1)
+    had = live(sizer, steady(0.2, 24), steady(1000 * MIB, 24)).memory.target[0]
+    sizer.observe_oom(24 * HOUR, np.array([0]), np.array([had]))
+    now = sizer.recommend(24 * HOUR).memory.target[0]
+    assert 1.25 * had <= now <= 1.6 * had
+    later = live(sizer, steady(0.2, 24), steady(1000 * MIB, 24), start=24 * HOUR)
+    assert later.memory.target[0] <= 1.5 * now
+
+
+def test_whoever_is_busy_by_day_is_not_killed_on_the_second() -> None:
+    fleet = generate("diurnal_web", count=10, seed=99, duration=72 * HOUR).trace()
+    assert backtest(fleet, strategy("trimtab", 10), Schedule()).ooms.sum() == 0
+
+
+def test_who_grows_slowly_is_given_more_before_its_margin_is_worn_off() -> None:
+    fleet = sample()
+    scores = backtest(fleet, strategy("trimtab", fleet.containers), Schedule())
+    leaks = [name.startswith("leak") for name in scores.containers]
+    assert sum(leaks) == 10
+    assert scores.ooms[leaks].sum() == 0
+
+
+def test_a_young_container_borrows_from_the_fleet() -> None:
+    draw = np.random.default_rng(5)
+    old = draw.lognormal(0, 0.8, (12 * 72, 30))
+    young = np.full((12 * 72, 1), np.nan)
+    young[-24:] = 1.0
+    alone = live(strategy("trimtab", 1), young, np.full_like(young, np.nan))
+    among = live(strategy("trimtab", 31), np.hstack([young, old]), np.full((12 * 72, 31), np.nan))
+    assert among.cpu.target[0] >= alone.cpu.target[0]
+
+
+def test_a_young_container_borrows_from_those_that_are_as_steady_as_it_is() -> None:
+    draw = np.random.default_rng(9)
+    old = np.hstack([draw.lognormal(0, 0.05, (12 * 72, 30)), draw.lognormal(0, 1.0, (12 * 72, 30))])
+    young = np.full((12 * 72, 1), np.nan)
+    young[-24:] = draw.lognormal(0, 0.05, (24, 1))
+    among = live(strategy("trimtab", 61), np.hstack([young, old]), np.full((12 * 72, 61), np.nan))
+    assert among.cpu.target[0] <= 1.05 * np.median(among.cpu.target[1:31])
+
+
+def test_how_an_hour_ended_counts_more_than_how_it_began() -> None:
+    levels = np.repeat(np.random.default_rng(10).lognormal(0.0, 1.0, (24, 1)), 12 * 3, axis=0)
+    before = np.hstack([levels, levels])
+    last = np.repeat([[0.5, 4.0], [4.0, 0.5]], 6, axis=0)
+    cpu = np.vstack([before, last])
+    rising, falling = live(strategy("trimtab", 2), cpu, np.full_like(cpu, np.nan)).cpu.target
+    assert falling < rising
+
+
+def test_looking_at_it_in_the_middle_of_an_hour_changes_nothing() -> None:
+    draw = np.random.default_rng(11)
+    cpu, memory = draw.lognormal(0, 0.6, (12 * 30, 9)), draw.lognormal(20, 0.1, (12 * 30, 9))
+    left_alone, looked_at = strategy("trimtab", 9), strategy("trimtab", 9)
+    for step, (cores, size) in enumerate(zip(cpu, memory, strict=True)):
+        for sizer in (left_alone, looked_at):
+            sizer.observe(300.0 * step, cores, size)
+            if step % 50 == 7:
+                sizer.observe_oom(300.0 * step, np.array([step % 9]), np.array([2.0**30]))
+        if step % 5 == 0:
+            looked_at.state()
+    assert left_alone.state() == looked_at.state()
+
+
+def test_no_kernel_leaves_last_bits_to_the_compiler() -> None:
+    kernels = [each for each in vars(forecast).values() if isinstance(each, Dispatcher)]
+    assert kernels
+    assert not any(kernel.targetoptions.get("fastmath") for kernel in kernels)
+
+
+def test_on_the_made_up_fleet_it_costs_less_than_vpa_and_harms_no_more() -> None:
+    fleet = sample(40)
+    ours = backtest(fleet, strategy("trimtab", 40), Schedule()).summary()
+    theirs = backtest(fleet, strategy("vpa", 40), Schedule()).summary()
+    assert ours["cpu_slack"] < 0.8 * theirs["cpu_slack"]
+    assert ours["cpu_under"] <= theirs["cpu_under"]
+    assert ours["cpu_deficit"] <= theirs["cpu_deficit"]
+    assert ours["dollars_month"] < theirs["dollars_month"]

@@ -1,0 +1,138 @@
+"""Checkpoints go both ways between the real recommender and ours, and lose no more than its own restart does."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.vpa import GoVpa, Series
+from trimtab.sizing import strategy
+from trimtab.sizing.strategies.vpa import Vpa
+from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint, export_status, import_checkpoint
+
+START = 1_700_000_000
+DAYS = 5
+
+
+def events(seed: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return [
+        {"t": START + step * 600, "cpu": rng.lognormal(-1, 0.7), "memory": rng.lognormal(20, 0.4)}
+        for step in range(DAYS * 144)
+    ]
+
+
+def fresh() -> Vpa:
+    sizer = strategy("vpa", containers=2)
+    assert isinstance(sizer, Vpa)
+    return sizer
+
+
+def shown(sizer: Vpa, happened: list[dict[str, Any]], container: int = 1) -> Vpa:
+    cpu, memory = np.full(2, np.nan), np.full(2, np.nan)
+    for event in happened:
+        cpu[container], memory[container] = event["cpu"], event["memory"]
+        sizer.observe(event["t"], cpu, memory)
+    return sizer
+
+
+def units(sizer: Vpa, container: int = 1) -> list[list[float]]:
+    sizes = sizer.recommend(0.0)
+    return [
+        [round(float(values[container]) * scale) for values in (b.lower, b.target, b.upper)]
+        for b, scale in ((sizes.cpu, 1000), (sizes.memory, 1))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_we_write_what_the_recommender_writes(go_vpa: GoVpa, seed: int) -> None:
+    happened = events(seed)
+    (answer,) = go_vpa.ask([Series(events=[*happened[:-1], {**happened[-1], "ask": True}])])
+    theirs = answer["checkpoint"]
+    ours = export_status(
+        shown(fresh(), happened), 1, now=START + 100 * 86400
+    )  # after the day of the last peak
+    for field in ("cpuHistogram", "memoryHistogram"):
+        assert ours[field]["bucketWeights"] == theirs[field]["bucketWeights"]
+        assert ours[field]["totalWeight"] == pytest.approx(theirs[field]["totalWeight"], rel=1e-12)
+        assert ours[field]["referenceTimestamp"] == theirs[field]["referenceTimestamp"]
+    for field in ("version", "totalSamplesCount", "firstSampleStart", "lastSampleStart"):
+        assert ours[field] == theirs[field]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_we_read_what_the_recommender_wrote_as_it_does(go_vpa: GoVpa, seed: int) -> None:
+    happened, more = events(seed), [{**event, "t": event["t"] + DAYS * 86400} for event in events(seed + 50)]
+    (first,) = go_vpa.ask([Series(events=[*happened[:-1], {**happened[-1], "ask": True}])])
+    load = {"t": START, "load": first["checkpoint"]}
+    (theirs,) = go_vpa.ask([Series(events=[load, *more[:-1], {**more[-1], "ask": True}])])
+    sizer = fresh()
+    import_checkpoint(sizer, 1, {"status": first["checkpoint"]})
+    assert units(shown(sizer, more)) == [theirs["cpu"], theirs["memory"]]
+
+
+def test_the_recommender_reads_what_we_wrote(go_vpa: GoVpa) -> None:
+    sizer = shown(fresh(), events(1))
+    status = export_status(sizer, 1, now=START + 100 * 86400)
+    (theirs,) = go_vpa.ask([Series(events=[{"t": START, "load": status, "ask": True}])])
+    assert units(sizer) == [theirs["cpu"], theirs["memory"]]
+
+
+def test_the_peak_of_the_day_that_goes_on_is_left_out() -> None:
+    sizer = shown(fresh(), events(1)[: 144 * 2])
+    during = export_status(sizer, 1, now=START + 2 * 86400 - 600)["memoryHistogram"]
+    after = export_status(sizer, 1, now=START + 9 * 86400)["memoryHistogram"]
+    assert len(during["bucketWeights"]) < len(after["bucketWeights"])
+    assert during["totalWeight"] < after["totalWeight"]
+
+
+def test_a_container_without_history_has_an_empty_checkpoint_that_can_be_read() -> None:
+    checkpoint = export_checkpoint(fresh(), 0, now=START, vpa_name="shop", container_name="web")
+    assert checkpoint["metadata"]["name"] == "shop-web"
+    sizer = shown(fresh(), events(1))
+    import_checkpoint(sizer, 1, checkpoint)
+    assert np.isnan(sizer.recommend(0.0).cpu.target).all()
+
+
+def good() -> dict[str, Any]:
+    return export_checkpoint(
+        shown(fresh(), events(1)), 1, now=START + 9e6, vpa_name="shop", container_name="web"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"version": "v2"}, "status.version is 'v2'; only 'v3' can be read"),
+        ({"firstSampleStart": "yesterday"}, "firstSampleStart is 'yesterday'"),
+        ({"cpuHistogram": {"bucketWeights": {"176": 1}, "totalWeight": 1}}, "has bucket 176; there are 176"),
+        (
+            {"cpuHistogram": {"bucketWeights": {"1": -1}, "totalWeight": 1}},
+            "bucketWeights.1 is -1; it must be",
+        ),
+        ({"cpuHistogram": {"bucketWeights": {"-1": 1}, "totalWeight": 1}}, "has bucket -1; there are 176"),
+        ({"cpuHistogram": {"bucketWeights": {"1": "few"}, "totalWeight": 1}}, "bucketWeights.1 is 'few'"),
+        (
+            {"cpuHistogram": {"bucketWeights": {"1": [1]}, "totalWeight": 1}},
+            "bucketWeights.1 is .1.; it must",
+        ),
+        (
+            {"cpuHistogram": {"bucketWeights": [1, 2], "totalWeight": 1}},
+            "bucketWeights is .1, 2., which is no",
+        ),
+        ({"cpuHistogram": "empty"}, "status.cpuHistogram is 'empty', which is no object"),
+        ({"memoryHistogram": {"totalWeight": -1.0}}, "totalWeight is -1.0"),
+        ({"memoryHistogram": {"totalWeight": "heavy"}}, "totalWeight is 'heavy'"),
+        ({"totalSamplesCount": -5}, "status.totalSamplesCount is -5"),
+        ({"totalSamplesCount": 10**30}, "status.totalSamplesCount is 10000"),
+        ({"lastSampleStart": None}, "firstSampleStart or lastSampleStart is missing"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_is_refused_and_changes_nothing(change: dict[str, Any], why: str) -> None:
+    sizer = shown(fresh(), events(2))
+    before = sizer.state()
+    checkpoint = good()
+    checkpoint["status"] |= change
+    with pytest.raises(ValueError, match=why):
+        import_checkpoint(sizer, 1, checkpoint)
+    assert sizer.state() == before

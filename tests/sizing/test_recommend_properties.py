@@ -1,0 +1,509 @@
+"""What holds for every recommendation, whatever the container, the policy, the evidence and the surroundings.
+
+The first part are the correctness properties of the OptiPod design that are decided here, under their names there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sizing.containers import (
+    DAY,
+    FREE,
+    GIB,
+    NOW,
+    RESOURCES,
+    WELL_KNOWN,
+    Made,
+    any_evidence,
+    any_pod,
+    any_proposal,
+    any_resources,
+    any_rules,
+    any_surroundings,
+    killed,
+    recommendations,
+    rules,
+)
+from trimtab.api.optimizationpolicy import BesideHpa, LimitMode, MetricsConfig
+from trimtab.kube.kinds.nodes import Room
+from trimtab.kube.kinds.pods import Container, Resources
+from trimtab.sizing import strategy
+from trimtab.sizing.constraints import Surroundings, UtilisationTarget, as_counted, beside
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.guards.change_size import round_up
+from trimtab.sizing.policy_rules import ResourceRules, Rules
+from trimtab.sizing.proposal import Ask, Proposal, percentile_settings, proposal, told
+from trimtab.sizing.qos import qos_class
+from trimtab.sizing.recommend import recommend, recommend_pod
+from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendation, amount_text
+from trimtab.sizing.safe_minimum import safe_limit, sized_resource
+from trimtab.sizing.tracking.evidence_tracker import Witness, WitnessSettings
+
+examples = settings(max_examples=100)
+NO_IMAGE = np.zeros(1, np.uint32)
+
+
+def request(of: Resources, resource: str) -> int | None:
+    """What counts as a request: the limit where only that is given, none where it is nothing."""
+    found = getattr(of, f"{resource}_request")
+    return (getattr(of, f"{resource}_limit") if found is None else found) or None
+
+
+def limit(of: Resources, resource: str) -> int | None:
+    found: int | None = getattr(of, f"{resource}_limit")
+    return found
+
+
+def is_held(recommendation: Recommendation, resource: str) -> bool:
+    return any(factor.name == f"{resource} held" for factor in recommendation.explanation)
+
+
+@examples
+@given(made=recommendations())
+def test_property_3_updates_preserve_limits(made: Made) -> None:
+    found, has, asked = made.found, made.has, made.rules
+    for resource in RESOURCES:
+        if getattr(asked, resource).limit is LimitMode.KEEP:
+            assert limit(found.resources, resource) == limit(has, resource)
+
+
+@examples
+@given(made=recommendations())
+def test_property_4_bounds_enforcement(made: Made) -> None:
+    found, asked = made.found, made.rules
+    for resource in RESOURCES:
+        if is_held(found, resource):
+            continue
+        rule, amount = getattr(asked, resource), request(found.resources, resource)
+        assert amount is not None
+        assert rule.least <= amount
+        assert rule.most is None or amount <= rule.most
+
+
+@examples
+@given(made=recommendations())
+def test_property_5_memory_decrease_safety(made: Made) -> None:
+    """No limit comes below what was used lately; a request only where the policy or the namespace says so."""
+    found, has, asked, around, evidence = made.found, made.has, made.rules, made.around, made.evidence
+    had, has_now = limit(has, "memory"), limit(found.resources, "memory")
+    needed = max(
+        evidence.memory_peak or 0, evidence.memory_start or 0, evidence.heap.most if evidence.heap else 0
+    )
+    if had is not None and has_now is not None:
+        assert has_now >= min(had, needed)
+    asked_for, asks_for = request(has, "memory"), request(found.resources, "memory")
+    if asked_for is not None and asks_for is not None and asks_for < min(asked_for, needed) - MIB:
+        top = [asked.memory.most, around.ranges.container_memory.max]
+        assert any(most is not None and asked_for > most for most in top) or around.ranges.pod_memory.max
+
+
+@examples
+@given(has=any_resources, made=any_proposal, asked=any_rules, around=any_surroundings)
+def test_property_7_missing_metrics_prevent_changes(
+    has: Resources, made: Proposal, asked: Rules, around: Surroundings
+) -> None:
+    found = recommend(
+        Container("app", "main", has), proposal=made, evidence=Evidence(), rules=asked, around=around, now=NOW
+    )
+    assert found.resources == has
+    assert found.held is not None
+    assert "cpu" in found.held
+    assert "memory" in found.held
+
+
+@examples
+@given(made=recommendations())
+def test_property_10_recommendation_format_completeness(made: Made) -> None:
+    found = made.found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Recommendation) == found
+    assert 0 < len(found.text) <= LONGEST_TEXT
+    assert all(factor.name and factor.detail and factor.source for factor in found.explanation)
+
+
+some_usage = st.lists(st.floats(0.05, 4), min_size=10, max_size=30)
+
+
+def proposed(percentile: str, factor: float, *spans: tuple[float, list[float]]) -> Proposal:
+    """What a policy with this metricsConfig makes of usage that was sampled each minute from such times on."""
+    config = MetricsConfig.model_validate(
+        {"percentile": percentile, "safetyFactor": factor, "rollingWindow": "24h"}
+    )
+    sizer = strategy("percentile", containers=1, **percentile_settings(config))
+    t = 0.0
+    for start, usage in spans:
+        for place, cores in enumerate(usage):
+            t = start + place * 60.0
+            sizer.observe(t, np.array([cores]), np.array([cores * GIB]))
+    told_of = told("percentile", percentile_settings(config))
+    return proposal(sizer.recommend(t), 0, strategy="percentile", facts=(told_of,))
+
+
+@settings(max_examples=100)
+@given(usage=some_usage, before=some_usage)
+def test_property_12_rolling_window_aggregation(usage: list[float], before: list[float]) -> None:
+    """What lies further back than the window and its last slice does not count."""
+    assert proposed("P90", 1.2, (0.0, before), (2 * DAY, usage)) == proposed("P90", 1.2, (2 * DAY, usage))
+
+
+@settings(max_examples=100)
+@given(usage=some_usage)
+def test_property_13_percentile_computation(usage: list[float]) -> None:
+    p50, p90, p99 = (proposed(percentile, 1.0, (0.0, usage)) for percentile in ("P50", "P90", "P99"))
+    assert p50.cpu.target <= p90.cpu.target <= p99.cpu.target
+    assert p50.memory.target <= p90.memory.target <= p99.memory.target
+
+
+@settings(max_examples=100)
+@given(
+    usage=some_usage,
+    percentile=st.sampled_from(["P50", "P90", "P95", "P99"]),
+    factor=st.floats(1, 3),
+)
+def test_property_14_strategy_application(usage: list[float], percentile: str, factor: float) -> None:
+    asked = proposed(percentile, factor, (0.0, usage))
+    found = recommend(
+        Container("app", "main", Resources()),
+        proposal=asked,
+        evidence=WELL_KNOWN,
+        rules=FREE,
+        around=Surroundings(qos="Burstable"),
+        now=NOW,
+    )
+    ordered = sorted(usage)
+    exact = ordered[math.ceil(int(percentile[1:]) / 100 * len(ordered)) - 1] * factor
+    cpu, memory = found.resources.cpu_request, found.resources.memory_request
+    assert cpu is not None
+    assert memory is not None
+    assert exact * 1000 * 0.985 <= cpu <= exact * 1000 * 1.07 + 1  # the strategy's buckets, and our rounding
+    assert exact * GIB * 0.985 <= memory <= exact * GIB * 1.02 + MIB
+    said = f"quantile {int(percentile[1:]) / 100}, safety_factor {factor:.15g}, window 86400"
+    assert found.explanation[0] == Factor("settings", said, "strategy percentile")
+
+
+@examples
+@given(made=recommendations())
+def test_property_24_skip_reason_recording(made: Made) -> None:
+    found, has = made.found, made.has
+    if found.held is not None:
+        assert found.held
+        assert found.resources == has
+    elif found.resources == has:
+        assert not any(is_held(found, resource) for resource in RESOURCES)
+
+
+@examples
+@given(made=recommendations())
+def test_no_recommended_limit_is_below_what_the_container_needs(made: Made) -> None:
+    """Neither below a peak and its margin nor below a heap; and where too little is known, no limit comes down."""
+    found, has = made.found.resources, made.has
+    for resource in RESOURCES:
+        had, has_now = limit(has, resource), limit(found, resource)
+        if has_now is None or has_now == had:
+            continue
+        case = sized_resource(
+            Container("app", made.role, has), resource, evidence=made.evidence, rules=made.rules, now=NOW
+        )
+        least = safe_limit(case)
+        if least is not None and has_now < least.amount:
+            assert had is not None
+            assert has_now >= had
+
+
+@examples
+@given(made=recommendations())
+def test_recommended_amounts_are_readable(made: Made) -> None:
+    """Whole MiB and round millicores, unless somebody chose the amount: the policy, the namespace or the container."""
+    for resource in RESOURCES:
+        rule, around = getattr(made.rules, resource), made.around
+        ranges = [getattr(around.ranges, f"{of}_{resource}") for of in ("container", "pod")]
+        chosen = {rule.least, rule.most, request(made.has, resource), limit(made.has, resource)}
+        chosen |= {amount for each in ranges for amount in (each.min, each.max, each.default)}
+        chosen |= {each.min - (getattr(around.others, f"{resource}_request") or 0) for each in ranges}
+        for amount in (request(made.found.resources, resource), limit(made.found.resources, resource)):
+            if amount is None or amount in chosen:
+                continue
+            unit = 1 if resource == "cpu" else MIB
+            apart = {amount + unit, amount - unit}  # to keep the QoS class
+            assert any(round_up(resource, each) == each for each in {amount, *apart}) or apart & chosen
+
+
+@examples
+@given(made=recommendations())
+def test_a_request_is_never_above_its_limit(made: Made) -> None:
+    found = made.found.resources
+    for resource in RESOURCES:
+        asked, most = request(found, resource), limit(found, resource)
+        assert asked is None or most is None or asked <= most
+
+
+@examples
+@given(made=recommendations())
+def test_the_lines_of_an_explanation_lead_to_its_numbers(made: Made) -> None:
+    found, has = made.found, made.has
+    for resource in RESOURCES:
+        if is_held(found, resource):
+            continue
+        for value, limits in ((request, False), (limit, True)):
+            lines = [
+                moved
+                for factor in found.explanation
+                if factor.name.startswith(f"{resource} ")
+                and factor.name.startswith(f"{resource} limit ") is limits
+                and (moved := re.match(r"(\S+) -> (\S+):", factor.detail))
+            ]
+            assert all(before[2] == after[1] for before, after in pairwise(lines))
+            ends = amount_text(resource, value(found.resources, resource))
+            assert ends == (lines[-1][2] if lines else amount_text(resource, value(has, resource)))
+
+
+@examples
+@given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
+def test_the_qos_class_of_a_pod_never_changes(
+    data: st.DataObject, pod: tuple[Container, ...], asked: Rules, around: Surroundings
+) -> None:
+    found = recommend_pod(
+        pod,
+        proposals={one.name: data.draw(any_proposal) for one in pod},
+        evidence={one.name: data.draw(any_evidence) for one in pod},
+        rules=asked,
+        around=around,
+        now=NOW,
+    )
+    before = qos_class(one.resources for one in pod)
+    assert qos_class(one.resources for one in found) == before
+
+
+@examples
+@given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
+def test_a_pod_grows_only_into_what_its_namespace_has_left(
+    data: st.DataObject, pod: tuple[Container, ...], asked: Rules, around: Surroundings
+) -> None:
+    found = recommend_pod(
+        pod,
+        proposals={one.name: data.draw(any_proposal) for one in pod},
+        evidence={one.name: data.draw(any_evidence) for one in pod},
+        rules=asked,
+        around=around,
+        now=NOW,
+    )
+    for field in ("cpu_request", "memory_request", "cpu_limit", "memory_limit"):
+        left = getattr(around.quota, field)
+        grown = sum(
+            max((getattr(after.resources, field) or 0) - (_counted(before.resources, field) or 0), 0)
+            for before, after in zip(pod, found, strict=True)
+        )
+        assert left is None or grown * around.replicas <= max(left, 0)
+    after = [Container(one.name, one.role, new.resources) for one, new in zip(pod, found, strict=True)]
+    for resource in RESOURCES:
+        most = getattr(around.ranges, f"pod_{resource}").max
+        together = getattr(beside(after, ""), f"{resource}_request")
+        assert most is None or together <= max(most, getattr(beside(pod, ""), f"{resource}_request") or 0)
+
+
+def _counted(has: Resources, field: str) -> int | None:
+    """A request that is left to its limit counts as that much already."""
+    resource, part = field.split("_")
+    return request(has, resource) if part == "request" else getattr(has, field)
+
+
+@examples
+@given(made=recommendations())
+def test_what_is_recommended_is_admitted_by_the_limit_range(made: Made) -> None:
+    found, has, around = made.found, made.has, made.around
+    for resource in RESOURCES:
+        if is_held(found, resource) or getattr(found.resources, f"{resource}_request") == getattr(
+            has, f"{resource}_request"
+        ):
+            continue
+        demands = getattr(around.ranges, f"container_{resource}")
+        asked, most = request(found.resources, resource), limit(found.resources, resource)
+        assert asked is not None
+        assert asked >= demands.min
+        assert demands.max is None or max(asked, most or 0) <= demands.max
+        assert most is None or most <= asked * demands.ratio or most == limit(has, resource)
+
+
+@examples
+@given(
+    requests=st.lists(st.integers(1, 8000), min_size=1, max_size=4),
+    wanted=st.lists(st.integers(1, 8000), min_size=4, max_size=4),
+    usage=st.lists(st.integers(1, 8000), min_size=4, max_size=4),
+    target=st.floats(0.2, 1.0),
+)
+def test_utilisation_never_rises_above_an_autoscalers_target(
+    requests: list[int], wanted: list[int], usage: list[int], target: float
+) -> None:
+    used = [min(use, 2 * asked) for use, asked in zip(usage, requests, strict=False)]
+    before = sum(used) / sum(requests)
+    pod = [Container(f"c{place}", "main", Resources(asked)) for place, asked in enumerate(requests)]
+    found = recommend_pod(
+        pod,
+        proposals={
+            one.name: Proposal(cpu=Ask(float(asked)), strategy="test")
+            for one, asked in zip(pod, wanted, strict=False)
+        },
+        evidence={one.name: WELL_KNOWN for one in pod},
+        rules=FREE,
+        around=Surroundings(
+            autoscalers=(UtilisationTarget(name="web", resource="cpu", target=target, highest=before),)
+        ),
+        now=NOW,
+    )
+    after = sum(used) / sum(one.resources.cpu_request or 0 for one in found)
+    assert after <= max(target, before) * (1 + 1e-9)
+
+
+@examples
+@given(has=any_resources, made=any_proposal, around=any_surroundings)
+def test_holding_beside_an_autoscaler_leaves_its_resource_alone(
+    has: Resources, made: Proposal, around: Surroundings
+) -> None:
+    found = recommend(
+        Container("app", "main", has),
+        proposal=made,
+        evidence=WELL_KNOWN,
+        rules=msgspec.structs.replace(FREE, beside_hpa=BesideHpa.HOLD),
+        around=around,
+        now=NOW,
+    )
+    for scaler in around.autoscalers:
+        assert request(found.resources, scaler.resource) == request(has, scaler.resource)
+
+
+@examples
+@given(
+    start=st.integers(16, 2048),
+    most=st.none() | st.integers(64, 65536),
+    kills_at_each=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    pause=st.floats(60, 7 * DAY),
+    cut=st.none() | st.integers(1, 4),
+)
+def test_a_leak_is_fed_a_few_times_and_then_held(
+    start: int, most: int | None, kills_at_each: list[int], pause: float, cut: int | None
+) -> None:
+    """A container that fills whatever it gets, in any number of replicas, killed any number of times at each size.
+
+    Perhaps it had some times as much before it was made smaller: it gets that back once.
+    """
+    bounds = {} if most is None else {"max": f"{most}Mi"}
+    assume(most is None or start <= most)
+    asked = rules(
+        updateStrategy={"updateRequestsOnly": False}, resourceBounds={"memory": {"min": "16Mi", **bounds}}
+    )
+    around = Surroundings(qos="Burstable", nodes=(Room(cpu=64_000, memory=512 * GIB, pods=1),))
+    has, now, held, changes = Resources(100, None, start * MIB, start * MIB), NOW, None, 0
+    seen, row = Witness(1, WitnessSettings()), np.array([0])
+    for turn in range(24):
+        for _ in range(kills_at_each[turn % len(kills_at_each)]):
+            now += pause
+            seen.observe_oom(np.array([now]), row, np.array([float(has.memory_limit or 0)]))
+        memory = np.array([float(has.memory_limit or 0)])
+        seen.observe_sizes(now, row, memory, before=memory * 0 + start * MIB * (cut or 0), images=NO_IMAGE)
+        (evidence,) = seen.evidence(now, row, runs_on=[True])
+        found = recommend(
+            Container("leak", "main", has),
+            proposal=Proposal(strategy="test"),
+            evidence=msgspec.structs.replace(
+                evidence, samples=2000, ran=now, first=0, last=now, memory_peak=has.memory_limit
+            ),
+            rules=asked,
+            around=around,
+            now=now,
+        )
+        changes += found.resources != has
+        has, held = found.resources, found.held
+    assert changes <= asked.caution.oom_raises + 1
+    assert held is not None
+    assert "killed" in held
+    assert most is None or (has.memory_limit or 0) <= most * MIB
+
+
+@examples
+@given(
+    has=any_resources,
+    made=any_proposal,
+    evidence=any_evidence,
+    asked=any_rules,
+    killed_at=st.integers(1, 8 * GIB),
+    ago=st.floats(0, 7.9 * DAY),
+)
+def test_memory_never_falls_nor_stays_at_a_size_that_killed(
+    has: Resources, made: Proposal, evidence: Evidence, asked: Rules, killed_at: int, ago: float
+) -> None:
+    """Whatever the strategy, the samples and the policy say, for the learning history after a kill."""
+    asked = msgspec.structs.replace(asked, memory=msgspec.structs.replace(asked.memory, most=None))
+    evidence = msgspec.structs.replace(evidence, kills=(killed(NOW - ago, killed_at),))
+    found = recommend(
+        Container("app", "main", has),
+        proposal=made,
+        evidence=evidence,
+        rules=asked,
+        around=Surroundings(qos=qos_class([has])),
+        now=NOW,
+    )
+    before, after = as_counted(has), as_counted(found.resources)
+    assert (after.memory_request or 0) >= (before.memory_request or 0)
+    limits = has.memory_limit, found.resources.memory_limit
+    if limits[0] and limits[1]:
+        assert limits[1] >= min(limits[0], killed_at * 1.2)
+    if found.resources != has and asked.memory.sized and asked.memory.limit is not LimitMode.KEEP:
+        # CPU may change while memory is held: for BestEffort pods, or what a policy leaves alone.
+        size = found.resources.memory_limit or after.memory_request or 0
+        assert size > killed_at or is_held(found, "memory") or asked.memory.limit is LimitMode.REMOVE
+
+
+def test_a_request_that_is_kept_apart_from_its_limit_does_not_creep_down() -> None:
+    follows = ResourceRules(least=1, limit=LimitMode.MULTIPLIER, multiplier=1.0, decrease=0.0)
+    asked = Rules(cpu=follows, memory=ResourceRules(limit=LimitMode.KEEP), minimum_change=0.0)
+    has = Resources(cpu_request=2499, cpu_limit=2500, memory_request=2**30, memory_limit=2**30)
+    found = recommend(
+        Container("app", "main", has),
+        proposal=Proposal(cpu=Ask(2475.0), memory=Ask(float(2**30)), strategy="test", facts=()),
+        evidence=WELL_KNOWN,
+        rules=asked,
+        around=Surroundings(qos="Burstable", containers=1),
+        now=NOW,
+    )
+    assert found.resources == has
+
+
+@examples
+@given(has=any_resources, made=any_proposal, asked=any_rules, around=any_surroundings)
+def test_what_was_recommended_is_not_changed_again(
+    has: Resources, made: Proposal, asked: Rules, around: Surroundings
+) -> None:
+    """With the same evidence sizes come to rest: what is applied does not set off another change for ever."""
+    around = msgspec.structs.replace(around, qos=qos_class([has]), autoscalers=())
+    seen = [has]
+    for _ in range(60):
+        found = recommend(
+            Container("app", "main", seen[-1]),
+            proposal=made,
+            evidence=WELL_KNOWN,
+            rules=asked,
+            around=around,
+            now=NOW,
+        )
+        if found.resources == seen[-1]:
+            return
+        assert found.resources not in seen
+        seen.append(found.resources)
+
+
+@given(recommendations())
+@examples
+def test_what_the_policy_leaves_alone_stays_as_it_is(made: Made) -> None:
+    found = made.found.resources
+    for resource, rule in (("cpu", made.rules.cpu), ("memory", made.rules.memory)):
+        if not rule.sized:
+            assert is_held(made.found, resource)
+            assert getattr(found, f"{resource}_request") == getattr(made.has, f"{resource}_request")
+            assert limit(found, resource) == limit(made.has, resource)

@@ -1,0 +1,110 @@
+"""Several tasks and several processes at one store, and tasks that give up."""
+
+import asyncio
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from sqlalchemy import select
+
+from store.builders import KEY, entry
+from store.writer import BATCH, writing
+from trimtab.store import Keep, Retention, Store
+from trimtab.store.row_mapping import row_of
+from trimtab.store.tables import history
+
+
+async def test_two_processes_write_while_a_third_reads(address: str) -> None:
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(writing(address, writer=name, batches=2))[0] for name in ("left", "right")
+        ]
+        async with Store.open(address) as store:
+            while any(process.is_alive() for process in processes):
+                await store.history.find(limit=10)
+        assert [process.exitcode for process in processes] == [0, 0]
+    async with Store.open(address) as store:
+        for name in ("left", "right"):
+            assert len(await store.history.find(name=name, limit=100 * BATCH)) == 2 * BATCH
+        found = await store.states.load(KEY)
+        assert found
+        assert found.version == 4
+
+
+async def test_many_tasks_write_at_once(store: Store) -> None:
+    async def write(number: int) -> None:
+        for t in range(5):
+            await store.history.append([entry(t, name=str(number))] * 20)
+            await store.states.save(KEY, b"%d" % number, timestamp=t)
+
+    await asyncio.gather(*map(write, range(20)))
+    assert len(await store.history.find(limit=10_000)) == 20 * 5 * 20
+    found = await store.states.load(KEY)
+    assert found
+    assert found.version == 100
+
+
+async def test_a_writer_does_not_block_readers(store: Store) -> None:
+    await store.history.append([entry(1)])
+    async with store._database.writing() as connection:
+        await store._database._backend.insert(connection, history, [row_of(entry(2))] * 10)
+        async with asyncio.timeout(10):
+            pages = await asyncio.gather(*(store.history.find() for _ in range(20)))
+        assert {len(page) for page in pages} == {1}  # what is not committed is not seen
+    assert len(await store.history.find()) == 11
+
+
+async def test_a_reader_does_not_block_writers(store: Store) -> None:
+    async with store._database.reading() as connection:
+        await connection.execute(select(history))
+        async with asyncio.timeout(10):
+            await store.history.append([entry(1)])
+    assert len(await store.history.find()) == 1
+
+
+async def test_waiting_writers_leave_connections_to_readers(store: Store) -> None:
+    async with store._database.writing():
+        waiting = [asyncio.create_task(store.history.append([entry(t)])) for t in range(50)]
+        for _ in range(100):  # until each waits, for its turn or for the database
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await store.history.find()
+    await asyncio.gather(*waiting)
+    assert len(await store.history.find()) == 50
+
+
+async def test_two_who_read_before_they_write_wait_for_each_other(address: str, tmp_path: Path) -> None:
+    async def archive(name: str) -> list[bytes]:
+        async with Store.open(tmp_path / name) as store:
+            await store.history.append([entry(t, name=name) for t in range(2100)])
+            return [line async for line in store.export_lines()]
+
+    async with Store.open(address) as left, Store.open(address) as right:
+        archives = [await archive(name) for name in ("left", "right")]
+        await asyncio.gather(left.import_lines(archives[0]), right.import_lines(archives[1]))
+        assert len(await left.history.find(limit=10_000)) == 4200
+
+
+async def test_a_task_that_is_cancelled_leaves_nothing_by_half(store: Store) -> None:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await store.history.append([entry(0)] * 2500)  # more than one statement takes
+    full = loop.time() - begun
+    for n in range(1, 16):  # at moments spread over the time that it takes
+        with suppress(TimeoutError):
+            async with asyncio.timeout(full * n / 12):
+                await store.history.append([entry(n)] * 2500)
+        assert len(await store.history.find(since=n, limit=10_000)) in {0, 2500}
+        await store.prune(Retention(history=Keep(rows=0)), now=0)
+
+
+async def test_pruning_goes_on_beside_writing(store: Store) -> None:
+    async def write() -> None:
+        for t in range(40):
+            await store.history.append([entry(t)] * 50)
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        await store.prune(Retention(history=Keep(rows=100)), now=0)
+    await writing
+    await store.prune(Retention(history=Keep(rows=100)), now=0)
+    assert {found.timestamp for found in await store.history.find()} == {38, 39}

@@ -1,0 +1,48 @@
+"""Several things at once."""
+
+import asyncio
+import threading
+
+import pytest
+
+from trimtab.aio import in_thread, side_by_side
+from trimtab.errors import TrimtabError
+
+
+async def test_the_first_that_fails_ends_those_beside_it_and_is_told_by_itself() -> None:
+    ended = asyncio.Event()
+
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def fail() -> None:
+        raise TrimtabError("no")
+
+    with pytest.raises(TrimtabError, match="no"):
+        async with side_by_side() as group:
+            group.create_task(wait_for_ever())
+            group.create_task(fail())
+    assert ended.is_set()
+
+
+async def test_who_waits_for_a_thread_is_not_gone_before_it_however_often_it_is_cancelled() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work() -> int:
+        begun.set()
+        go_on.wait(10)
+        return 7
+
+    waiting = asyncio.create_task(in_thread(work))
+    await asyncio.to_thread(begun.wait, 10)
+    for _ in range(3):
+        waiting.cancel()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await in_thread(work) == 7

@@ -1,0 +1,36 @@
+"""Numbers before what they count."""
+
+import pytest
+
+from trimtab.plural import counted, lasting
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "expected"),
+    [
+        (1, ("pod",), "1 pod"),
+        (0, ("pod",), "0 pods"),
+        (1234, ("query", "queries"), "1,234 queries"),
+        (1.0, ("day",), "1 day"),
+        (1.5, ("day",), "1.5 days"),
+    ],
+)
+def test_only_one_is_told_in_the_singular(number: float, words: tuple[str, ...], expected: str) -> None:
+    assert counted(number, *words) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (14 * 86400, "14 days"),
+        (86400, "1 day"),
+        (1.25 * 86400, "1.2 days"),
+        (7200, "2 hours"),
+        (1800, "30 minutes"),
+        (30, "0.5 minutes"),
+    ],
+)
+def test_a_length_of_time_is_told_in_the_largest_unit_that_it_is_one_of(
+    seconds: float, expected: str
+) -> None:
+    assert lasting(seconds) == expected

@@ -1,0 +1,119 @@
+"""Who we are to a Prometheus, against the real one's own guards: TLS both ways, a name and a password."""
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from pydantic import ValidationError
+
+from harness import UnavailableError
+from harness.certificates import LOOPBACK, Authority
+from harness.prometheus import Recorded
+from trimtab.kube.auth.credentials import basic
+from trimtab.kube.auth.redacted import Secret
+from trimtab.operator.http_server import listening
+from trimtab.usage.errors import SourceRefused
+from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.prometheus.endpoint import ways_to
+from trimtab.usage.source import Ask
+from usage.recording import T0, Recording, named
+
+ASK = Ask(start=T0, end=T0 + 600, step=60)
+HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
+
+
+async def test_tls_both_ways_and_a_password_open_a_real_server(tmp_path: Path) -> None:
+    try:
+        authority, other = Authority(tmp_path / "ca", "ca"), Authority(tmp_path / "other", "other")
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    own, ours = authority.issue("server", hosts=LOOPBACK), authority.issue("trimtab")
+    web = {
+        "tls_server_config": {
+            "cert_file": str(own.cert),
+            "key_file": str(own.key),
+            "client_auth_type": "RequireAndVerifyClientCert",
+            "client_ca_file": str(authority.cert),
+        },
+        "basic_auth_users": {"admin": HASH_OF_TEST},
+    }
+    recording = Recording()
+    recording.container(named("web"), cores=0.5, memory=1e8)
+    password, wrong = tmp_path / "password", tmp_path / "wrong"
+    password.write_text("test\n")
+    wrong.write_text("guess\n")
+    settings = PrometheusSettings(
+        username="admin",
+        password_file=password,
+        ca_file=authority.cert,
+        cert_file=ours.cert,
+        key_file=ours.key,
+        retries=0,
+    )
+    try:
+        recorded = Recorded(tmp_path, recording.text, web=web)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as server:
+        here = settings.model_copy(update={"url": server.url})
+        async with Prometheus(here) as prometheus:
+            assert (await prometheus.read(ASK)).samples > 5
+        blind = {"ca_file": None, "insecure": True}
+        async with Prometheus(here.model_copy(update=blind)) as prometheus:
+            assert (await prometheus.read(ASK)).samples > 5
+        for change, line in (
+            ({"password_file": wrong}, "401 .*check token_file, username"),
+            ({"ca_file": other.cert}, "certificate is not trusted"),
+            ({"ca_file": tmp_path / "none"}, "ca_file .* cannot be read"),
+        ):
+            async with Prometheus(here.model_copy(update=change)) as prometheus:
+                with pytest.raises(SourceRefused, match=line):
+                    await prometheus.read(ASK)
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy"),
+    [
+        ("https://prometheus.example.org/api/prom", "http://proxy.corp:3128"),
+        ("https://prometheus.intern.corp", None),
+        ("https://prometheus.monitoring.svc:9090", None),
+        ("https://prometheus.monitoring.svc.cluster.local.:9090", None),
+        ("https://prometheus.monitoring.svc.k8s.example.org:9090", None),
+        ("https://203.0.113.7:9090", "http://proxy.corp:3128"),
+        ("https://[2001:db8::7]:9090", "http://proxy.corp:3128"),
+        ("https://prometheus:9090", None),
+        ("http://prometheus.example.org", None),
+    ],
+)
+async def test_an_address_outside_is_reached_by_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, url: str, proxy: str | None
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.corp:3128")
+    monkeypatch.setenv("NO_PROXY", ".intern.corp")
+    for name in ("https_proxy", "http_proxy", "HTTP_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    ((connection, path),) = await ways_to(PrometheusSettings(url=url), None)
+    assert (connection.proxy, path) == (proxy, "")
+
+
+async def test_a_proxy_is_told_who_asks_also_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str | None] = []
+
+    async def refuse(asked: web.Request) -> web.Response:
+        told.append(asked.headers.get("Proxy-Authorization"))
+        return web.Response(status=403)
+
+    proxy = web.Application()
+    proxy.router.add_route("*", "/{path:.*}", refuse)
+    async with listening(proxy, "127.0.0.1:0") as port:
+        monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{port}")
+        monkeypatch.setenv("no_proxy", "elsewhere.example.org")
+        async with Prometheus(PrometheusSettings(url="http://prometheus.example.org:9090")) as prometheus:
+            assert not (await prometheus.check()).ok
+    assert told[0] == basic("me", Secret("secret")).reveal()
+
+
+@pytest.mark.parametrize("settings", [{"tenant": "a\n"}, {"headers": {"X-Team": "a\r\nX-Other: b"}}])
+def test_a_header_is_one_line(settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="must be one line, without a break at its end"):
+        PrometheusSettings.model_validate(settings)

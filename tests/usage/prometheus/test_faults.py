@@ -1,0 +1,271 @@
+"""A Prometheus that refuses, hangs, tears and lies: the read is the same, or an error in one line; never a wrong number."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import UnavailableError
+from harness.prometheus import Recorded
+from trimtab.kube.auth import load_connection
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import Backoff
+from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused, TooMuchAsked, UsageError
+from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.source import Ask
+from trimtab.usage.usage import Usage
+from usage.faulty import Answer, Faulty, body, silent, status, torn
+from usage.recording import T0, Recording, named
+
+ASK = Ask(start=T0, end=T0 + 7200, step=60)
+AT_ONCE = Backoff(first=0.001, ceiling=0.01)
+TOO_MANY = "query processing would load too many samples into memory in query execution"
+# A sidecar that went away and the Prometheus behind one, as Thanos v0.42.4 says it; a store of Mimir's; and what gRPC
+# itself finds too large.
+SIDECAR_AWAY = 'fetch series for {replica="b"}: rpc error: code = Unavailable desc = connection error'
+BEHIND_IT = (
+    "rpc error: code = Aborted desc = receive series: rpc error: code = Unknown desc = query Prometheus"
+)
+STORE_AWAY = (
+    "failed to fetch some blocks (err-mimir-store-consistency-check-failed). The failed blocks are: 01M7H8"
+)
+TOO_LARGE = "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (9 vs. 4)"
+
+
+def two_namespaces() -> str:
+    recording = Recording()
+    for namespace in ("shop", "bank"):
+        for i in range(3):
+            labels = named(f"web-{i}", namespace=namespace)
+            recording.container(labels, cores=0.1 * (i + 1), memory=1e8 * (i + 1))
+    return recording.text
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    try:
+        server = Recorded(tmp_path_factory.mktemp("prometheus"), two_namespaces())
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with server as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def right(recorded: Recorded) -> Usage:
+    return asyncio.run(read(recorded.url))
+
+
+@pytest.fixture
+async def faulty(recorded: Recorded) -> AsyncIterator[Faulty]:
+    async with Faulty(recorded.url) as server:
+        yield server
+
+
+async def read(url: str, **settings: Any) -> Usage:
+    chosen = PrometheusSettings(url=url, raw_samples=False, **settings)
+    async with Prometheus(chosen, backoff=AT_ONCE) as prometheus:
+        return await prometheus.read(ASK)
+
+
+def same(one: Usage, other: Usage) -> None:
+    assert one.containers == other.containers
+    np.testing.assert_array_equal(one.cpu, other.cpu)
+    np.testing.assert_array_equal(one.memory, other.memory)
+
+
+@pytest.mark.parametrize(
+    "misbehaviour",
+    [
+        pytest.param(status(422, kind="execution", error=TOO_MANY), id="too many samples"),
+        pytest.param(
+            status(400, kind="bad_data", error="exceeded maximum resolution of 11,000 points"),
+            id="too many points",
+        ),
+        pytest.param(status(422, kind="execution", error=SIDECAR_AWAY), id="a store away"),
+        pytest.param(status(422, kind="execution", error=BEHIND_IT), id="away behind a store"),
+        pytest.param(status(422, kind="execution", error=STORE_AWAY), id="blocks away"),
+        pytest.param(status(422, kind="execution", error=TOO_LARGE), id="too large for gRPC"),
+        pytest.param(
+            status(503, kind="timeout", error="query timed out in expression evaluation"), id="slow"
+        ),
+        pytest.param(status(503), id="unavailable"),
+        pytest.param(status(502), id="bad gateway"),
+        pytest.param(
+            status(429, error="too many outstanding requests", **{"Retry-After": "0.01"}), id="busy"
+        ),
+        pytest.param(torn, id="torn"),
+        pytest.param(body(lambda given: given[: len(given) // 2]), id="half a JSON"),
+        pytest.param(body(lambda _: b""), id="empty"),
+        pytest.param(body(lambda _: b"<html>Sign in</html>"), id="a page"),
+        pytest.param(
+            body(lambda given: given[:-1] + b',"warnings":["a store was not reached"]}'), id="in part"
+        ),
+        pytest.param(body(lambda given: given[:-1] + b',"isPartial":true}'), id="in part, VictoriaMetrics"),
+    ],
+)
+async def test_what_fails_for_a_while_is_asked_again_or_in_smaller_parts(
+    faulty: Faulty, right: Usage, misbehaviour: Answer
+) -> None:
+    faulty.next.extend([misbehaviour] * 5)
+    same(await read(faulty.url), right)
+    assert not faulty.next
+
+
+async def test_a_query_that_takes_too_long_is_split(faulty: Faulty, right: Usage) -> None:
+    faulty.next.append(silent)
+    same(await read(faulty.url, timeout=1), right)
+
+
+async def test_an_answer_that_is_too_large_is_asked_for_in_parts(faulty: Faulty, right: Usage) -> None:
+    same(await read(faulty.url, bytes_an_answer=4096), right)
+    assert len(faulty.asked) > 10
+
+
+async def test_a_real_limit_of_samples_is_kept_by_splitting(tmp_path: Path, right: Usage) -> None:
+    with Recorded(tmp_path, two_namespaces(), flags=["--query.max-samples=60"]) as limited:
+        async with Faulty(limited.url) as seen:
+            same(await read(seen.url), right)
+            assert len(seen.asked) > 4
+
+
+async def test_only_so_many_queries_run_at_a_time(faulty: Faulty, right: Usage) -> None:
+    same(await read(faulty.url, samples_a_query=20, concurrency=3), right)
+    assert len(faulty.asked) > 50
+    assert faulty.most_at_a_time <= 3
+
+
+def duplicated(given: bytes) -> bytes:
+    """Every series twice, the second time in reverse and with some samples twice."""
+    answer = json.loads(given)
+    series = answer["data"]["result"]
+    series += [{**one, "values": one["values"][::-1] + one["values"][:3]} for one in series]
+    return json.dumps(answer).encode()
+
+
+async def test_duplicates_and_disorder_change_nothing(faulty: Faulty, right: Usage) -> None:
+    faulty.always = body(duplicated)
+    same(await read(faulty.url), right)
+
+
+def with_values(change: dict[int, str]) -> Answer:
+    def changed(given: bytes) -> bytes:
+        answer = json.loads(given)
+        for one in answer["data"]["result"]:
+            for place, value in change.items():
+                one["values"][place][1] = value
+        return json.dumps(answer).encode()
+
+    return body(changed)
+
+
+async def test_values_that_cannot_be_are_no_samples(faulty: Faulty, right: Usage) -> None:
+    absurd = {10: "NaN", 11: "+Inf", 12: "-Inf", 13: "-1", 14: "1e300", 15: "1e400"}
+    faulty.always = with_values(absurd)
+    usage = await read(faulty.url)
+    wrong = ~np.isnan(usage.memory) & (usage.memory != right.memory)
+    assert not wrong.any()
+    assert np.isnan(usage.memory[10:16]).all()
+    cpu = ~np.isnan(usage.cpu) & (usage.cpu != right.cpu)
+    assert not cpu.any()
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "error", "line"),
+    [
+        (status(401), SourceRefused, "401 .*; check token_file, username, tenant"),
+        (status(404, error="page not found"), SourceRefused, "404 page not found; check url"),
+        (status(302), SourceRefused, "check url"),
+        (status(400, kind="bad_data", error="parse error"), SourceRefused, "400 parse error"),
+        (status(422, kind="execution", error=TOO_MANY), TooMuchAsked, "too many samples"),
+        (status(503), SourceAway, "503"),
+        (body(lambda given: given[:50]), BadAnswer, "cut off or no JSON"),
+        (body(lambda given: given.replace(b'"matrix"', b'"vector"')), BadAnswer, "is a vector"),
+        (body(lambda given: given.replace(b'"pod"', b'"dop"')), BadAnswer, "without the label 'pod'"),
+        (body(lambda given: re.sub(rb"\[(\d{10}),", rb"[9\1,", given)), BadAnswer, "not asked for"),
+        (body(lambda given: given.replace(b',"', b',"x', 99)), BadAnswer, "."),
+        (with_values({5: "many"}), BadAnswer, "no number"),
+        (
+            body(lambda given: re.sub(rb'\[(\d{10}),"', rb'[\1,1,"', given)),
+            BadAnswer,
+            "not a time and a value",
+        ),
+    ],
+)
+async def test_what_cannot_be_mended_is_an_error_in_one_line(
+    faulty: Faulty, misbehaviour: Answer, error: type[UsageError], line: str
+) -> None:
+    faulty.always = misbehaviour
+    with pytest.raises(error, match=line) as refused:
+        await read(faulty.url, retries=2)
+    assert str(refused.value).startswith(faulty.url)
+    assert "\n" not in str(refused.value)
+    assert len(faulty.asked) < 2000
+
+
+async def test_a_server_that_is_not_there_is_away_and_not_well() -> None:
+    settings = PrometheusSettings(url="http://127.0.0.1:9", retries=1)
+    async with Prometheus(settings, backoff=AT_ONCE) as prometheus:
+        with pytest.raises(SourceAway, match="cannot connect"):
+            await prometheus.read(ASK)
+        assert not (await prometheus.check()).ok
+
+
+async def test_headers_tenant_and_a_token_that_changes_are_sent(
+    faulty: Faulty, right: Usage, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    settings = PrometheusSettings(
+        url=faulty.url, token_file=token, tenant="a|b", headers={"X-Scope-Extra": "1"}
+    )
+    async with Prometheus(settings) as prometheus:
+        same(await prometheus.read(ASK), right)
+        assert all(headers["Authorization"] == "Bearer first" for headers in faulty.headers)
+        assert all(headers["X-Scope-OrgID"] == "a|b" for headers in faulty.headers)
+        assert all(headers["X-Scope-Extra"] == "1" for headers in faulty.headers)
+        (tmp_path / "new").write_text("second\n")
+        (tmp_path / "new").rename(token)
+        faulty.headers.clear()
+        await prometheus.read(ASK)
+    assert all(headers["Authorization"] == "Bearer second" for headers in faulty.headers)
+
+
+def service(name: str, **labels: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "monitoring", "labels": labels},
+        "spec": {"ports": [{"name": "http", "port": 8080}]},
+    }
+
+
+async def test_a_server_found_in_the_cluster_is_read_through_the_api_server(
+    recorded: Recorded, right: Usage, tmp_path: Path
+) -> None:
+    mimir = {"app.kubernetes.io/name": "mimir", "app.kubernetes.io/component": "query-frontend"}
+    services = [service("thanos", app="thanos-query"), service("mimir", **mimir)]  # of which one answers
+    proxied = "/api/v1/namespaces/monitoring/services/http:mimir:8080/proxy/prometheus"
+    listed = {"/api/v1/services": {"metadata": {}, "items": services}}
+    async with Faulty(recorded.url, proxied, listed) as api:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(
+            "{apiVersion: v1, kind: Config, current-context: c, users: [],"
+            " contexts: [{name: c, context: {cluster: c}}],"
+            f" clusters: [{{name: c, cluster: {{server: '{api.url}'}}}}]}}"
+        )
+        async with Client(load_connection(kubeconfig=kubeconfig)) as client:
+            settings = PrometheusSettings(reach="proxy")
+            async with Prometheus(settings, client=client) as prometheus:
+                same(await prometheus.read(ASK), right)
+        assert api.methods == {"GET"}  # a reader has no right to more
+
+
+async def test_without_an_address_and_a_cluster_it_is_said_what_to_set() -> None:
+    async with Prometheus(PrometheusSettings()) as prometheus:
+        health = await prometheus.check()
+    assert not health.ok
+    assert health.advice == "set its url, or another provider such as metrics-server"

@@ -1,0 +1,95 @@
+"""Samples as text: read at speed what is usual, slowly what is not, and never as another number."""
+
+import json
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trimtab.usage.errors import BadAnswer
+from trimtab.usage.prometheus.response import Grid, Series, first, samples
+
+GRID = Grid(1_700_000_000.0, 60.0, 50)
+
+
+def written(value: float) -> str:
+    """As Go writes a number."""
+    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(str(value)) or repr(value)
+
+
+@given(st.lists(st.floats(), max_size=50), st.sampled_from([(",", ":"), (", ", ": ")]))
+@example([0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.30000000000000004, 123456789012345680.0], (",", ":"))
+def test_any_number_is_read_as_it_was_written(values: list[float], blanks: tuple[str, str]) -> None:
+    pairs = [[GRID.start + row * GRID.step, written(value)] for row, value in enumerate(values)]
+    raw = json.dumps(pairs, separators=blanks).encode().replace(b".0,", b",")
+    _, rows, found = samples([Series(values=msgspec.Raw(raw))], GRID)
+    np.testing.assert_array_equal(rows, np.arange(len(values)))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(values))
+    for one, other in zip(found, values, strict=True):
+        assert math.isnan(other) or one == other or abs(one - other) <= 2 * math.ulp(other)
+
+
+@given(st.binary(max_size=12), st.integers(0, 60), st.integers(0, 12))
+def test_a_damaged_text_is_refused_or_has_samples_that_were_asked_for(
+    put: bytes, where: int, instead: int
+) -> None:
+    raw = b'[[1700000000,"0.25"],[1700000060,"1e-05"],[1700000120.0,"-3"]]'
+    damaged = raw[:where] + put + raw[where + instead :]
+    try:
+        _, rows, values = samples([Series(values=msgspec.Raw(damaged))], GRID)
+    except BadAnswer:
+        return
+    assert len(rows) == len(values)
+    assert all(0 <= row < GRID.steps for row in rows)
+
+
+@given(st.lists(st.lists(st.floats(width=32), max_size=4), max_size=6))
+@example([[], [math.inf, 1.0], [2.0]])
+@example([])
+def test_many_series_are_read_as_each_would_be(all_values: list[list[float]]) -> None:
+    texts = [
+        json.dumps(
+            [[int(GRID.start + row * GRID.step), written(value)] for row, value in enumerate(values)],
+            separators=(",", ":"),
+        )
+        for values in all_values
+    ]
+    which, rows, found = samples([Series(values=msgspec.Raw(text.encode())) for text in texts], GRID)
+    places = [(place, row) for place, values in enumerate(all_values) for row in range(len(values))]
+    assert list(zip(which, rows, strict=True)) == places
+    np.testing.assert_allclose(found, [value for values in all_values for value in values])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[",
+        b"{}",
+        b"[[]]",
+        b"[[1700000000]]",
+        b'[[1700000000,""]]',
+        b'[["1700000000","1"]]',
+        b'[[1700000000,"1","2"]]',
+        b'[[1700000000,"1"],]',
+        b'[[1700000000,"1"]',
+        b'[[1700000000,"0x10"]]',
+        b'[[1700000001,"1"]]',
+        b'[[1600000000,"1"]]',
+        b'[[NaN,"1"]]',
+    ],
+)
+def test_what_is_no_sample_is_refused(raw: bytes) -> None:
+    with pytest.raises(BadAnswer):
+        samples([Series(values=msgspec.Raw(raw))], GRID)
+
+
+def test_of_one_number_what_is_none_is_refused_and_nothing_is_nothing() -> None:
+    assert first(Series(values=msgspec.Raw(b'[[1.5,"2.5"],[2.5,"3"]]'))) == 2.5
+    assert first(Series()) is None
+    for damaged in (b'[[1,"much"]]', b"[[1,2]]", b"{}"):
+        with pytest.raises(BadAnswer):
+            first(Series(values=msgspec.Raw(damaged)))

@@ -1,0 +1,283 @@
+"""How servers name containers, and where they keep throttling and kills: every way is understood, or refused in words."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import UnavailableError
+from harness.prometheus import Recorded
+from trimtab.usage.errors import SourceRefused
+from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.prometheus.api import Server
+from trimtab.usage.source import Ask, Capabilities
+from trimtab.usage.usage import Oom, PodContainer, Usage
+from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, named
+
+ASK = Ask(start=T0, end=T0 + 3600, step=60)
+APP = PodContainer("shop", "web", "app")
+
+
+def renamed(**names: str) -> dict[str, str]:
+    return {names.get(label, label): value for label, value in named("web").items()}
+
+
+async def read(
+    recording: Recording, folder: Path, *, ask: Ask = ASK, **settings: object
+) -> tuple[Usage, Capabilities]:
+    try:
+        recorded = Recorded(folder, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as server:
+        chosen = PrometheusSettings.model_validate({"url": server.url, **settings})
+        async with Prometheus(chosen) as prometheus:
+            return await prometheus.read(ask), prometheus.capabilities
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param(named("web"), id="cadvisor"),
+        pytest.param({"namespace": "shop", "pod": "web", "container": "app"}, id="kubelet resource metrics"),
+        pytest.param(renamed(pod="pod_name", container="container_name"), id="before 1.16"),
+        pytest.param(
+            renamed(namespace="exported_namespace", pod="exported_pod", container="exported_container")
+            | {"namespace": "kube-system", "pod": "cadvisor-x", "container": "cadvisor"},
+            id="pushed aside by the scrape's own",
+        ),
+        pytest.param(
+            {
+                "container_label_io_kubernetes_pod_namespace": "shop",
+                "container_label_io_kubernetes_pod_name": "web",
+                "container_label_io_kubernetes_container_name": "app",
+                "namespace": "kube-system",
+                "pod": "cadvisor-x",
+                "container": "cadvisor",
+            },
+            id="a cAdvisor that is a pod itself",
+        ),
+    ],
+)
+async def test_each_way_to_name_a_container_is_recognised(labels: dict[str, str], tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container(labels, cores=0.5, memory=1e8)
+    usage, knows = await read(recording, tmp_path)
+    assert usage.containers == (APP,)
+    np.testing.assert_allclose(usage.cpu[3:, 0], 0.5)
+    assert knows == Capabilities(history=True)
+    assert usage.throttled is None
+    assert usage.ooms is None
+
+
+def by_a_second_cadvisor(pod: str) -> dict[str, str]:
+    """The labels of a container as a cAdvisor that is a pod itself has them, scraped with labels of its own."""
+    own = {"namespace": "kube-system", "pod": "cadvisor-x", "container": "cadvisor", "job": "cadvisor"}
+    return own | {"exported_namespace": "shop", "exported_pod": pod, "exported_container": "app"}
+
+
+@pytest.mark.parametrize("raw", [True, False], ids=["raw samples", "queries"])
+async def test_prometheus_reads_each_scrape_job_by_its_own_labels(tmp_path: Path, raw: bool) -> None:  # noqa: FBT001
+    """A second cAdvisor's exported_* labels hid all that the kubelets said."""
+    recording = Recording()
+    recording.container(named("web"), cores=0.5, memory=1e8)
+    recording.container(named("db"), cores=0.25, memory=2e8)
+    recording.container(by_a_second_cadvisor("web"), cores=0.5, memory=1.5e8)
+    recording.container(by_a_second_cadvisor("elsewhere"), cores=0.125, memory=3e8)
+    # Its whole machine, which is nobody's usage.
+    machine = {**by_a_second_cadvisor(""), "exported_namespace": "", "exported_container": "", "id": "/"}
+    recording.container(machine, cores=60, memory=2e11)
+    usage, _ = await read(recording, tmp_path, raw_samples=raw)
+    assert [container.pod for container in usage.containers] == ["db", "elsewhere", "web"]
+    assert np.nanmax(usage.memory, axis=0).tolist() == [2e8, 3e8, 1.5e8]
+    np.testing.assert_allclose(np.nanmax(usage.cpu, axis=0), [0.25, 0.125, 0.5], rtol=1e-3)
+
+
+async def test_labels_of_ones_own_can_be_named(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container({"ns": "shop", "p": "web", "c": "app"}, cores=0.5, memory=1e8)
+    usage, _ = await read(recording, tmp_path, namespace_label="ns", pod_label="p", container_label="c")
+    assert usage.containers == (APP,)
+
+
+async def test_labels_that_name_no_container_are_shown(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container({"name": "docker-1"}, cores=0.5, memory=1e8)
+    with pytest.raises(SourceRefused, match=r"only with the labels __name__, name; let Prometheus scrape"):
+        await read(recording, tmp_path)
+
+
+async def test_of_several_clusters_one_must_be_meant(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container(named("web", cluster="prod"), cores=0.5, memory=2e8)
+    recording.container(named("web", cluster="test"), cores=0.1, memory=1e8)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(
+        SourceRefused,
+        match=r"several clusters \(prod, test\); say which one is meant, such as labels.cluster=prod",
+    ):
+        await read(recording, tmp_path / "a")
+    usage, _ = await read(recording, tmp_path / "b", labels={"cluster": "test"})
+    assert usage.memory[5, 0] == 1e8
+
+
+async def test_throttling_and_kills_are_read_where_they_are_known(tmp_path: Path) -> None:
+    recording = Recording()
+    scrapes = range(120)
+    app = named("web")
+    recording.container(app, cores=0.5, memory=1e8, scrapes=scrapes)
+    for metric, each in (("periods", 300), ("throttled_periods", 75)):
+        name = f"container_cpu_cfs_{metric}_total"
+        recording.add(name, app, [(SCRAPE * i, each * i) for i in scrapes])
+    recording.add("container_oom_events_total", app, [(SCRAPE * i, float(i >= 40)) for i in scrapes])
+    # The same kill and a later one, as kube-state-metrics tells it; its own labels pushed aside.
+    state = {"exported_namespace": "shop", "exported_pod": "web", "exported_container": "app"}
+    state |= {"namespace": "monitoring", "pod": "kube-state-metrics", "container": "main"}
+    recording.add(
+        "kube_pod_container_status_restarts_total",
+        state,
+        [(SCRAPE * i, float(i >= 41) + float(i >= 80)) for i in scrapes],
+    )
+    recording.add(
+        "kube_pod_container_status_last_terminated_reason",
+        {**state, "reason": "OOMKilled"},
+        [(SCRAPE * i, 1) for i in scrapes if i >= 41],
+    )
+    usage, knows = await read(recording, tmp_path)
+    assert knows == Capabilities(history=True, throttling=True, ooms=True)
+    assert usage.throttled is not None
+    np.testing.assert_allclose(usage.throttled[3:, 0], 0.25)
+    assert usage.ooms == (Oom(T0 + 40 * SCRAPE, APP), Oom(T0 + 80 * SCRAPE, APP))
+    (tmp_path / "b").mkdir()
+    without, knows = await read(recording, tmp_path / "b", throttling=False, ooms=False)
+    assert without.throttled is None
+    assert without.ooms is None
+    assert knows == Capabilities(history=True)
+
+
+async def test_a_rule_that_is_made_more_often_than_the_counter_is_scraped_hides_no_cpu(
+    tmp_path: Path,
+) -> None:
+    recording = Recording()
+    for every, metric in ((15, "pod:memory"), (120, "container_cpu_usage_seconds_total")):
+        times = [every * number for number in range(3600 // every + 1)]
+        recording.add(metric, named("web"), [(t, 0.5 * t if metric != "pod:memory" else 1e8) for t in times])
+    usage, _ = await read(recording, tmp_path, memory_rule="pod:memory")
+    assert np.isfinite(usage.cpu[10:50, 0]).all()
+    np.testing.assert_allclose(usage.cpu[10:50, 0], 0.5)
+
+
+async def test_what_another_cluster_has_is_not_known_of_this_one(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.container(named("web", cluster="test"), cores=0.5, memory=1e8)
+    recording.add(
+        "container_oom_events_total", named("web", cluster="prod"), [(SCRAPE * i, 0.0) for i in range(120)]
+    )
+    _, knows = await read(recording, tmp_path, labels={"cluster": "test"})
+    assert knows == Capabilities(history=True)
+
+
+async def test_usage_is_looked_for_by_the_rule_and_in_the_cluster_that_is_meant(tmp_path: Path) -> None:
+    recording = Recording()
+    for cluster, scrapes in (("prod", range(240)), ("test", range(120, 240))):
+        samples = [(SCRAPE * i, 1e8) for i in scrapes]
+        recording.add("pod:memory", named("web", cluster=cluster), samples)
+    try:
+        recorded = Recorded(tmp_path, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as server:
+        settings = PrometheusSettings(url=server.url, memory_rule="pod:memory", labels={"cluster": "test"})
+        async with Prometheus(settings) as prometheus:
+            assert await prometheus.has_usage(at=T0 + 200 * SCRAPE)
+            assert not await prometheus.has_usage(at=T0 + 60 * SCRAPE)
+
+
+def scraped(pods: dict[str, int], *, until: int = 7200) -> Recording:
+    """Pods of which each uses half a core and is scraped every so many seconds."""
+    recording = Recording()
+    for pod, every in pods.items():
+        seconds = range(every // 2, until, every)
+        recording.add(CPU, named(pod), [(at, 0.5 * at) for at in seconds])
+        recording.add(MEMORY, named(pod), [(at, 1e8) for at in seconds])
+    return recording
+
+
+@pytest.mark.parametrize("minutes", [pytest.param(4, id="by queries"), pytest.param(60, id="by raw samples")])
+async def test_the_cpu_of_containers_that_are_scraped_less_often_than_others_is_read(
+    minutes: int, tmp_path: Path
+) -> None:
+    every = {"a": 15, "b": 30, "c": 60, "d": 90, "e": 120}
+    recording = scraped(every)
+    recording.add(CPU, named("new"), [(at, 0.5 * at) for at in range(6780, 7200, 15)])
+    recording.add(MEMORY, named("new"), [(at, 1e8) for at in range(6780, 7200, 15)])
+    ask = Ask(start=T0 + 6900 - 60 * minutes, end=T0 + 6900, step=60)
+    usage, _ = await read(recording, tmp_path, ask=ask)
+    assert [name.pod for name in usage.containers] == [*every, "new"]
+    known = np.isfinite(usage.cpu)
+    assert (known[:, :5].sum(axis=0) >= minutes // 2).all()
+    assert (known[:, 5].sum()) == 1  # its first steps, where a wide window is mostly empty, are not filled in
+    np.testing.assert_allclose(usage.cpu[known], 0.5, rtol=1e-3)
+
+
+async def test_for_pods_that_are_new_nobody_is_asked_for_anew_though_another_has_missed_scrapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = scraped({"a": 30, "b": 30})
+    recording.add(MEMORY, named("new"), [(6890, 1e8)])
+    for metric, each in ((CPU, 0.5), (MEMORY, 0.0)):  # its node was away for eight minutes
+        there = [at for at in range(15, 7200, 30) if not 6330 < at < 6820]
+        recording.add(metric, named("c"), [(at, 1e8 + each * at) for at in there])
+    asked: list[str] = []
+    ranged = Server.range
+
+    async def noted(self: Server, promql: str, *rest: Any) -> Any:
+        asked.append(promql)
+        return await ranged(self, promql, *rest)
+
+    monkeypatch.setattr(Server, "range", noted)
+    usage, _ = await read(recording, tmp_path, ask=Ask(start=T0 + 6900, end=T0 + 6960, step=60))
+    assert [name.pod for name in usage.containers] == ["a", "b", "c", "new"]
+    np.testing.assert_array_equal(np.isfinite(usage.cpu[0]), [True, True, True, False])
+    assert len([promql for promql in asked if "rate(" in promql]) == 1
+
+
+async def test_a_kill_is_told_once_wherever_between_two_steps_it_falls(tmp_path: Path) -> None:
+    kills = {f"web-{number}": 600 + 60 * number for number in range(10)}
+    recording = scraped(dict.fromkeys(kills, 60), until=3600)
+    for pod, killed in kills.items():
+        counted = [(at, float(at >= killed)) for at in range(30, 3600, 60)]
+        recording.add("container_oom_events_total", named(pod), counted)
+    try:
+        recorded = Recorded(tmp_path, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    told: list[str] = []
+    with recorded as server:
+        async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+            for start in range(0, 3600, 600):  # part by part, as the past is read
+                usage = await prometheus.read(Ask(start=T0 + start, end=T0 + start + 600, step=300))
+                told += [oom.container.pod for oom in usage.ooms or ()]
+            unasked = await prometheus.read(Ask(start=T0, end=T0 + 3600, step=300, kills=False))
+            assert prometheus.capabilities.ooms, "whether or not anybody asks"
+    assert sorted(told) == list(kills)
+    assert unasked.ooms is None
+
+
+async def test_containers_that_are_scraped_less_often_than_others_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = scraped({"often": 15, "seldom": 60}, until=3600)
+    recording.add(MEMORY, named("new"), [(3540, 1e8), (3555, 1e8)])
+    monkeypatch.setattr("trimtab.usage.prometheus.source.time.time", lambda: T0 + 3590)
+    try:
+        recorded = Recorded(tmp_path, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as server:
+        async with Prometheus(PrometheusSettings(url=server.url)) as source:
+            detail = (await source.check()).detail
+    assert "a sample every 15 s" in detail
+    assert detail.endswith("; of some containers only every 60 s")

@@ -1,0 +1,73 @@
+"""How a read is cut into queries: everything once, nothing too large, and every cut can be cut again."""
+
+import itertools
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.usage.prometheus.pod_selector import ENDINGS, Pods
+from trimtab.usage.prometheus.promql import one_of, quoted, span
+from trimtab.usage.prometheus.sharding import MOST_NAMESPACES, Part, parts_of
+
+SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), max_size=150)
+
+
+@given(
+    SERIES,
+    st.integers(1, 300),
+    st.integers(1, 100),
+    st.integers(1, 5000),
+)
+def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
+    series: dict[str, int], steps: int, points: int, most: int
+) -> None:
+    parts = list(parts_of(series, steps=steps, points_a_series=points, samples_a_query=most))
+    asked = [
+        (namespace, part.first, part.first + part.steps)
+        for part in parts
+        for namespace in part.pods.namespaces
+    ]
+    for namespace in series:
+        spans = sorted((first, end) for name, first, end in asked if name == namespace)
+        assert [first for first, _ in spans] == [0, *(end for _, end in spans[:-1])]
+        assert spans[-1][1] == steps
+    for part in parts:
+        assert 0 < part.steps <= points
+        assert 0 < len(part.pods.namespaces) <= MOST_NAMESPACES
+        samples = part.steps * sum(max(1, series[name]) for name in part.pods.namespaces)
+        assert samples <= most or (part.steps == 1 and len(part.pods.namespaces) == 1)
+
+
+@given(
+    st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True), st.integers(0, 9), st.integers(1, 9)
+)
+def test_a_part_is_its_halves_down_to_the_pods_of_one_ending_at_one_step(
+    namespaces: list[str], first: int, steps: int
+) -> None:
+    left, smallest = [Part(Pods(tuple(namespaces)), first, steps, failures=2)], []
+    while left:
+        part = left.pop()
+        assert part.failures == 2
+        halves = part.halves()
+        left += halves
+        smallest += [] if halves else [part]
+    asked = sorted((*part.pods.namespaces, part.pods.endings, part.first) for part in smallest)
+    assert all(part.steps == 1 for part in smallest)
+    assert asked == sorted(itertools.product(namespaces, ENDINGS, range(first, first + steps)))
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, unique=True), st.text())
+def test_a_pattern_of_names_matches_these_names_and_no_other(names: list[str], other: str) -> None:
+    pattern = str(one_of("namespace", names)).removeprefix("namespace=~")
+    unquoted = (
+        pattern[1:-1].replace("\\\\", "\0").replace('\\"', '"').replace("\\n", "\n").replace("\0", "\\")
+    )
+    if "\0" not in "".join(names):
+        assert all(re.fullmatch(unquoted, name) for name in names)
+        assert (other in names) == bool(re.fullmatch(unquoted, other)) or "\0" in other
+
+
+def test_text_and_durations_are_written_as_promql_reads_them() -> None:
+    assert quoted('a"b\\c\nd') == '"a\\"b\\\\c\\nd"'
+    assert (span(60), span(1.5), span(0)) == ("60s", "1500ms", "1ms")

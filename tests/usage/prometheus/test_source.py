@@ -1,0 +1,203 @@
+"""Usage from a real Prometheus that holds what real ones hold: resets, gaps, duplicates, and numbers that cannot be."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from harness import UnavailableError
+from harness.prometheus import Recorded
+from trimtab.docstrings import descriptions
+from trimtab.errors import TrimtabError
+from trimtab.usage.errors import UsageError
+from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.source import Ask, source
+from trimtab.usage.usage import PodContainer, Usage
+from usage.conformance import conforms
+from usage.recording import MEMORY, MIB, ODD, SCRAPE, T0, shop
+
+HOUR = 3600.0
+ASK = Ask(start=T0, end=T0 + 2 * HOUR, step=60)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    try:
+        recorded = Recorded(tmp_path_factory.mktemp("prometheus"), shop().text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["raw samples", "queries"])
+def raw(request: pytest.FixtureRequest) -> bool:
+    """Both ways of reading are held to the same."""
+    way: bool = request.param
+    return way
+
+
+@pytest.fixture(scope="module")
+def usage(server: Recorded, raw: Literal[True, False]) -> Usage:
+    return asyncio.run(read(server, raw_samples=raw))
+
+
+async def read(server: Recorded, ask: Ask = ASK, **settings: Any) -> Usage:
+    async with Prometheus(PrometheusSettings(url=server.url, **settings)) as prometheus:
+        return await prometheus.read(ask)
+
+
+def column(usage: Usage, pod: str, resource: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    (place,) = [i for i, container in enumerate(usage.containers) if container.pod == pod]
+    found: np.ndarray[Any, np.dtype[np.float64]] = getattr(usage, resource)[:, place]
+    return found
+
+
+def test_what_is_used_is_read_and_a_pods_own_cgroup_is_no_container(usage: Usage) -> None:
+    assert usage.steps == ASK.steps
+    assert PodContainer("shop", "steady", "app") in usage.containers
+    assert {container.container for container in usage.containers} == {"app"}
+    np.testing.assert_allclose(column(usage, "steady", "cpu")[3:], 0.5)
+    np.testing.assert_array_equal(column(usage, "steady", "memory"), 100 * MIB)
+
+
+def test_a_counter_that_starts_again_gives_no_peak_and_no_negative_rate(usage: Usage) -> None:
+    cpu = column(usage, "restarted", "cpu")[3:]
+    assert not np.isnan(cpu).any()
+    assert (cpu >= 0.15).all()
+    assert (cpu <= 0.26).all()
+
+
+def test_a_gap_stays_a_gap_and_its_edges_are_not_too_low(usage: Usage) -> None:
+    cpu, memory = column(usage, "away", "cpu"), column(usage, "away", "memory")
+    gap = slice(42, 70)  # 40 to 70 minutes, and the window that looks back
+    assert np.isnan(cpu[gap]).all()
+    assert np.isnan(memory[gap]).all()
+    np.testing.assert_allclose(cpu[~np.isnan(cpu)], 0.5, rtol=1e-3)
+    assert np.count_nonzero(~np.isnan(cpu)) > 80
+
+
+def test_a_counter_that_goes_back_a_little_is_not_taken_for_a_thousand_cores(usage: Usage) -> None:
+    cpu = column(usage, "glitch", "cpu")
+    assert np.isnan(cpu[50:53]).any()
+    np.testing.assert_allclose(cpu[~np.isnan(cpu)], 0.5, rtol=1e-3)
+
+
+def test_the_processors_of_an_old_kubelet_are_added_up(usage: Usage) -> None:
+    np.testing.assert_allclose(column(usage, "by-processor", "cpu")[3:], 0.5)
+
+
+def test_a_number_that_cannot_be_is_no_sample(usage: Usage) -> None:
+    memory = column(usage, "impossible", "memory")
+    np.testing.assert_array_equal(memory[~np.isnan(memory)], 20 * MIB)
+    assert 0 < np.count_nonzero(np.isnan(memory)) < 10
+
+
+def test_a_namespace_of_any_name_is_read_to_the_letter(server: Recorded, usage: Usage) -> None:
+    only = asyncio.run(read(server, Ask(start=T0, end=T0 + HOUR, step=60, namespaces=(ODD, "sho.*"))))
+    assert only.containers == (PodContainer(ODD, "elsewhere", "app"),)
+    assert PodContainer(ODD, "elsewhere", "app") in usage.containers
+
+
+async def test_it_is_what_a_source_must_be(server: Recorded) -> None:
+    async with source("prometheus", url=server.url) as prometheus:
+        await conforms(prometheus, ASK)
+
+
+async def test_cut_in_many_parts_it_is_the_same(
+    server: Recorded, usage: Usage, raw: Literal[True, False]
+) -> None:
+    said: list[float] = []
+    small = {"samples_a_query": 50, "points_a_series": 17, "bytes_an_answer": 20_000}
+    settings = PrometheusSettings(url=server.url, concurrency=8, raw_samples=raw, **small)
+    async with Prometheus(settings) as prometheus:
+        cut = await prometheus.read(ASK, progress=said.append)
+        assert (await prometheus.cost(ASK)).queries > 20
+    assert cut.containers == usage.containers
+    np.testing.assert_allclose(cut.cpu, usage.cpu, rtol=1e-12)
+    np.testing.assert_array_equal(cut.memory, usage.memory)
+    assert said == sorted(said)
+    assert said[-1] == pytest.approx(1)
+
+
+async def test_a_window_shorter_than_the_time_between_scrapes_is_answered(
+    server: Recorded, usage: Usage
+) -> None:
+    t = T0 + HOUR + SCRAPE / 2
+    one = await read(server, Ask(start=t, end=t + 5, step=5))
+    assert column(one, "steady", "cpu") == pytest.approx(0.5, rel=0.05)
+    assert column(one, "steady", "memory") == [100 * MIB]
+
+
+async def test_a_query_that_gives_one_number_gives_it_and_any_other_gives_none(server: Recorded) -> None:
+    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+        assert await prometheus.value("sum(machine_cpu_cores)", at=T0 + HOUR) == 8
+        assert await prometheus.value("sum(no_such_series)", at=T0 + HOUR) is None
+        assert await prometheus.value(MEMORY, at=T0 + HOUR) is None
+        with pytest.raises(UsageError, match="parse error"):
+            await prometheus.value("sum(", at=T0 + HOUR)
+
+
+async def test_the_cost_is_told_before_the_read(server: Recorded, usage: Usage) -> None:
+    async with source("prometheus", url=server.url) as prometheus:
+        cost = await prometheus.cost(ASK)
+    assert cost.queries == 2
+    assert cost.series == pytest.approx(2 * len(usage.containers), abs=4)
+    assert cost.samples == cost.series * ASK.steps
+    assert str(cost).startswith("2 queries, ")
+
+
+async def test_a_summary_has_any_quantile_and_when_the_first_and_last_were(server: Recorded) -> None:
+    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+        summary = await prometheus.summary(ASK, quantiles=(0.5, 0.999))
+    place = summary.containers.index(PodContainer("shop", "away", "app"))
+    np.testing.assert_allclose(summary.cpu.values[:, place], 0.5, rtol=1e-3)
+    assert summary.memory.first[place] == T0
+    assert summary.memory.last[place] == T0 + 119 * 60
+    assert summary.memory.samples[place] < 100
+
+
+async def test_a_server_without_containers_says_what_to_do(server: Recorded) -> None:
+    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+        health = await prometheus.check()  # of now, and the recording is old
+    assert not health.ok
+    assert "container_memory_working_set_bytes{} is not there" in health.detail
+    assert "/metrics/cadvisor" in health.advice
+
+
+async def test_a_recording_rule_is_read_instead_of_the_raw_series(server: Recorded) -> None:
+    with pytest.raises(TrimtabError, match=r"no_such_rule.* is not there"):
+        await read(server, memory_rule="no_such_rule")
+    usage = await read(server, cpu_rule=MEMORY)  # any gauge will do
+    assert column(usage, "steady", "cpu")[5] != 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"url": "prometheus:9090"}, "url: must look like http://HOST:PORT"),
+        ({"url": "http://me:secret@host"}, "must not hold a password"),
+        ({"username": "me"}, "username and password_file belong together"),
+        ({"cert_file": "/c"}, "cert_file and key_file belong together"),
+        ({"labels": {'a"b': "c"}}, "labels"),
+        ({"labels": "cluster=prod"}, "labels: write each entry as labels.NAME=VALUE on the command line"),
+        ({"cpu_rule": "sum(x)"}, "cpu_rule"),
+        ({"ulr": "http://host"}, "ulr: unknown field"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(TrimtabError) as refused:
+        source("prometheus", **settings)
+    assert line in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_setting_is_explained_where_users_read() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "usage.md").read_text()
+    said = descriptions(PrometheusSettings)
+    for name in PrometheusSettings.model_fields:
+        assert f"`{name}`" in page
+        assert said[name]

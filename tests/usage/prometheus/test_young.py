@@ -1,0 +1,120 @@
+"""Windows of which a real Prometheus has nothing, or only a part: it is young, or was down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import UnavailableError
+from harness.prometheus import Recorded
+from trimtab.usage.errors import UsageError
+from trimtab.usage.prometheus import Prometheus, PrometheusSettings
+from trimtab.usage.prometheus.http_transport import Wire
+from trimtab.usage.source import Ask
+from usage.recording import MEMORY, MIB, SCRAPE, T0, Recording, named
+
+HOUR, DAY = 3600.0, 86400.0
+GAP = range(240, 600)
+"""Scrapes from the second to the fifth hour, in which the server was down."""
+LAST = T0 + 720 * SCRAPE
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    """A server that was started at T0, was down from the second hour to the fifth, and has been up until the sixth."""
+    recording = Recording()
+    for scrapes in (range(GAP.start), range(GAP.stop, 720)):
+        recording.container(named("web"), cores=0.5, memory=100 * MIB, scrapes=scrapes)
+    try:
+        recorded = Recorded(tmp_path_factory.mktemp("prometheus"), recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(T0 - 8 * DAY, T0 - 8 * DAY + HOUR), (T0 + 3 * HOUR, T0 + 4 * HOUR)],
+    ids=["before it was started", "while it was down"],
+)
+@pytest.mark.parametrize("namespaces", [None, ("shop",)])
+async def test_prometheus_reads_a_window_without_samples_as_empty(
+    server: Recorded, start: float, end: float, namespaces: tuple[str, ...] | None
+) -> None:
+    ask = Ask(start=start, end=end, step=300.0, namespaces=namespaces)
+    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+        usage = await prometheus.read(ask)
+        cost = await prometheus.cost(ask)
+    assert (usage.start, usage.steps, usage.samples) == (start, 12, 0)
+    assert usage.ooms in (None, ())
+    assert cost.samples == 0
+
+
+async def test_prometheus_reads_what_there_is_of_a_window_that_began_before_it(server: Recorded) -> None:
+    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+        usage = await prometheus.read(Ask(start=T0 - DAY, end=LAST, step=300.0))
+    (column,) = usage.memory.T
+    seen = usage.times[~np.isnan(column)]
+    assert seen[0] == T0
+    assert not ((seen > T0 + 2 * HOUR + 300) & (seen < T0 + 5 * HOUR)).any()
+    assert seen[-1] >= LAST - 600
+
+
+async def test_prometheus_asks_little_of_a_server_for_windows_without_samples(
+    server: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nearly all windows of a young server are empty: each must not cost a whole look at it."""
+    asked: list[str] = []
+    exchange = Wire._exchange
+
+    async def counting(self: Wire, method: str, path: str, *rest: Any) -> Any:
+        asked.append(path)
+        return await exchange(self, method, path, *rest)
+
+    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+        await prometheus.read(Ask(start=T0 - DAY, end=T0 - DAY + HOUR, step=300.0))
+        monkeypatch.setattr(Wire, "_exchange", counting)
+        for hour in range(10):
+            start = T0 - DAY + (1 + hour) * HOUR
+            await prometheus.read(Ask(start=start, end=start + HOUR, step=300.0))
+    assert len(asked) == 10
+
+
+async def test_prometheus_refuses_a_server_that_never_had_samples_of_containers(server: Recorded) -> None:
+    """Nothing later either: that is no young server but one that does not scrape kubelets."""
+    now = time.time()
+    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+        with pytest.raises(UsageError, match="is not there"):
+            await prometheus.read(Ask(start=now - HOUR, end=now, step=300.0))
+
+
+async def test_prometheus_believes_what_ran_on_a_node_that_was_there_for_part_of_the_window(
+    tmp_path: Path,
+) -> None:
+    """The largest machine of a window is that of any time in it, not of the few moments at which series are counted."""
+    recording = Recording()
+    night = range(60, 100)
+    for metric, small, large in (("machine_cpu_cores", 4, 64), ("machine_memory_bytes", 2**33, 2**38)):
+        recording.add(metric, {"node": "small"}, [(SCRAPE * i, small) for i in range(480)])
+        recording.add(metric, {"node": "large"}, [(SCRAPE * i, large) for i in night])
+    recording.container(named("web"), cores=0.5, memory=100 * MIB, scrapes=range(480))
+    recording.container(named("night"), cores=30, memory=192 * 2.0**30, scrapes=night)
+    glitch = [(SCRAPE * i, 2.0**45 if i == 200 else 100 * MIB) for i in range(480)]
+    recording.add(MEMORY, named("glitch"), glitch)
+    try:
+        recorded = Recorded(tmp_path, recording.text)
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with recorded as running:
+        async with Prometheus(PrometheusSettings(url=running.url)) as prometheus:
+            usage = await prometheus.read(Ask(start=T0, end=T0 + 4 * HOUR, step=60.0))
+    columns = {container.pod: place for place, container in enumerate(usage.containers)}
+    assert np.nanmax(usage.memory[:, columns["night"]]) == 192 * 2.0**30
+    assert np.nanmax(usage.cpu[:, columns["night"]]) == pytest.approx(30, rel=0.01)
+    assert np.nanmax(usage.memory[:, columns["glitch"]]) == 100 * MIB

@@ -1,0 +1,156 @@
+"""Anything that speaks the small protocol is a source; what does not is refused in one line."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from aiohttp import web
+
+from trimtab.errors import TrimtabError
+from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused, TooMuchAsked, UsageError
+from trimtab.usage.source import Ask, source
+from trimtab.usage.sources.http import Http, HttpSettings
+from usage.conformance import conforms
+
+ASK = Ask(start=600.0, end=900.0, step=60.0)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serving(usage: Handler, health: object = None) -> AsyncIterator[str]:
+    async def well(_: web.Request) -> web.Response:
+        return web.json_response(health or {"ok": True, "detail": "two containers", "history": True})
+
+    app = web.Application()
+    app.router.add_get("/house/v1/usage", usage)
+    app.router.add_get("/house/v1/health", well)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"http://{host}:{port}/house"
+    finally:
+        await runner.cleanup()
+
+
+def answer(request: web.Request) -> dict[str, Any]:
+    start, end, step = (float(request.query[name]) for name in ("start", "end", "step"))
+    steps = round((end - start) / step)
+    wanted = request.query.get("namespaces")
+    containers = [
+        (["shop", "web-0", "web"], [0.5] * (steps - 1) + [None], [1e9] * steps),
+        (["data", "db-0", "db"], [-1.0] * steps, [2e9] * steps),
+    ]
+    kept = [one for one in containers if wanted is None or one[0][0] in wanted.split(",")]
+    names, cpu, memory = ([one[place] for one in kept] for place in range(3))
+    return {"start": start, "step": step, "containers": names, "cpu": cpu, "memory": memory}
+
+
+async def speak(request: web.Request) -> web.Response:
+    return web.json_response(answer(request))
+
+
+async def test_a_server_that_speaks_the_protocol_is_a_source() -> None:
+    async with serving(speak) as url, Http(HttpSettings(url=url)) as house:
+        await conforms(house, ASK)
+        usage = await house.read(ASK)
+    assert [container.pod for container in usage.containers] == ["db-0", "web-0"]
+    np.testing.assert_array_equal(usage.cpu[:, 1], [0.5, 0.5, 0.5, 0.5, np.nan])
+    assert np.isnan(usage.cpu[:, 0]).all()
+    assert (usage.memory == [2e9, 1e9]).all()
+
+
+async def test_a_token_and_headers_are_sent(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    seen: list[tuple[str | None, str | None]] = []
+
+    async def note(request: web.Request) -> web.Response:
+        seen.append((request.headers.get("Authorization"), request.headers.get("X-House")))
+        return await speak(request)
+
+    async with serving(note) as url:
+        settings = HttpSettings(url=url, token_file=tmp_path / "token", headers={"X-House": "blue"})
+        async with Http(settings) as house:
+            await house.read(ASK)
+    assert seen == [("Bearer s3cret", "blue")]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"step": 30.0}, "the answer is of start 600.0 and step 30.0, not 600.0 and 60.0"),
+        ({"cpu": [[1.0]]}, "cpu is not a list for each container of 5 numbers"),
+        ({"memory": [[1.0] * 5, [1.0] * 4]}, "memory is not a list for each container of 5 numbers"),
+        ({"containers": [["a", "b", "c"]] * 2}, "names a container twice"),
+        ({"containers": "none"}, "the answer is not of the protocol"),
+    ],
+)
+async def test_an_answer_that_is_not_what_was_asked_is_refused_whole(
+    change: dict[str, object], line: str
+) -> None:
+    async def lie(request: web.Request) -> web.Response:
+        return web.json_response(answer(request) | change)
+
+    async with serving(lie) as url, Http(HttpSettings(url=url)) as house:
+        with pytest.raises(BadAnswer) as refused:
+            await house.read(ASK)
+    assert line in str(refused.value)
+    assert str(refused.value).startswith(url)
+
+
+async def test_an_answer_in_another_encoding_is_refused() -> None:
+    async def latin(_: web.Request) -> web.Response:
+        return web.Response(
+            body='{"start": 600, "step": 60, "containers": [["a", "b", "ü"]]}'.encode("latin-1")
+        )
+
+    async with serving(latin) as url, Http(HttpSettings(url=url)) as house:
+        with pytest.raises(BadAnswer, match="the answer is not of the protocol"):
+            await house.read(ASK)
+
+
+async def test_it_is_reached_by_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def pass_on(request: web.Request) -> web.Response:
+        asked.append(request.host)
+        return await speak(request)
+
+    async with serving(pass_on) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.removesuffix("/house"))
+        async with Http(HttpSettings(url="http://usage.example.org/house")) as house:
+            await house.read(ASK)
+    assert asked == ["usage.example.org"]
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, SourceAway), (403, SourceRefused), (413, TooMuchAsked)])
+async def test_a_failure_has_its_name(status: int, kind: type[UsageError]) -> None:
+    async def fail(_: web.Request) -> web.Response:
+        return web.Response(status=status, text=json.dumps({"error": "not today"}))
+
+    health = {"ok": False, "detail": "asleep"}
+    async with serving(fail, health) as url, Http(HttpSettings(url=url)) as house:
+        with pytest.raises(kind):
+            await house.read(ASK)
+        found = await house.check()
+    assert not found.ok
+    assert "asleep" in found.detail
+
+
+async def test_a_server_that_is_not_there_is_not_well() -> None:
+    async with Http(HttpSettings(url="http://127.0.0.1:9")) as house:
+        health = await house.check()
+    assert not health.ok
+    assert "cannot connect" in health.detail
+
+
+def test_it_is_known_by_name_and_its_address_is_checked() -> None:
+    assert isinstance(source("http", url="http://house:80"), Http)
+    with pytest.raises(TrimtabError, match="usage source http: url"):
+        source("http", url="house")

@@ -1,0 +1,122 @@
+"""A real container, a real kubelet, a real metrics-server: what is sampled is what it does."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.cluster import Cluster
+from trimtab.kube.auth import load_connection
+from trimtab.kube.rest.capabilities import cluster_uid
+from trimtab.kube.rest.client import Client
+from trimtab.store import Store
+from trimtab.usage.errors import BadAnswer, SourceRefused
+from trimtab.usage.source import Ask, Source, source
+from trimtab.usage.sources import kubelet
+from trimtab.usage.sources.metrics_server import samples
+from trimtab.usage.usage import PodContainer, Usage
+from usage.conformance import conforms
+
+MIB = 2.0**20
+
+
+@pytest.fixture
+async def client(node_cluster: Cluster) -> AsyncIterator[Client]:
+    async with Client(load_connection(kubeconfig=node_cluster.kubeconfig)) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("metrics-server", {}), ("kubelet", {"reach": "direct", "address": "Hostname"})]
+)
+async def test_a_real_container_is_sampled_and_remembered(
+    name: str, settings: dict[str, str], plodder: PodContainer, client: Client, tmp_path: Path
+) -> None:
+    address = tmp_path / "trimtab.db"
+    async with Store.open(address) as store:
+        async with source(name, client=client, store=store, interval=1, **settings) as live:
+            async with asyncio.timeout(120):
+                while (
+                    not (usage := await _last(live, plodder.namespace)).cpu.size or not (usage.cpu > 0).any()
+                ):
+                    await asyncio.sleep(0.5)
+        _is_the_plodder(usage, plodder)
+    async with Store.open(address) as store:
+        # Without a client: from what was kept alone, under the uid of the cluster.
+        again = source(name, store=store, cluster=await cluster_uid(client))
+        _is_the_plodder(await _last(again, plodder.namespace), plodder)
+        await conforms(again, Ask.last(600, now=time.time(), step=60))
+
+
+async def _last(live: Source[Any], namespace: str) -> Usage:
+    return await live.read(Ask.last(600, now=time.time(), step=60, namespaces=[namespace]))
+
+
+def _is_the_plodder(usage: Usage, plodder: PodContainer) -> None:
+    assert usage.containers == (plodder,)
+    assert 0 < usage.cpu[usage.cpu > 0].max() < 0.5
+    assert 0 < usage.memory[usage.memory > 0].max() < 64 * MIB
+
+
+@pytest.mark.parametrize("name", ["metrics-server", "kubelet"])
+async def test_without_a_cluster_and_a_past_there_is_nothing_to_read(name: str) -> None:
+    live = source(name)
+    assert (await live.check()).advice == "give a client"
+    with pytest.raises(SourceRefused):
+        await live.read(Ask.last(600, now=time.time(), step=60))
+
+
+def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
+    page = b"""{"items": [{"metadata": {"name": "web-0", "namespace": "shop"}, "timestamp": "2026-11-15T12:00:00Z",
+        "window": "15s", "containers": [{"name": "web", "usage": {"cpu": "1500000n", "memory": "much"}},
+                                        {"name": "log", "usage": {"memory": "64Mi"}}]}]}"""
+    web, log = samples(page)
+    assert web.container == PodContainer("shop", "web-0", "web")
+    assert (web.at, web.cpu) == (1794744000.0, 0.0015)
+    assert math.isnan(web.memory)
+    assert math.isnan(log.cpu)
+    assert log.memory == 64 * MIB
+
+
+def test_an_answer_that_is_no_list_of_metrics_is_refused() -> None:
+    for page in (b'{"items": [{"metadata": {}}]}', b'{"items": [{"metadata": {"name": "\xfc"}}]}'):
+        with pytest.raises(BadAnswer, match="no list of PodMetrics"):
+            samples(page)
+
+
+async def test_a_node_that_the_api_server_will_not_ask_is_told_of(client: Client) -> None:
+    """It never passes a question on to loopback, where the node of these tests is."""
+    health = await source("kubelet", client=client, reach="proxy").check()
+    assert not health.ok
+    assert "address not allowed" in health.detail
+    assert "nodes/proxy" in health.advice
+
+
+def test_a_pod_without_containers_hides_none_of_the_others() -> None:
+    """As Go writes an empty list."""
+    empty = {"podRef": {"name": "starting", "namespace": "shop"}, "containers": None}
+    cpu = {"time": "2026-11-15T12:00:00Z", "usageNanoCores": 5e8}
+    web = {
+        "podRef": {"name": "web", "namespace": "shop"},
+        "containers": [{"name": "app", "cpu": cpu, "memory": {"workingSetBytes": 64 * MIB}}],
+    }
+    (found,) = kubelet.samples(msgspec.convert({"pods": [empty, web]}, kubelet._Summary))
+    assert (found.container, found.cpu, found.memory) == (PodContainer("shop", "web", "app"), 0.5, 64 * MIB)
+    assert kubelet.samples(msgspec.convert({"pods": None}, kubelet._Summary)) == []
+    assert samples(b'{"items": null}') == []
+
+
+def test_of_a_node_with_addresses_of_both_families_the_first_is_asked() -> None:
+    """A cloud tells of a node's IPv6 address too where pods have IPv4 alone."""
+    addresses = [{"type": "InternalIP", "address": each} for each in ("10.0.0.5", "fd00::5")]
+    both, later = (
+        msgspec.convert({"metadata": {"name": "n"}, "status": {"addresses": each}}, kubelet.Node)
+        for each in (addresses, addresses[1:])
+    )
+    assert both.url("InternalIP") == "https://10.0.0.5:10250"
+    assert later.url("InternalIP") == "https://[fd00::5]:10250"

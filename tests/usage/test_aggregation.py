@@ -1,0 +1,157 @@
+"""From pods to workloads: nothing is lost, nothing is invented, and every pod's samples go under one name."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS
+from trimtab.sizing import strategy
+from trimtab.usage.aggregation import apart, merged
+from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.usage import Oom, PodContainer, Usage
+from trimtab.usage.workload_usage import WorkloadOom
+from usage.test_pod_ownership import LETTERS, workload
+
+Floats = npt.NDArray[np.float64]
+NAN = np.nan
+OWNERS = Owners([workload(DEPLOYMENTS, "web"), workload(CRON_JOBS, "nightly")])
+WEB = WorkloadContainer("shop", "Deployment", "web", "app")
+NIGHTLY = WorkloadContainer("shop", "CronJob", "nightly", "app")
+STRANGER = PodContainer("shop", "stranger", "app")
+
+
+def web(replica: int) -> PodContainer:
+    return PodContainer("shop", f"web-6d4b75cb6d-{LETTERS[replica]}7k2p", "app")
+
+
+def night(run: int) -> PodContainer:
+    return PodContainer("shop", f"nightly-{28339200 + run}-x7k2p", "app")
+
+
+def usage(containers: list[PodContainer], cpu: list[list[float]], memory: list[list[float]]) -> Usage:
+    return Usage(
+        containers=tuple(containers),
+        start=600.0,
+        step=60.0,
+        cpu=np.array(cpu, np.float64).T,
+        memory=np.array(memory, np.float64).T,
+    )
+
+
+def test_of_replicas_the_highest_counts_each_resource_by_itself() -> None:
+    found = merged(usage([web(0), web(1)], [[1, NAN, 3], [2, NAN, 1]], [[5, 5, NAN], [4, 6, NAN]]), OWNERS)
+    assert found.containers == (WEB,)
+    assert found.roles == ("main",)
+    np.testing.assert_array_equal(found.cpu[:, 0], [2, NAN, 3])
+    np.testing.assert_array_equal(found.memory[:, 0], [5, 6, NAN])
+
+
+def test_the_runs_of_a_cron_job_follow_one_another_under_its_name() -> None:
+    runs = usage([night(0), night(1)], [[1, NAN, NAN], [NAN, NAN, 2]], [[5, NAN, NAN], [NAN, NAN, 6]])
+    for found in (merged(runs, OWNERS), apart(runs, OWNERS)):
+        assert found.containers == (NIGHTLY,)
+        np.testing.assert_array_equal(found.cpu, [[1], [NAN], [2]])
+        np.testing.assert_array_equal(found.memory, [[5], [NAN], [6]])
+
+
+def test_replicas_kept_apart_are_observations_at_the_same_time() -> None:
+    two = usage([web(0), night(0), web(1)], [[1, 2], [7, 8], [NAN, 3]], [[5, 5], [7, 7], [NAN, 6]])
+    found = apart(two, OWNERS)
+    assert found.containers == (NIGHTLY, WEB)
+    np.testing.assert_array_equal(found.container, [0, 1, 1])
+    np.testing.assert_array_equal(found.replica, [0, 0, 1])
+    seen: list[tuple[float, Floats]] = []
+
+    class Learner:
+        def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
+            seen.append((t, cpu))
+
+        def observe_oom(self, t: float, containers: npt.NDArray[np.intp], memory: Floats) -> None: ...
+
+    found.feed(Learner())
+    assert [t for t, _ in seen] == [600, 660, 660]
+    np.testing.assert_array_equal([cpu for _, cpu in seen], [[7, 1], [8, 2], [NAN, 3]])
+    np.testing.assert_array_equal(found.trace().cpu, [[7, 1], [8, 3]])
+
+
+def test_what_belongs_to_nobody_is_left_out_and_named() -> None:
+    found = merged(usage([STRANGER, web(0)], [[9], [1]], [[9], [1]]), OWNERS)
+    assert found.containers == (WEB,)
+    assert found.unowned == (STRANGER,)
+    nothing = merged(usage([STRANGER], [[9]], [[9]]), OWNERS)
+    assert nothing.containers == ()
+    assert nothing.trace().containers == 0
+    assert apart(usage([STRANGER], [[9]], [[9]]), OWNERS).containers == ()
+
+
+def test_the_time_after_a_start_can_be_left_out() -> None:
+    starts = usage([web(0)], [[1, 2, NAN, 9, 8, 3]], [[1, 2, NAN, 9, 8, 3]])
+    found = merged(starts, OWNERS, skip_startup=120)
+    np.testing.assert_array_equal(found.cpu[:, 0], [1, 2, NAN, NAN, NAN, 3])
+    known = merged(starts, OWNERS, skip_startup=120, started={("shop", web(0).pod): 590.0})
+    np.testing.assert_array_equal(known.cpu[:, 0], [NAN, NAN, NAN, NAN, NAN, 3])
+
+
+def test_a_kill_is_told_with_the_highest_memory_before_it() -> None:
+    killed = replace(
+        usage([web(0)], [[1, 1, 1]], [[50, 70, 10]]),
+        ooms=(Oom(720.0, web(0)), Oom(720.0, STRANGER), Oom(780.0, web(1))),
+    )
+    first, unsampled = merged(killed, OWNERS).ooms
+    assert first == WorkloadOom(720.0, 0, 70.0)
+    assert unsampled[:2] == (780.0, 0)
+    assert np.isnan(unsampled.memory)
+
+
+def test_a_strategy_learns_from_it() -> None:
+    day = 24 * 60
+    steady = Usage((web(0), web(1)), 0.0, 60.0, np.full((day, 2), 0.5), np.full((day, 2), 1e9))
+    steady = replace(steady, ooms=(Oom(3600.0, web(1)),))
+    for found in (merged(steady, OWNERS), apart(steady, OWNERS)):
+        learner = strategy("krr", containers=1)
+        found.feed(learner)
+        sizes = learner.recommend(86400.0)
+        assert sizes.cpu.target[0] == pytest.approx(0.5, rel=0.06)
+        assert sizes.memory.target[0] > 1e9
+
+
+@st.composite
+def usages(draw: st.DrawFn) -> Usage:
+    containers = draw(
+        st.lists(st.one_of(st.integers(0, 5).map(web), st.integers(0, 5).map(night)), unique=True, min_size=1)
+    )
+    shape = (draw(st.integers(1, 6)), len(containers))
+    values = st.one_of(st.just(NAN), st.floats(0, 100))
+    cpu, memory = (
+        np.array(draw(st.lists(values, min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]))).reshape(
+            shape
+        )
+        for _ in range(2)
+    )
+    return Usage(tuple(containers), 0.0, 60.0, cpu, memory)
+
+
+@given(usages())
+def test_merging_keeps_the_highest_and_keeping_apart_keeps_every_sample(usage: Usage) -> None:
+    highest, kept = merged(usage, OWNERS), apart(usage, OWNERS)
+    assert highest.containers == kept.containers
+    np.testing.assert_array_equal(kept.trace().cpu, highest.cpu)
+    np.testing.assert_array_equal(kept.trace().memory, highest.memory)
+    for number, name in enumerate(kept.containers):
+        prefix = f"{name.name}-"
+        given_columns = [i for i, one in enumerate(usage.containers) if one.pod.startswith(prefix)]
+        kept_columns = np.flatnonzero(kept.container == number)
+        for row in range(usage.steps):
+            assert _pairs(usage.cpu[row], usage.memory[row], given_columns) == _pairs(
+                kept.cpu[row], kept.memory[row], list(kept_columns)
+            )
+
+
+def _pairs(cpu: Floats, memory: Floats, columns: list[int]) -> list[str]:
+    """The samples of a step, as text: NaN is not equal to itself."""
+    pairs = [(float(cpu[i]), float(memory[i])) for i in columns]
+    return sorted(str(pair) for pair in pairs if not np.isnan(pair).all())

@@ -1,0 +1,218 @@
+"""Whose a pod is: by its owner references while it is there, by its name when it is gone."""
+
+import itertools
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.kube.cache.projection import Shape
+from trimtab.kube.kinds.metadata import Metadata, metadata
+from trimtab.kube.kinds.pods import Pod, pods
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey, workloads
+from trimtab.kube.rest.resources import (
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    STATEFUL_SETS,
+    Resource,
+)
+from trimtab.usage.pod_names import PodNames
+from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+
+ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_uids = itertools.count()
+
+
+def folded(shape: Shape[Any], written: dict[str, Any]) -> Any:
+    return shape.fold(msgspec.json.decode(json.dumps(written), type=shape.wire))
+
+
+def named(name: str, owner: Any = None, kind: str = "") -> dict[str, Any]:
+    references = [{"kind": kind, "name": owner.name, "uid": owner.uid, "controller": True}] if owner else []
+    return {"name": name, "namespace": "shop", "uid": f"uid-{next(_uids)}", "ownerReferences": references}
+
+
+def workload(resource: Resource, name: str, owner: Any = None, kind: str = "", **spec: Any) -> Workload:
+    made: Workload = folded(workloads(resource), {"metadata": named(name, owner, kind), "spec": spec})
+    return made
+
+
+def between(name: str, owner: Any = None, kind: str = "") -> Metadata:
+    made: Metadata = folded(metadata(), {"metadata": named(name, owner, kind)})
+    return made
+
+
+def pod(name: str, owner: Any = None, kind: str = "", **spec: Any) -> Pod:
+    made: Pod = folded(pods(), {"metadata": named(name, owner, kind), "spec": spec})
+    return made
+
+
+def key(kind: str, name: str) -> WorkloadKey:
+    return WorkloadKey(kind, "shop", name)
+
+
+def test_a_pod_that_is_there_belongs_to_the_top_of_its_owners() -> None:
+    web, cron = workload(DEPLOYMENTS, "web"), workload(CRON_JOBS, "nightly")
+    rollout = workload(ROLLOUTS, "canary")
+    of_web, of_canary = between("web-6d4", web, "Deployment"), between("canary-7f5", rollout, "Rollout")
+    run = between("nightly-28339200", cron, "CronJob")
+    alone = between("alone")
+    owners = Owners(
+        [web, cron, rollout], replica_sets=[of_web, of_canary, alone], jobs=[run, between("once")]
+    )
+    assert owners.of_pod(pod("any", of_web, "ReplicaSet")) == key("Deployment", "web")
+    assert owners.of_pod(pod("any", of_canary, "ReplicaSet")) == key("Rollout.argoproj.io", "canary")
+    assert owners.of_pod(pod("any", run, "Job")) == key("CronJob", "nightly")
+    assert owners.of_pod(pod("any", alone, "ReplicaSet")) == key("ReplicaSet", "alone")
+    assert owners.of_pod(pod("bare")) == key("Pod", "bare")
+
+
+def test_a_static_pod_is_its_own_and_not_the_nodes() -> None:
+    node = between("node-1")
+    assert Owners([]).of_pod(pod("etcd-node-1", node, "Node")) == key("Pod", "etcd-node-1")
+
+
+def test_what_stands_above_a_workload_is_no_workload() -> None:
+    operator = between("kafka")
+    brokers = workload(STATEFUL_SETS, "kafka-brokers", operator, "Kafka")
+    assert Owners([brokers]).of_pod(pod("x", brokers, "StatefulSet")) == key("StatefulSet", "kafka-brokers")
+
+
+def test_an_owner_that_is_not_watched_is_still_told_from_its_replica_sets() -> None:
+    unseen = between("canary")
+    replicas = between("canary-7f5", unseen, "Rollout")
+    owners = Owners([], replica_sets=[replicas])
+    assert owners.of_pod(pod("x", replicas, "ReplicaSet")) == key("Rollout", "canary")
+    assert owners.of_pod(pod("x", unseen, "SparkApplication")) == key("SparkApplication", "canary")
+
+
+def test_a_pod_whose_replica_set_is_gone_is_told_by_its_name() -> None:
+    gone = between("web-6d4b75cb6d")
+    owners = Owners([workload(DEPLOYMENTS, "web")])
+    assert owners.of_pod(pod("web-6d4b75cb6d-x7k2p", gone, "ReplicaSet")) == key("Deployment", "web")
+
+
+def test_owners_that_own_each_other_are_not_followed_for_ever() -> None:
+    first = workload(DEPLOYMENTS, "first")
+    second = workload(DEPLOYMENTS, "second", first, "Deployment")
+    circle = Owners([second, workload(DEPLOYMENTS, "first", second, "Deployment")])
+    assert circle.of_pod(pod("x", second, "Deployment")).kind == "Deployment"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("web-6d4b75cb6d-x7k2p", key("Deployment", "web")),
+        ("web-api-6d4b75cb6d-x7k2p", key("Deployment", "web-api")),
+        ("db-0", key("StatefulSet", "db")),
+        ("db-17", key("StatefulSet", "db")),
+        ("log-x7k2p", key("DaemonSet", "log")),
+        ("nightly-28339200-x7k2p", key("CronJob", "nightly")),
+        ("nightly-28339200-4-x7k2p", key("CronJob", "nightly")),
+        ("once-x7k2p", key("Job", "once")),
+        ("once-11-x7k2p", key("Job", "once")),
+        ("canary-6d4b75cb6d-x7k2p", key("Rollout.argoproj.io", "canary")),
+        ("web-6d4b75cb6d-apple", None),
+        ("web-front-x7k2p", None),
+        ("web", None),
+        ("-x7k2p", None),
+        ("", None),
+    ],
+)
+def test_a_pod_that_is_gone_is_told_by_its_name(name: str, expected: WorkloadKey | None) -> None:
+    owners = Owners(
+        [
+            workload(DEPLOYMENTS, "web"),
+            workload(DEPLOYMENTS, "web-api"),
+            workload(STATEFUL_SETS, "db"),
+            workload(DAEMON_SETS, "log"),
+            workload(CRON_JOBS, "nightly"),
+            workload(JOBS, "once"),
+            workload(ROLLOUTS, "canary"),
+        ]
+    )
+    assert owners.of("shop", name) == expected
+    assert owners.of("bank", name) is None
+
+
+def test_a_name_that_two_could_have_given_is_nobodys() -> None:
+    owners = Owners([workload(DAEMON_SETS, "log"), workload(JOBS, "log")])
+    assert owners.of("shop", "log-x7k2p") is None
+
+
+def test_init_containers_and_native_sidecars_are_told_apart() -> None:
+    template = {
+        "containers": [{"name": "app"}],
+        "initContainers": [{"name": "setup"}, {"name": "mesh", "restartPolicy": "Always"}],
+    }
+    web = workload(DEPLOYMENTS, "web", template={"spec": template})
+    replicas = between("web-6d4", web, "Deployment")
+    injected = {"containers": [{"name": "app"}, {"name": "agent"}]}
+    owners = Owners([web], replica_sets=[replicas], pods=[pod("p", replicas, "ReplicaSet", **injected)])
+    roles = {
+        name: owners.role(WorkloadContainer("shop", "Deployment", "web", name))
+        for name in ("app", "setup", "mesh", "agent", "unheard-of")
+    }
+    assert roles == {"app": "main", "setup": "init", "mesh": "sidecar", "agent": "main", "unheard-of": "main"}
+    assert owners.of("shop", "p") == key("Deployment", "web")
+
+
+NAMES = (
+    st.text("abcdkx247-", min_size=1, max_size=62) | st.text("abcdkx247-", min_size=44, max_size=62)
+).map(lambda text: f"a{text.rstrip('-')}"[:62])
+RANDOM = st.text(LETTERS, min_size=5, max_size=5)
+HASHES = st.text(LETTERS, min_size=1, max_size=10)
+
+
+def generated(base: str, suffix: str) -> str:
+    """As the API server makes a name of generateName."""
+    return base[:58] + suffix
+
+
+@st.composite
+def owned(draw: st.DrawFn) -> tuple[WorkloadKey, str]:
+    """A workload, and the name of a pod of its."""
+    kind = draw(st.sampled_from(("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob")))
+    longest = {"StatefulSet": 56, "CronJob": 52}.get(kind, 62)
+    name, suffix = draw(NAMES)[:longest].rstrip("-"), draw(RANDOM)
+    match kind:
+        case "Deployment":
+            made = generated(f"{name}-{draw(HASHES)}-", suffix)
+        case "StatefulSet":
+            made = f"{name}-{draw(st.integers(0, 9999))}"
+        case "CronJob":
+            made = generated(f"{name}-{draw(st.integers(20_000_000, 40_000_000))}-", suffix)
+        case _:
+            made = generated(f"{name}-", suffix)
+    return key(kind, name), made
+
+
+@given(owned())
+def test_the_pods_of_any_one_workload_are_told_by_their_names(case: tuple[WorkloadKey, str]) -> None:
+    workload, pod_name = case
+    names = PodNames()
+    names.add([workload])
+    assert names.owner("shop", pod_name) == workload
+
+
+@given(owned(), st.lists(owned(), max_size=8))
+def test_among_many_a_pod_is_its_owners_or_one_that_could_name_it_or_nobodys(
+    case: tuple[WorkloadKey, str], others: list[tuple[WorkloadKey, str]]
+) -> None:
+    workload, pod_name = case
+    crowd = {workload, *(other for other, _ in others)}
+    names = PodNames()
+    names.add(crowd)
+    found = names.owner("shop", pod_name)
+    if found not in {workload, None}:
+        assert found is not None
+        alone = PodNames()
+        alone.add([found])
+        assert alone.owner("shop", pod_name) == found
+        assert len(found.name) >= len(workload.name)

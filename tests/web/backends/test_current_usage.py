@@ -1,0 +1,263 @@
+"""Usage on the pages is that of all pods, managed or not; what is old is unknown, with the time of the last sample."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+
+from harness.scripted import Scripted, steady
+from trimtab.api.optimizationpolicy import Mode, Namespaces, OptimizationPolicySpec, Selector
+from trimtab.lab.simulator.simulation import Stage
+from trimtab.operator.metrics import Metrics
+from trimtab.recommender.recommender import DEFAULT, Learning
+from trimtab.recommender.source_ingester import Pace
+from trimtab.store import Store
+from trimtab.usage.errors import SourceAway, SourceRefused
+from trimtab.usage.sampled import Sample, Sampled, SampledSettings
+from trimtab.usage.source import Ask
+from trimtab.usage.usage import PodContainer, Usage
+from trimtab.web.app import application
+from trimtab.web.auth import OwnMachine
+from trimtab.web.backends.current_usage import Present
+from trimtab.web.backends.live import OperatorBoard
+from trimtab.web.demo.cluster import STEP, cluster
+from trimtab.web.model import Overview
+from trimtab.web.server import serving
+
+HOUR = 3600.0
+NOW = 1_800_000_000.0
+MANAGED = "payments"
+
+
+class Scene:
+    """The demo's cluster, of which a policy selects one namespace, and the board on it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.ahead = 0.0
+        self.board = OperatorBoard(
+            lambda: stage.desk, name="test", clock=lambda: stage.world.time + self.ahead, every=0.0
+        )
+
+    async def overview(self) -> Overview:
+        await self.board.look()
+        return await self.board.overview()
+
+    def used(self) -> tuple[list[float], list[float]]:
+        """Return the CPU and memory that containers really use, by node."""
+        containers, many = self.stage.world.rows.containers, len(self.stage.world.ground.names)
+        on = containers.node >= 0
+        cpu, memory = (
+            np.bincount(containers.node[on], values[on], many)
+            for values in (containers.cpu, containers.memory)
+        )
+        return cpu.tolist(), memory.tolist()
+
+    def answer(self, answer: Any) -> None:
+        """Have the source answer so from now on."""
+        self.stage.usage.read = answer  # type: ignore[method-assign]
+
+    async def page(self, path: str) -> str:
+        async with (
+            serving(application(self.board, OwnMachine()), "127.0.0.1:0") as url,
+            aiohttp.ClientSession() as session,
+            session.get(url + path) as answer,
+        ):
+            return await answer.text()
+
+
+@asynccontextmanager
+async def one_namespace_managed() -> AsyncIterator[Scene]:
+    policy = OptimizationPolicySpec(
+        mode=Mode.RECOMMEND, selector=Selector(namespaces=Namespaces(allow=(MANAGED,)))
+    )
+    async with Stage(cluster(days=1, seed=1), policies={"p": policy}, seed=1) as stage:
+        await stage.run(HOUR)
+        yield Scene(stage)
+
+
+def newest(overview: Overview, name: str) -> float | None:
+    return next(curve.values[-1] for curve in overview.cpu.curves if curve.name == name)
+
+
+async def test_board_shows_usage_of_unmanaged_namespaces_and_learns_nothing_of_them() -> None:
+    """Of 10 cores 0.9 were shown as used where 9.0 were: the rest was used in namespaces without a policy."""
+    async with one_namespace_managed() as scene:
+        overview = await scene.overview()
+        cpu, memory = scene.used()
+        assert newest(overview, "used") == pytest.approx(sum(cpu))
+        nodes = sorted(
+            await scene.board.nodes(), key=lambda node: scene.stage.world.ground.names.index(node.name)
+        )
+        assert [node.cpu_used for node in nodes] == pytest.approx(cpu)
+        assert [node.memory_used for node in nodes] == pytest.approx(memory)
+        assert overview.money.covered == pytest.approx(overview.money.requested)
+        assert "usage is known for" not in await scene.page("/")
+        assert "of the requests" not in await scene.page("/nodes")
+        rows = await scene.board.workloads()
+        assert all(row.used_cpu is not None for row in rows if row.pods)
+        (school,) = scene.stage.desk.learning.schools.values()
+        assert {name.namespace for each in school._cohorts for name in each.fleet} == {MANAGED}
+
+
+async def test_board_shows_old_usage_as_unknown_with_the_time_of_the_last_sample() -> None:
+    async def away(ask: Ask, **_: Any) -> Usage:
+        raise SourceAway("simulation: no answer; is it running?")
+
+    async with one_namespace_managed() as scene:
+        before, sampled = await scene.overview(), scene.stage.world.now
+        scene.answer(away)
+        scene.ahead = 3 * STEP
+        soon = await scene.overview()
+        assert newest(soon, "used") == newest(before, "used")
+        assert soon.last_sample is None
+        scene.ahead = 6 * STEP
+        later = await scene.overview()
+        assert newest(later, "used") is None
+        assert (later.money.used, later.last_sample) == (None, sampled)
+        assert later.trouble == "simulation: no answer; is it running?"
+        for node in await scene.board.nodes():
+            assert (node.cpu_used, node.memory_used) == (None, None)
+            assert node.last_sample == (sampled if node.pods else None)
+        assert all(row.used_cpu is None for row in await scene.board.workloads())
+        assert "the last sample is from" in await scene.page("/")
+        assert "the last sample is from" in await scene.page("/nodes")
+
+
+async def test_board_shows_usage_as_unknown_when_the_source_answers_without_samples() -> None:
+    """As a Prometheus does whose scrapes of the kubelets fail, or a metrics-server's history."""
+
+    async def silent(ask: Ask, **_: Any) -> Usage:
+        return Usage((), ask.start, ask.step, np.empty((ask.steps, 0)), np.empty((ask.steps, 0)))
+
+    async with one_namespace_managed() as scene:
+        await scene.board.look()
+        sampled = scene.stage.world.now
+        scene.answer(silent)
+        scene.ahead = 6 * STEP
+        later = await scene.overview()
+        assert (newest(later, "used"), later.last_sample) == (None, sampled)
+
+
+async def test_board_says_how_much_of_the_requests_the_usage_covers_where_a_source_refuses_all() -> None:
+    async with one_namespace_managed() as scene:
+        read = scene.stage.usage.read
+
+        async def narrow(ask: Ask, **given: Any) -> Usage:
+            if ask.namespaces is None:
+                raise SourceRefused("simulation: name the namespaces; there are too many")
+            return await read(ask, **given)
+
+        scene.answer(narrow)
+        overview = await scene.overview()
+        pods = [pod for pod in scene.stage.catalog.pods if pod.namespace == MANAGED and pod.node]
+        covered = sum(each.resources.cpu_request or 0 for pod in pods for each in pod.containers) / 1000
+        nodes = await scene.board.nodes()
+        assert sum(node.cpu_covered or 0.0 for node in nodes) == pytest.approx(covered)
+        assert 0 < (overview.money.covered or 0.0) < 0.5 * overview.money.requested
+        assert overview.trouble == ""
+        assert "usage is known for" in await scene.page("/")
+        assert "of the requests" in await scene.page("/nodes")
+
+
+async def test_board_keeps_looking_while_a_source_does_not_answer() -> None:
+    async def frozen(ask: Ask, **_: Any) -> Usage:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async with one_namespace_managed() as scene:
+        scene.answer(frozen)
+        running = asyncio.create_task(scene.board.run())
+        try:
+            async with asyncio.timeout(10):
+                await scene.board.changed(scene.board.version)
+            assert await scene.board.workloads()
+            assert [node.cpu_used for node in await scene.board.nodes()] == [None] * 8
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+POD = ("shop", "web-0")
+
+
+@asynccontextmanager
+async def learning_from(folder: Path, **sources: Scripted) -> AsyncIterator[Learning]:
+    async with Store.open(folder / "trimtab.db") as store:
+        named = {DEFAULT if name == "own" else name: source for name, source in sources.items()}
+        yield Learning(named, store, cluster="c", pace=Pace(), metrics=Metrics())
+
+
+def web(cpu: float) -> Scripted:
+    return Scripted(steady(cpu, 1e9), PodContainer(*POD, "web"), PodContainer(*POD, "log"))
+
+
+async def test_present_believes_the_first_source_while_its_samples_are_current(tmp_path: Path) -> None:
+    own, other, present = web(0.5), web(2.0), Present()
+    async with learning_from(tmp_path, own=own, thanos=other) as learning:
+        await present.read(learning, {POD}, now=NOW)
+        assert present.current(NOW)[POD] == (1.0, 2e9, NOW // 60 * 60)
+        own.failure = RuntimeError("a plugin's own fault")
+        await present.read(learning, {POD}, now=NOW + 120)
+        assert present.current(NOW + 120)[POD].cpu == 1.0
+        assert present.troubles == ['scripted failed: RuntimeError("a plugin\'s own fault")']
+        await present.read(learning, {POD}, now=NOW + 600)
+        assert present.current(NOW + 600)[POD].cpu == 4.0
+
+
+async def test_present_forgets_pods_that_are_gone(tmp_path: Path) -> None:
+    present = Present()
+    async with learning_from(tmp_path, own=web(0.5)) as learning:
+        await present.read(learning, {POD}, now=NOW)
+        assert present.last_sample([POD]) == NOW // 60 * 60
+        await present.read(learning, set(), now=NOW + 60)
+        assert present.current(NOW + 60) == {}
+        assert present.last_sample([POD]) is None
+        assert present.last == NOW // 60 * 60
+
+
+class Told(Sampled[SampledSettings]):
+    """A source of the present alone, such as metrics-server or the kubelets."""
+
+    name = "told"
+    settings_type = SampledSettings
+    at = NOW - 75
+    """When its last sample was measured."""
+
+    async def snapshot(self) -> list[Sample]:
+        names = PodContainer(*POD, "web"), PodContainer("batch", "etl-0", "etl")
+        return [Sample(name, self.at, 0.5, 1e9) for name in names]
+
+
+async def test_present_knows_all_pods_of_a_sampled_source_until_they_are_old(tmp_path: Path) -> None:
+    present, pods = Present(), {POD, ("batch", "etl-0")}
+    now = NOW
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        source = Told(SampledSettings(), clock=lambda: now)
+        learning = Learning({DEFAULT: source}, store, cluster="c", pace=Pace(), metrics=Metrics())
+        await present.read(learning, pods, now=now)
+        assert {pod: used.cpu for pod, used in present.current(now).items()} == dict.fromkeys(pods, 0.5)
+        now += 240
+        await present.read(learning, pods, now=now)
+        assert present.current(now).keys() == pods
+        now += 120
+        await present.read(learning, pods, now=now)
+        assert present.current(now) == {}
+        assert present.last_sample(pods) == present.last == (NOW - 75) // 60 * 60
+
+
+async def test_school_reads_the_present_of_all_namespaces_without_kills(tmp_path: Path) -> None:
+    source = web(0.5)
+    async with learning_from(tmp_path, own=source) as learning:
+        await learning.schools[DEFAULT].read_present(NOW)
+    (ask,) = source.asked
+    assert replace(ask, start=0.0, end=1.0) == Ask(start=0.0, end=1.0, step=60.0, kills=False)
+    assert ask.steps == 5

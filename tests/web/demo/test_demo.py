@@ -1,0 +1,279 @@
+"""The demo: a day and a half of it, with all that it is to show; and that a seed is a cluster."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from harness.browser import watched
+from trimtab.cli import run
+from trimtab.intents.effects import latency_curve
+from trimtab.lab.simulator.metrics import Moment
+from trimtab.lab.simulator.simulation import Stage
+from trimtab.sizing.strategies.trimtab_engine import kernels
+from trimtab.store import Store
+from trimtab.usage.trace import Trace
+from trimtab.web.app import application
+from trimtab.web.auth import OwnMachine
+from trimtab.web.backends.live import OperatorBoard
+from trimtab.web.backends.snapshot import SnapshotBoard, take
+from trimtab.web.demo.cluster import cluster, policies
+from trimtab.web.demo.runner import Show, show
+from trimtab.web.demo.summary import Document, lines, summary
+from trimtab.web.demo.warmup import compile_effects, compile_sizing
+from trimtab.web.model import Act, Fared
+from trimtab.web.server import serving
+from trimtab.web.views import detail
+from trimtab.web.views.timeseries import backtests, read_past
+from web.views.test_history import Away
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DAYS = 1.5
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def played() -> AsyncIterator[Show]:
+    async with show(days=DAYS, seed=1) as found:
+        await found.play()
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def found(played: Show) -> Document:
+    return await summary(played.board, days=DAYS, seed=1)
+
+
+async def test_requests_shrink_onto_usage_and_nodes_and_money_are_freed(found: Document) -> None:
+    for resource in ("cpuCores", "memoryBytes"):
+        each = found[resource]
+        assert each["usedMean"] < each["requestedNow"] < 0.8 * each["requestedAtFirst"]
+    assert found["moneyMonth"]["saved"] > 0.2 * found["moneyMonth"]["atFirst"]
+    assert found["nodes"]["neededNow"] < found["nodes"]["neededAtFirst"]
+
+
+async def test_a_kill_is_caught_and_a_canary_taken_back(found: Document) -> None:
+    assert any(kill["workload"] == "platform/mailer" for kill in found["kills"])
+    assert any("throttled" in entry["why"] for entry in found["reverted"])
+    assert found["changes"]["applied"] > 20
+
+
+async def test_an_intent_is_met_and_shown_with_what_was_learned(played: Show, found: Document) -> None:
+    assert found["intents"] == [{"name": "booking/reservations-fast", "met": True}]
+    (intent,) = await played.board.intents()
+    (objective,) = intent.objectives
+    assert objective.plot
+    seen = [value for value in objective.plot.curves[0].values if value is not None]
+    assert max(seen[:6]) > objective.target > seen[-1]
+    assert {each.plot.along for each in intent.effects} == {"cores a pod", "pods"}
+    for effect in intent.effects:
+        low, high, expected, points = (latency_curve.values for latency_curve in effect.plot.curves)
+        for least, likely, most in zip(low, expected, high, strict=True):
+            assert likely is None or (least or 0.0) <= likely <= (most or 0.0)
+        assert sum(value is not None for value in points) == effect.points > 0
+
+
+async def test_the_figures_are_json_and_text(found: Document) -> None:
+    assert json.loads(json.dumps(found)) == found
+    text = "\n".join(str(line) for line in lines(found, width=80))
+    assert "requested at first" in text
+    assert "taken back" in text
+
+
+async def test_a_workload_of_which_much_is_to_be_told_is_named_once(found: Document) -> None:
+    why = ("no room", "throttled")
+    told = [{"at": float(at), "workload": "shop/web", "why": why[at]} for at in (1, 0)]
+    text = [str(line) for line in lines({**found, "reverted": told}, width=80)]
+    assert "Taken back  shop/web (2 times): throttled" in text
+
+
+async def test_what_people_decide_on_is_applied_held_and_released_by_them(played: Show) -> None:
+    board = played.board
+    row = next(row for row in await board.workloads() if row.name == "ledger")
+    assert row.mode == "Recommend"
+    told = await board.act(Act.APPLY, row.key, who="ann", why="looks right")
+    assert "until it is released" in told
+    await played.pass_time(hours=3)
+    after = await board.workload(row.key)
+    assert after
+    assert (after.row.has.cpu or 0) < (row.has.cpu or 0)
+    assert "held at a size of their choice by ann: looks right" in after.row.pinned
+    applied = next(entry for entry in after.events if entry.what == "applied")
+    assert (applied.who, applied.why) == ("ann", "looks right")
+
+    await board.undo(applied.id, who="ann", why="rather not")
+    await played.pass_time(hours=3)
+    back = await board.workload(row.key)
+    assert back
+    assert back.row.has == row.has
+    await board.act(Act.RELEASE, row.key, who="ann", why="")
+    await played.pass_time(hours=1)
+    free = await board.workload(row.key)
+    assert free
+    assert not free.row.pinned
+
+
+async def test_a_viewer_applies_and_reverts_in_the_browser_and_sees_it_happen(
+    played: Show, browser: Browser
+) -> None:
+    async with (
+        serving(application(played.board, OwnMachine()), "127.0.0.1:0") as url,
+        watched(browser, url) as opened,
+    ):
+        page = opened.page
+        await opened.visit("/workloads/payments/Deployment/api")
+        request = page.locator("table.sizes td").nth(1)
+        await expect(request).to_have_text(re.compile(r"^1 → \S+ next 500m$"))
+        target = str((await request.inner_text()).split()[2])
+        await expect(page.locator(".uplot")).to_have_count(2)
+        form = page.locator("details.act[open]")
+        await page.get_by_text("Hold…").click()
+        await form.get_by_label("Why").press("Escape")
+        await expect(form).to_have_count(0)
+        await expect(page.locator(":focus")).to_have_text("Hold…")
+        await page.get_by_text("Apply…").press("Enter")
+        await expect(form).to_contain_text("Auto would get there in steps; the next one is api: CPU 500m")
+        await form.get_by_label("Why").fill("looks right")
+        await form.get_by_role("button").click()
+        await expect(page.get_by_role("status").filter(has_text="until it is released")).to_be_visible()
+        await played.pass_time(hours=3)
+        await expect(page.locator(".title")).to_contain_text("held")
+        await expect(request).to_contain_text(target)
+        await expect(request).not_to_contain_text("1 →")
+        await page.get_by_text("Revert…").click()
+        await form.get_by_label("Why").fill("rather not")
+        await form.get_by_role("button").click()
+        await expect(page.get_by_role("status").filter(has_text="cpu 1,")).to_be_visible()
+        await played.pass_time(hours=3)
+        await expect(request).to_contain_text("1 →")
+        await expect(page.locator("#more")).to_contain_text("rather not")
+        assert opened.errors == []
+        assert opened.strangers == []
+
+
+async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(played: Show) -> None:
+    row = next(row for row in await played.board.workloads() if row.name == "storefront")
+    found = await played.board.workload(row.key)
+    assert found
+    (container,) = found.containers
+    names = [latency_curve.name for latency_curve in container.cpu.curves]
+    assert names[:3] == ["used", "request", "recommended"]
+    requested = [each for each in container.cpu.curves[1].values if each is not None]
+    assert requested[0] == 2.0 > requested[-1] == row.has.cpu
+    assert any(factor.source for factor in container.explanation)
+    assert {each.strategy for each in container.backtest} >= {"trimtab", "vpa", "krr"}
+
+
+async def test_without_its_store_a_workload_is_shown_as_it_is_now(played: Show) -> None:
+    desk = played.board._desk()
+    assert desk
+    away = replace(desk, store=cast("Store", Away(desk.store)))
+    board = OperatorBoard(lambda: away, name="demo", clock=lambda: played.board.at)
+    row = next(row for row in await played.board.workloads() if row.name == "storefront")
+    found = await board.workload(row.key)
+    assert found
+    assert (found.trouble, found.events) == ("store.url: the server does not answer", ())
+    assert set(found.containers[0].cpu.curves[1].values) == {row.has.cpu}
+
+
+async def test_a_page_that_asks_twice_at_once_has_its_past_read_once_and_not_replayed_again(
+    played: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = next(row.key for row in await played.board.workloads() if row.name == "storefront")
+    before = await played.board.workload(key)
+    asked: list[str] = []
+
+    async def reading(*given: Any, **named: Any) -> Trace:
+        asked.append("read")
+        return await read_past(*given, **named)
+
+    async def replaying(*given: Any, **named: Any) -> tuple[Fared, ...]:
+        asked.append("replay")
+        return await backtests(*given, **named)
+
+    monkeypatch.setattr(detail, "read_past", reading)
+    monkeypatch.setattr(detail, "backtests", replaying)
+    played.board._details.forget(key)
+    once, again = await asyncio.gather(played.board.workload(key), played.board.workload(key))
+    assert asked == ["read"]
+    assert before
+    assert once
+    assert again
+    assert once.containers == again.containers
+    assert once.containers[0].backtest == before.containers[0].backtest
+
+
+async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: Show) -> None:
+    board = SnapshotBoard(await take(played.board))
+    assert await board.workloads() == tuple(await played.board.workloads())
+    assert (await board.overview()).money == (await played.board.overview()).money
+    row = (await board.workloads())[0]
+    detail = await board.workload(row.key)
+    assert detail
+    assert detail.acts == {}
+
+
+async def test_what_is_compiled_beside_the_demo_is_what_it_counts_with(played: Show) -> None:
+    assert played.days == DAYS
+
+    def compiled() -> dict[str, int]:
+        found = (vars(module).items() for module in (kernels, latency_curve))
+        return {
+            name: len(each.signatures) for part in found for name, each in part if hasattr(each, "signatures")
+        }
+
+    before = compiled()
+    compile_sizing()
+    compile_effects()
+    assert compiled() == before
+    assert before["settle"]
+    assert before["moves"]
+
+
+async def test_a_seed_is_a_cluster() -> None:
+    async def figures() -> Document:
+        async with show(days=0.55, seed=3) as playing:
+            await playing.play()
+            return await summary(playing.board, days=0.55, seed=3)
+
+    assert await figures() == await figures()
+    assert (cluster(days=1, seed=3).demand.cpu != cluster(days=1, seed=4).demand.cpu).any()
+
+
+async def test_wrong_wishes_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--days", "99"]) == 2
+    assert run(["demo", "--address", "0.0.0.0:80"]) == 2
+    assert run(["demo", "--snapshot", "/nowhere.json"]) == 2
+    days, address, snapshot = capsys.readouterr().err.splitlines()
+    assert "--days 99: give more than 0 and at most 28" in days
+    assert "name a loopback address" in address
+    assert "--snapshot /nowhere.json: cannot be read: No such file or directory" in snapshot
+
+
+async def test_demo_never_lowers_a_cpu_limit_below_its_recorded_peak() -> None:
+    """shop/checkout was given a limit of 500m on a Sunday, and had used 664m on the Wednesday before."""
+    whole = cluster(days=8, seed=7)
+    checkout = tuple(each for each in whole.workloads if each.name == "checkout")
+    lowered: list[tuple[float, float]] = []
+    highest, before = 0.0, 0.0
+    async with Stage(replace(whole, workloads=checkout), policies=policies(), seed=7) as stage:
+
+        def note(_: Moment) -> None:
+            nonlocal highest, before
+            rows = stage.world.rows
+            live = rows.column >= 0
+            limit = float(rows.containers.cpu_limit[live].min())
+            if limit < before:
+                lowered.append((limit, highest))
+            before, highest = limit, max(highest, float(rows.containers.cpu[live].max()))
+
+        stage.observe(note)
+        await stage.run(8 * 86400.0 - 900)
+    assert lowered
+    assert [each for each in lowered if each[0] < each[1]] == []

@@ -1,0 +1,413 @@
+"""Who may look and who may act, by the word of a real API server; on a simulated operator's board."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+import yaml
+from yarl import URL
+
+from harness import UnavailableError as NoOpenssl
+from harness.certificates import LOOPBACK, Authority
+from harness.cluster import Cluster
+from harness.ip_families import AT_EITHER_HOST
+from harness.objects import rollout_kind
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import load_connection
+from trimtab.kube.errors import Forbidden, NotFound
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import RIGHTS, Right, missing_rights
+from trimtab.kube.rest.resources import NODE_METRICS
+from trimtab.store.errors import UnavailableError
+from trimtab.web.app import application
+from trimtab.web.auth import ClusterAccess, OwnMachine, Refused, Viewer
+from trimtab.web.backends.backend import Board
+from trimtab.web.backends.snapshot import SnapshotBoard
+from trimtab.web.model import Act, HistoryEntry, WorkloadDetail
+from trimtab.web.server import Certificate, serving
+from web.scene import scene
+
+SCENE = scene(60)
+ROW = next(row for row in SCENE.workloads if row.kind == "Deployment")
+UNDONE = {str(each.id) for each in SCENE.history[:50] if each.undo and each.kind == "Deployment"}
+"""What an actor, who may patch Deployments alone, is offered to undo."""
+ACT = f"/workloads/{ROW.namespace}/{ROW.kind}/{ROW.name}/hold"
+
+
+class Willing(SnapshotBoard):
+    """One that would let anybody act, and tells who did."""
+
+    def __init__(self) -> None:
+        super().__init__(SCENE)
+        self.read_only = ""
+        self.acts: list[str] = []
+
+    async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
+        found = await super().workload(key)
+        return msgspec.structs.replace(found, acts={Act.HOLD: ""}) if found else None
+
+    async def act(self, act: object, key: object, *, who: str, why: str) -> str:
+        self.acts.append(f"{act} {key} {who} {why}")
+        return "done"
+
+
+@pytest.fixture
+def board() -> Willing:
+    return Willing()
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as found:
+        yield found
+
+
+async def csrf(session: aiohttp.ClientSession, url: str) -> str:
+    async with session.get(url) as answer:
+        found = re.search(r'"X-CSRF-Token": "([^"]+)"', (await answer.text()).replace("&#34;", '"'))
+    assert found
+    return found[1]
+
+
+async def test_an_act_needs_the_session_and_its_secret(
+    board: Willing, session: aiohttp.ClientSession
+) -> None:
+    async with serving(application(board, OwnMachine()), "127.0.0.1:0") as url:
+        async with session.post(url + ACT) as answer:
+            assert answer.status == 401
+        secret = await csrf(session, url)
+        for headers in (
+            {},
+            {"X-CSRF-Token": "guessed"},
+            {"X-CSRF-Token": secret, "Sec-Fetch-Site": "cross-site"},
+        ):
+            async with session.post(url + ACT, headers=headers) as answer:
+                assert answer.status == 403
+                assert "load the page again" in await answer.text()
+        assert board.acts == []
+        async with session.post(
+            url + ACT, headers={"X-CSRF-Token": secret}, data={"why": "the sale"}
+        ) as answer:
+            assert answer.status == 200
+        assert board.acts == [f"hold {ROW.key} the local user the sale"]
+
+
+async def test_every_answer_promises_to_keep_to_itself(session: aiohttp.ClientSession) -> None:
+    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+        for path in ("/", "/static/trimtab.js", "/nowhere", "/snapshot.json"):
+            async with session.get(url + path) as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'; script-src 'self'" in policy
+                assert "unsafe" not in policy
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        async with session.get(url) as answer:
+            assert "no-store" in answer.headers["Cache-Control"]
+        async with aiohttp.ClientSession() as newcomer, newcomer.get(url) as answer:
+            cookie = answer.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie
+            assert "SameSite=strict" in cookie
+
+
+async def test_a_name_that_points_here_is_not_ours(session: aiohttp.ClientSession) -> None:
+    async with (
+        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url,
+        session.get(url, headers={"Host": "evil.example"}) as answer,
+    ):
+        assert answer.status == 400
+
+
+async def test_a_snapshot_lets_nobody_act(session: aiohttp.ClientSession) -> None:
+    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+        secret = await csrf(session, url)
+        async with session.post(url + ACT, headers={"X-CSRF-Token": secret}) as answer:
+            assert answer.status == 403
+            assert "nothing can be changed" in await answer.text()
+
+
+async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSession) -> None:
+    async with (
+        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url,
+        session.get(f"{url}/workloads/shop/Deployment/gone") as answer,
+    ):
+        assert answer.status == 404
+        assert await answer.text() == "Deployment shop/gone: there is no such workload, or it is gone"
+
+
+async def test_a_workload_in_two_dangers_counts_once(session: aiohttp.ClientSession) -> None:
+    row = msgspec.structs.replace(ROW, risks=("OOM", "throttling"))
+    overview = msgspec.structs.replace(SCENE.overview, risks={"OOM": 1, "throttling": 1})
+    board = SnapshotBoard(msgspec.structs.replace(SCENE, workloads=(row,), overview=overview))
+    async with serving(application(board, OwnMachine()), "127.0.0.1:0") as url, session.get(url) as answer:
+        text = await answer.text()
+    assert '<dt>In danger</dt><dd class="bad-text">1</dd>' in text
+    assert "1 of OOM, 1 of throttling" in text
+
+
+async def test_a_page_of_workloads_that_cannot_be_is_the_first(session: aiohttp.ClientSession) -> None:
+    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+        for page in ("0", "-1", "9" * 5000):
+            async with session.get(f"{url}/parts/workloads?page={page}") as answer:
+                assert answer.status == 200
+                assert 'id="page-number" value="1"' in await answer.text()
+
+
+# By a real API server
+
+
+@pytest.fixture
+async def admin(cluster: Cluster) -> AsyncIterator[Client]:
+    async with Client(load_connection(kubeconfig=cluster.kubeconfig)) as client:
+        yield client
+
+
+def account(cluster: Cluster, namespace: str, name: str, *roles: str) -> str:
+    """A service account with cluster roles, and a token of its own."""
+    cluster.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+    for role in roles:
+        cluster.call(
+            "POST",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {
+                "metadata": {"name": f"{namespace}-{name}-{role}"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            },
+        )
+    asked = {"spec": {"expirationSeconds": 3600}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    token: str = cluster.call("POST", path, asked)["status"]["token"]
+    return token
+
+
+@pytest.fixture(scope="module")
+def roles(cluster: Cluster) -> None:
+    rules = {
+        "dashboard-look": [
+            {"apiGroups": ["trimtab.io"], "resources": ["optimizationpolicies"], "verbs": ["get"]}
+        ],
+        "dashboard-act": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]}],
+    }
+    for name, said in rules.items():
+        body = {"metadata": {"name": name}, "rules": said}
+        cluster.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", body)
+
+
+async def test_rbac_says_who_may_look_and_who_may_act(
+    cluster: Cluster, namespace: str, roles: None, admin: Client, board: Willing
+) -> None:
+    nobody = account(cluster, namespace, "nobody")
+    viewer = account(cluster, namespace, "viewer", "dashboard-look")
+    actor = account(cluster, namespace, "actor", "dashboard-look", "dashboard-act")
+    access = ClusterAccess(admin)
+    unknown, stranger = await access.enter("made.up.token"), await access.enter(nobody)
+    assert isinstance(unknown, Refused)
+    assert "does not know this token" in unknown.why
+    assert isinstance(stranger, Refused)
+    assert "may not get optimizationpolicies" in stranger.why
+    for token, may in ((viewer, False), (actor, True)):
+        entered = await access.enter(token)
+        assert isinstance(entered, Viewer)
+        assert await access.may_act(entered, ROW.key) is may
+        await _try(board, access, token, may=may)
+    assert [act.split()[-1] for act in board.acts] == [f"system:serviceaccount:{namespace}:actor"]
+
+
+@pytest.fixture
+def group(cluster: Cluster, namespace: str) -> Iterator[str]:
+    """Of a kind Rollout that is there for as long as a test."""
+    group, definitions = f"{namespace}.example.com", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    cluster.call("POST", definitions, rollout_kind(group))
+    yield group
+    cluster.call("DELETE", f"{definitions}/rollouts.{group}")
+
+
+async def test_rbac_says_who_may_act_on_a_kind_that_is_not_built_in(
+    cluster: Cluster, namespace: str, group: str, admin: Client
+) -> None:
+    role = {"apiGroups": [group], "resources": ["rollouts"], "verbs": ["patch"]}
+    cluster.call(
+        "POST",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        {"metadata": {"name": f"{namespace}-rolls"}, "rules": [role]},
+    )
+    account(cluster, namespace, "roller", f"{namespace}-rolls")
+    roller = Viewer(f"system:serviceaccount:{namespace}:roller")
+    web = WorkloadKey(f"Rollout.{group}", namespace, "web")
+    async with asyncio.timeout(60):  # until it is served, and the role heard of
+        while not await ClusterAccess(admin).may_act(roller, web):
+            await asyncio.sleep(0.1)
+    access = ClusterAccess(admin)
+    assert not await access.may_act(Viewer("somebody"), web)
+    assert not await access.may_act(roller, WorkloadKey("Rollout.example.org", namespace, "web"))
+    assert not await access.may_act(roller, ROW.key)
+
+
+async def _try(board: Board, access: ClusterAccess, token: str, *, may: bool) -> None:
+    async with (
+        serving(application(board, access), "127.0.0.1:0") as url,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+    ):
+        async with session.get(url) as answer:
+            assert answer.url.path == "/login"
+        async with session.post(f"{url}/login", data={"token": "nonsense"}) as answer:
+            assert answer.status == 403
+        async with session.post(f"{url}/login", data={"token": token}) as answer:
+            assert answer.url.path == "/"
+        headers = {"X-CSRF-Token": await csrf(session, url)}
+        async with session.get(url + ACT.removesuffix("/hold")) as answer:
+            assert ("Hold it" in await answer.text()) is may
+        async with session.get(f"{url}/history") as answer:
+            assert set(re.findall(r"/history/(\d+)/undo", await answer.text())) == (UNDONE if may else set())
+        async with session.post(url + ACT, headers=headers) as answer:
+            assert answer.status == (200 if may else 403)
+            assert may or "looking is all that RBAC grants" in await answer.text()
+
+
+async def test_a_server_that_does_not_answer_lets_nobody_in(cluster: Cluster, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    away.write_text(cluster.kubeconfig.read_text().replace(str(cluster.server.rpartition(":")[2]), "1"))
+    async with Client(load_connection(kubeconfig=away)) as client:
+        found = await ClusterAccess(client).enter("token")
+    assert isinstance(found, Refused)
+
+
+@pytest.mark.parametrize("left_out", [None, *RIGHTS["dashboard"]], ids=str)
+async def test_each_right_of_the_dashboard_is_needed_and_no_other(
+    cluster: Cluster, namespace: str, roles: None, tmp_path: Path, left_out: Right | None
+) -> None:
+    rights = [right for right in RIGHTS["dashboard"] if right is not left_out]
+    rules = [
+        {"apiGroups": [each.group], "resources": [each.resource], "verbs": [*each.verbs]} for each in rights
+    ]
+    role = {"metadata": {"name": f"{namespace}-own"}, "rules": rules}
+    cluster.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+    account(cluster, namespace, "own", f"{namespace}-own")
+    token = account(cluster, namespace, "actor", "dashboard-look", "dashboard-act")
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{namespace}:own"
+    (tmp_path / "own").write_text(yaml.safe_dump(kubeconfig))
+    async with Client(load_connection(kubeconfig=tmp_path / "own")) as client:
+        access = ClusterAccess(client)
+
+        async def whole() -> bool:
+            entered = await access.enter(token)
+            return (
+                isinstance(entered, Viewer)
+                and await access.may_act(entered, ROW.key)
+                and await _sees_nodes(client)
+            )
+
+        # The server hears of roles a little later than it answers for them; of one that is left out it never does.
+        async with asyncio.timeout(60):
+            while await missing_rights(client, rights) or (left_out is None and not await whole()):
+                await asyncio.sleep(0.05)
+        assert await whole() is (left_out is None)
+
+
+async def _sees_nodes(client: Client) -> bool:
+    try:
+        async for _ in client.pages(NODE_METRICS):
+            return True
+    except Forbidden:
+        return False
+    except NotFound:
+        return True  # it may ask; that there is no such kind is another matter
+    return True
+
+
+async def test_two_dashboards_on_one_machine_do_not_send_each_others_viewers_away(
+    board: Willing, session: aiohttp.ClientSession
+) -> None:
+    """Browsers keep the cookies of all ports of a host together."""
+    async with (
+        serving(application(board, OwnMachine()), "127.0.0.1:0") as one,
+        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as other,
+    ):
+        secret = await csrf(session, one)
+        await csrf(session, other)
+        async with session.post(one + ACT, headers={"X-CSRF-Token": secret}) as answer:
+            assert answer.status == 200
+
+
+class Failing(SnapshotBoard):
+    def __init__(self, failure: Exception) -> None:
+        super().__init__(SCENE)
+        self.failure = failure
+
+    async def history(self, **_: object) -> Sequence[HistoryEntry]:
+        raise self.failure
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "said"),
+    [
+        (UnavailableError("store.url: no answer"), 503, "store.url: no answer"),
+        (RuntimeError("a secret"), 500, "the dashboard failed at this; its log says why"),
+    ],
+)
+async def test_what_fails_keeps_the_promises_too(
+    failure: Exception, status: int, said: str, session: aiohttp.ClientSession
+) -> None:
+    async with (
+        serving(application(Failing(failure), OwnMachine()), "127.0.0.1:0") as url,
+        session.get(f"{url}/history") as answer,
+    ):
+        assert answer.status == status
+        assert await answer.text() == said
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+@AT_EITHER_HOST
+async def test_without_a_host_it_is_at_every_address_of_either_kind(
+    session: aiohttp.ClientSession, host: str
+) -> None:
+    async with (
+        serving(application(SnapshotBoard(SCENE), OwnMachine()), ":0") as url,
+        session.get(URL(url).with_host(host)) as answer,
+    ):
+        assert answer.status == 200
+
+
+async def test_of_a_certificate_that_is_not_there_the_file_is_named(tmp_path: Path) -> None:
+    lost = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with pytest.raises(TrimtabError, match=r"tls\.crt: No such file"):
+        async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0", certificate=lost):
+            pass
+
+
+async def test_a_certificate_that_is_renewed_is_shown_to_who_comes_next(tmp_path: Path) -> None:
+    try:
+        authority = Authority(tmp_path, "ca")
+    except NoOpenssl as why:
+        pytest.skip(str(why))
+    old, new = (authority.issue(name, hosts=LOOPBACK) for name in ("old", "new"))
+    shown = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+    def put(cert: Path, key: Path) -> None:
+        shown.certificate.write_bytes(cert.read_bytes())
+        shown.key.write_bytes(key.read_bytes())
+
+    async def served() -> str:
+        host, port = url.removeprefix("https://").split(":")
+        return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+
+    put(old.cert, old.key)
+    pages = application(SnapshotBoard(SCENE), OwnMachine(), secure=True)
+    async with serving(pages, "127.0.0.1:0", certificate=shown, renewed_every=0.02) as url:
+        assert await served() == old.cert.read_text()
+        put(new.cert, old.key)  # half of it is there
+        await asyncio.sleep(0.1)
+        assert await served() == old.cert.read_text()
+        put(new.cert, new.key)
+        async with asyncio.timeout(60):
+            while await served() != new.cert.read_text():
+                await asyncio.sleep(0.02)

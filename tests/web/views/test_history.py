@@ -1,0 +1,123 @@
+"""What happened, a page at a time: what the store has kept, and among it the kills, which it has not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.sizing.evidence import OomKills
+from trimtab.store import StateKey, Store
+from trimtab.store.errors import UnavailableError
+from trimtab.web.backends.live import OperatorBoard, _View
+from trimtab.web.model import HistoryEntry as Told
+from trimtab.web.views.history import kills_of, numbered
+from trimtab.web.views.trend import Totals, Trend
+from web.entries import entry
+
+WEB = WorkloadKey("Deployment", "shop", "web")
+
+
+def board_of(desk: Any) -> OperatorBoard:
+    return OperatorBoard(lambda: desk, name="test")
+
+
+@pytest.mark.parametrize("what", ["", "killed", "applied"])
+async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path) -> None:
+    # Three pods are killed at once, now and then; what is done falls between, or at the very same time.
+    kills = [
+        kill
+        for pod in "abc"
+        for kill in kills_of(WEB, pod, [OomKills(10**8, 1, at, at) for at in range(100, 160, 3)])
+    ]
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        await store.history.append([entry(float(at)) for at in range(98, 162, 2)])
+        board = board_of(SimpleNamespace(name="test", store=store))
+        board._view = _View(kills=numbered(kills))
+        found: list[Told] = []
+        last = None
+        while page := await board.history(what=what, before=last, limit=7):
+            found += page
+            last = page[-1].id
+    assert len(found) == len({entry.id for entry in found}) == {"killed": 60, "applied": 32, "": 92}[what]
+    assert [entry.at for entry in found] == sorted((entry.at for entry in found), reverse=True)
+
+
+async def test_behind_an_entry_that_was_forgotten_there_is_nothing(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        await store.history.append([entry(100.0), entry(200.0)])
+        assert await board_of(SimpleNamespace(name="test", store=store)).history(before=10**6) == ()
+
+
+async def test_what_was_done_is_told_of_however_much_was_recommended_since(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
+        board = board_of(SimpleNamespace(name="test", store=store))
+        board._view = _View(
+            at=500.0, kills=numbered(kills_of(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])), trouble=""
+        )
+        shown = await board.overview()
+    assert [each.what for each in shown.latest] == ["killed", "applied"]
+    assert shown.today["applied"] == 1
+
+
+class Away:
+    """A store that does not answer, until it does."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.away = True
+
+    def __getattr__(self, name: str) -> Any:
+        if self.away:
+            raise UnavailableError("store.url: the server does not answer")
+        return getattr(self._store, name)
+
+
+def totals(at: float) -> Totals:
+    return Totals(at, 1.0, 0.5, 8.0, 1e9, 5e8, 3e10)
+
+
+async def test_the_curves_of_whoever_led_before_outlive_a_store_that_is_away_at_the_start(
+    tmp_path: Path,
+) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        desk = SimpleNamespace(name="test", store=store)
+        former = board_of(desk)
+        await former._remember(desk)  # type: ignore[arg-type]
+        former._trend.add(totals(1000.0))
+        await former._save()
+
+        kept = Away(store)
+        desk = SimpleNamespace(name="test", store=kept)
+        board = board_of(desk)
+        await board._remember(desk)  # type: ignore[arg-type]
+        board._trend.add(totals(2000.0))
+        kept.away = False
+        await board._save()
+        await board._remember(desk)  # type: ignore[arg-type]
+        board._trend.add(totals(3000.0))
+        assert [each.at for each in board._trend.samples] == [1000.0, 2000.0, 3000.0]
+        await board._save()
+        after = Trend(every=60.0)
+        state = await store.states.load(StateKey("test", "dashboard", "trend"))
+        assert state
+        after.restore(state.data)
+        assert len(after.samples) == 3
+
+
+async def test_without_its_store_the_overview_shows_what_is_known_and_says_what_is_not(
+    tmp_path: Path,
+) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        kept = Away(store)
+        board = board_of(SimpleNamespace(name="test", store=kept))
+        board._view = _View(
+            at=200.0, kills=numbered(kills_of(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])), trouble=""
+        )
+        shown = await board.overview()
+        assert (shown.trouble, shown.latest) == ("store.url: the server does not answer", ())
+        assert shown.today == {"killed": 1}

@@ -1,0 +1,88 @@
+"""Intents as the pages show them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from intents.services import service
+from trimtab.api.intent import IntentSpec, Objective, TargetRef
+from trimtab.intents.effects.model import Effects
+from trimtab.intents.effects.samples import recorded
+from trimtab.kube.kinds.custom import Intent
+from trimtab.store import PlannerEvent
+from trimtab.store.errors import UnavailableError
+from trimtab.web.views.intents import IntentViews
+
+FAST = Intent(
+    namespace="shop",
+    name="fast",
+    uid="u",
+    version=1,
+    generation=1,
+    created=0,
+    spec=IntentSpec(
+        target_ref=TargetRef(name="web"),
+        objectives=(Objective(name="p99", value=0.1, measured_by="p99"),),
+    ),
+    problem="",
+    status=b"{}",
+)
+
+
+class Events:
+    """A store's, which counts how often it was asked."""
+
+    asked = 0
+    away = False
+
+    async def find(self, *, cluster: str, name: str, limit: int) -> list[PlannerEvent]:
+        assert cluster == "prod"
+        self.asked += 1
+        if self.away:
+            raise UnavailableError("later")
+        return [
+            PlannerEvent(name=name, timestamp=1.0, desired_objectives={}, plan=None, **recorded(service()))
+        ]
+
+
+async def test_what_was_seen_of_an_intent_is_read_once_in_a_while_and_its_status_every_time() -> None:
+    """To read it takes 40 ms an intent, and every page that is open asks for all of them whenever there is news."""
+    events, roll = Events(), [FAST]
+    desk: Any = SimpleNamespace(
+        name="prod",
+        store=SimpleNamespace(events=events),
+        intents=SimpleNamespace(
+            roll=SimpleNamespace(intents=roll),
+            observer=SimpleNamespace(goal=lambda *_: None),
+            lessons=SimpleNamespace(effects=lambda *_: Effects()),
+        ),
+    )
+    views = IntentViews(fresh=60.0)
+    (before,) = await views.of(desk, now=100.0)
+    assert before.objectives[0].plot
+    assert before.objectives[0].now is None
+    said = {"objectives": [{"name": "p99", "current": 0.2, "verdict": "Missed"}]}
+    roll[:] = [msgspec.structs.replace(FAST, status=msgspec.json.encode(said))]
+    (after,) = await views.of(desk, now=159.0)
+    assert after.objectives[0].now == 0.2
+    assert after.objectives[0].plot == before.objectives[0].plot
+    views.forget_stale(159.0)
+    assert await views.of(desk, now=159.0) == (after,)
+    assert events.asked == 1
+    views.forget_stale(160.0)
+    assert await views.of(desk, now=159.0) == (after,)
+    assert events.asked == 2
+
+    events.away = True
+    for asked in (3, 4):
+        (dark,) = await views.of(desk, now=300.0)
+        assert dark.objectives[0].plot is None
+        assert events.asked == asked
+    events.away = False
+    roll[:] = [msgspec.structs.replace(FAST, generation=2)]
+    assert (await views.of(desk, now=301.0))[0].objectives[0].plot
+    roll.clear()
+    assert await views.of(desk, now=302.0) == ()

@@ -1,0 +1,88 @@
+"""A workload in a line, from what a leader knows of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from harness.objects import node
+from harness.records import folded, workload
+from trimtab.api.optimizationpolicy import Mode
+from trimtab.kube.kinds.nodes import nodes
+from trimtab.kube.kinds.pods import pods
+from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS, Resource
+from trimtab.scan.pricing import Prices
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.policy_rules import Rules
+from trimtab.web.model import WorkloadRow
+from trimtab.web.views.rows import node_view, seen
+
+NOW = 277_777 * 3600.0
+CORE = {"name": "app", "resources": {"requests": {"cpu": "1"}}}
+
+
+def row(
+    resource: Resource, *, ran: float, now: float = NOW, last: float = 0.0, at_once: int = 1
+) -> WorkloadRow:
+    """Of one without pods, of which something is known since ten hours before."""
+    found = replace(workload("report", resource=resource, containers=(CORE,)), replicas=at_once)
+    evidence = Evidence(ran=ran, first=NOW - 36_000, last=last, runs_on=found.runs_on)
+    desk: Any = SimpleNamespace(
+        catalog=SimpleNamespace(pods_of=lambda _: ()),
+        effective_containers=lambda each: each.containers,
+        statuses=SimpleNamespace(outcome=lambda _: None),
+        orders=SimpleNamespace(
+            of=lambda _: SimpleNamespace(
+                name="p", sizing=None, spec=SimpleNamespace(mode=Mode.AUTO), rules=Rules()
+            )
+        ),
+        learning=SimpleNamespace(learned=lambda *_, **__: SimpleNamespace(evidence=evidence)),
+    )
+    return seen(desk, found, {}, prices=Prices(), now=now).row
+
+
+@pytest.mark.parametrize(
+    ("resource", "ran", "at_once", "cores"),
+    [
+        (JOBS, 0, 1, 0.0),
+        (JOBS, 3600, 1, 0.1),
+        (JOBS, 3600, 20, 2.0),
+        (JOBS, 72_000, 1, 1.0),
+        (DEPLOYMENTS, 3600, 1, 0.0),
+    ],
+)
+def test_what_runs_now_and_then_costs_its_share_of_the_time_and_not_its_pods_of_this_moment(
+    resource: Resource, ran: float, at_once: int, cores: float
+) -> None:
+    """Of a Deployment without pods nothing is paid for, whatever ran before."""
+    assert row(resource, ran=ran, at_once=at_once).cost == pytest.approx(cores * Prices().of_cpu(1000))
+
+
+def test_node_view_counts_what_pods_have_as_a_whole_and_their_overhead_as_requested() -> None:
+    """A pod of 2 cores as a whole, of which its container names half a core, was shown as half a core."""
+    spec = {
+        "nodeName": "n1",
+        "containers": [{"name": "app", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}],
+        "initContainers": [{"name": "load", "resources": {"requests": {"memory": "4Gi"}}}],
+        "resources": {"requests": {"cpu": "2"}},
+        "overhead": {"cpu": "250m", "memory": "128Mi"},
+    }
+    status = {"phase": "Running", "qosClass": "Burstable"}
+    manifest = {"metadata": {"name": "web-0", "namespace": "shop"}, "spec": spec, "status": status}
+    card = node_view(
+        folded(nodes(), node("n1")), [folded(pods(), manifest)], {}, None, last_sample=None, now=NOW
+    )
+    assert (card.cpu_requested, card.memory_requested) == (2.25, 4 * 2**30 + 128 * 2**20)
+    (tier,) = card.tiers
+    assert (tier.cpu_requested, tier.memory_requested) == (card.cpu_requested, card.memory_requested)
+
+
+def test_what_rests_is_no_news_at_every_look() -> None:
+    """Every open page would be made anew every other second."""
+    resting = row(JOBS, ran=3600, now=NOW + 10)
+    assert row(JOBS, ran=3600, now=NOW + 3000) == resting
+    assert row(JOBS, ran=3600, now=NOW + 36_000).cost == pytest.approx(resting.cost / 2)
+    assert row(JOBS, ran=3660, last=NOW + 20, now=NOW + 20) != resting

@@ -1,0 +1,92 @@
+"""One workload over time: the sizes that it had, by what the history tells of its changes, and its back-test."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.records import workload
+from trimtab.kube.kinds.pods import Resources
+from trimtab.scan.pricing import Prices
+from trimtab.store import HistoryEntry
+from trimtab.usage.errors import SourceAway
+from trimtab.usage.pod_ownership import Owners
+from trimtab.usage.source import Ask, Capabilities
+from trimtab.usage.usage import Usage
+from trimtab.web.model import Fared
+from trimtab.web.views import detail
+from trimtab.web.views.detail import Details
+from trimtab.web.views.timeseries import Sizes
+from web.entries import entry
+
+SMALL, MIDDLE, LARGE = (Resources(cpu_request=amount) for amount in (100, 200, 300))
+
+
+def had(*told: HistoryEntry, now: Resources) -> list[float | None]:
+    """At 0, 10, 20 and so on up to 60."""
+    sizes = Sizes("app", told[::-1], has=now, should=None)
+    return list(sizes.had([float(at) for at in range(0, 61, 10)], lambda size: size.cpu_request))
+
+
+BEFORE = (entry(5.0, "applying", SMALL, MIDDLE), entry(15.0, "applied", SMALL, MIDDLE))
+
+
+def test_a_change_under_way_does_not_reach_back_to_the_one_before_it() -> None:
+    found = had(*BEFORE, entry(35.0, "applying", MIDDLE, LARGE), now=LARGE)
+    assert found == [100, 200, 200, 200, 300, 300, 300]
+
+
+def test_a_change_that_was_taken_back_is_seen_while_it_lasted() -> None:
+    tried = entry(25.0, "applying", MIDDLE, LARGE), entry(45.0, "reverted", LARGE, MIDDLE)
+    assert had(*BEFORE, *tried, now=MIDDLE) == [100, 200, 200, 300, 300, 200, 200]
+
+
+class Returning:
+    """A source that is away at first, and has nothing of anybody."""
+
+    capabilities = Capabilities(history=True)
+    away = True
+
+    async def read(self, ask: Ask) -> Usage:
+        if self.away:
+            raise SourceAway("later")
+        nothing = np.empty((ask.steps, 0))
+        return Usage((), ask.start, ask.step, nothing, nothing)
+
+
+async def test_a_source_that_was_away_for_a_moment_costs_no_back_test_for_hours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fared = (Fared(strategy="trimtab"),)
+
+    async def backtests(*_: Any, **__: Any) -> tuple[Fared, ...]:
+        return fared
+
+    async def no_history(**_: Any) -> list[HistoryEntry]:
+        return []
+
+    monkeypatch.setattr(detail, "backtests", backtests)
+    web, source = workload("web", containers=({"name": "app"},)), Returning()
+    desk: Any = SimpleNamespace(
+        name="test",
+        catalog=SimpleNamespace(pods_of=lambda _: (), owners=lambda: Owners([web])),
+        effective_containers=lambda of: of.containers,
+        statuses=SimpleNamespace(outcome=lambda _: None),
+        orders=SimpleNamespace(of=lambda _: None),
+        store=SimpleNamespace(history=SimpleNamespace(find=no_history)),
+        learning=SimpleNamespace(of=lambda _: SimpleNamespace(source=source)),
+    )
+    details = Details(prices=Prices(), fresh=60.0)
+
+    async def told(now: float) -> tuple[Fared, ...]:
+        (found,) = await details.of(desk, web, now=now)
+        return found.backtest
+
+    assert await told(1e9) == ()
+    source.away = False
+    assert await told(1e9 + 61) == fared
+    source.away = True
+    assert await told(1e9 + 7 * 3600) == fared
