@@ -1,7 +1,7 @@
 """Our cache of pods beside the official Python client, on one real API server in one run.
 
     make bench BENCH=informer                          5,000 pods
-    PYTHONPATH=tests .venv/bin/python bench/informer.py --pods 200000   what docs/measured.md tells of
+    PYTHONPATH=tests .venv/bin/python bench/informer.py --pods 200000   what docs/research/measured.md tells of
 
 Each side is a process of its own that reads the same pods (about 7 KB of JSON, two containers) and keeps them:
 ours through an `Informer` with indexes by node and by owner, the official client through paged lists into its own

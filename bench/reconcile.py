@@ -1,7 +1,7 @@
 """The operator over a whole cluster: one reconcile pass, its memory, and what it writes.
 
     make bench BENCH=reconcile                            1,000 workloads, 5,000 pods, 200 policies
-    PYTHONPATH=tests .venv/bin/python bench/reconcile.py --workloads 10000    what docs/measured.md tells of
+    PYTHONPATH=tests .venv/bin/python bench/reconcile.py --workloads 10000    what docs/research/measured.md tells of
 
 On a real API server stand Deployments of five pods with two containers each, five Deployments a policy in mode
 Recommend. Usage of all of them is served by a PromQL server whose answers are canned, so that what reading costs us is

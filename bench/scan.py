@@ -1,7 +1,7 @@
 """A scan of a whole cluster beside the subqueries that KRR sends for the same answer, on one real Prometheus.
 
     make bench BENCH=scan                                1,000 containers, 14 days
-    PYTHONPATH=tests .venv/bin/python bench/scan.py --containers 10000    what docs/measured.md tells of
+    PYTHONPATH=tests .venv/bin/python bench/scan.py --containers 10000    what docs/research/measured.md tells of
 
 A Prometheus is filled by its own importer with CPU and memory of every container. `trimtab scan --strategy krr` looks
 at it and at a real API server with the Deployments, ReplicaSets and pods. Then some of the workloads are asked for in

@@ -1,11 +1,11 @@
-"""docs/properties.md names, for each correctness property of the OptiPod design, the tests that hold it, and no others."""
+"""docs/research/properties.md names, for each correctness property of the OptiPod design, the tests that hold it, and no others."""
 
 import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "properties.md"
+PAGE = ROOT / "docs" / "research" / "properties.md"
 COUNT = 32
 
 

@@ -1,4 +1,4 @@
-"""docs/kinds.md says of every field what the code does.
+"""docs/reference/kinds.md says of every field what the code does.
 
 To renew it: python tests/api/test_reference.py
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimtab.api.reference import page
 
-PAGE = Path(__file__).parents[2] / "docs" / "kinds.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kinds.md"
 
 
 def test_the_page_is_that_of_the_code() -> None:

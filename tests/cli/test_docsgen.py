@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_what_the_commands_say() -> None:
-    page = (ROOT / "docs" / "commands.md").read_text()
-    assert page == manual(), "run `python -m trimtab.cli.docsgen docs/commands.md`"
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    assert page == manual(), "run `python -m trimtab.cli.docsgen docs/reference/commands.md`"
     assert all(f"## trimtab {name}\n" in page for name in COMMANDS)
 
 

@@ -1,4 +1,4 @@
-"""docs/operator.md says of settings and metrics what the code does.
+"""docs/how-to/install.md says of settings and metrics what the code does.
 
 To renew it: python tests/operator/test_reference.py
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trimtab.operator.reference import metrics_table, settings_table
 
-PAGE = Path(__file__).parents[2] / "docs" / "operator.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "install.md"
 TABLES = {"settings": settings_table, "metrics": metrics_table}
 
 

@@ -1,6 +1,6 @@
 """The correctness properties of the OptiPod seed that are about the operator as a whole, each under its own title.
 
-The others are where what they are about is: docs/properties.md has the list.
+The others are where what they are about is: docs/research/properties.md has the list.
 """
 
 from __future__ import annotations

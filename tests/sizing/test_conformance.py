@@ -11,7 +11,7 @@ from sizing import conformance
 from sizing.conformance import CHECKS
 from trimtab.sizing import STRATEGIES
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "strategy.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-strategy.md"
 
 
 @pytest.mark.parametrize("name", STRATEGIES.names())

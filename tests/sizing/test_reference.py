@@ -1,4 +1,4 @@
-"""docs/strategies.md says of every strategy and setting what the code does.
+"""docs/reference/strategies.md says of every strategy and setting what the code does.
 
 To renew it: python tests/sizing/test_reference.py
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimtab.sizing.reference import page
 
-PAGE = Path(__file__).parents[2] / "docs" / "strategies.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "strategies.md"
 
 
 def test_the_page_is_that_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""The reference of all settings and metrics as Markdown, made from the code, so that docs/operator.md stays true."""
+"""The reference of all settings and metrics as Markdown, made from the code, so that docs/how-to/install.md stays true."""
 
 from __future__ import annotations
 

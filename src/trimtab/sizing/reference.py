@@ -12,7 +12,7 @@ from trimtab.sizing.strategy import STRATEGIES
 _HEAD = """# Strategies
 
 What `spec.strategy.name` of a policy and `--strategy` of a command can be, and the settings of each, made of the code. A
-setting is given as `spec.strategy.settings` or as `--setting name=value`. [Write your own](guides/strategy.md).
+setting is given as `spec.strategy.settings` or as `--setting name=value`. [Write your own](../how-to/write-a-strategy.md).
 """
 
 

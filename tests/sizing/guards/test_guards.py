@@ -873,7 +873,7 @@ def test_a_text_fits_the_status_and_keeps_both_ends(details: list[str], held: st
 
 
 def test_the_example_in_the_documentation_is_what_comes_out() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "sizing.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
     found = recommend(
         Container("web", "main", HAS),
         proposal=Proposal(cpu=Ask(237.3), memory=Ask(300.0 * MIB), strategy="trimtab"),
@@ -886,7 +886,7 @@ def test_the_example_in_the_documentation_is_what_comes_out() -> None:
 
 
 def test_every_guard_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "sizing.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
     floor_names = {
         floor.__name__
         for table in (safe_minimum.CPU_REASONS, safe_minimum.MEMORY_REASONS, floors.AROUND)

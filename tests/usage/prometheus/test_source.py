@@ -196,7 +196,7 @@ def test_settings_that_cannot_be_are_refused_in_one_line(settings: dict[str, Any
 
 
 def test_every_setting_is_explained_where_users_read() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "usage.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "usage-sources.md").read_text()
     said = descriptions(PrometheusSettings)
     for name in PrometheusSettings.model_fields:
         assert f"`{name}`" in page

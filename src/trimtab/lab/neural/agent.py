@@ -6,7 +6,7 @@ worth was settled by the reward when it was trained, so there is no risk to set 
 
 The agents that ship are for research, not for clusters. On families of workloads that they were not trained on (jvm,
 flash_crowd, arabesque) a request that is left as it is after its first day earns more by their own reward than they do: -1.29
-an hour beside -1.33 (SAC) and -1.38 (PPO). Docs: learning.md.
+an hour beside -1.33 (SAC) and -1.38 (PPO). Docs: how-to/train.md.
 
 Sizes are named once an hour, counted from the first sample, and stay until the next.
 """
