@@ -18,7 +18,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # And less again when it seldom collects garbage: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests compiled test-fast test-deps soak soak-operator bench demo docs cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests compiled test-fast test-deps soak soak-operator bench demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ demo: .venv/.installed ## See what Trimtab does, in a minute: a simulated week u
 docs: setup ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	@echo "open site/index.html, or run: mkdocs serve"
+
+reference: setup ## Write docs/reference anew from the code
+	python -m trimtab.cli.docsgen docs/reference
 
 format: setup ## Rewrite the code as the linter wants it
 	ruff check --fix .

@@ -42,7 +42,7 @@ def operator(
     Parameters
     ----------
     config
-        The configuration file (YAML); it is read again when it changes. docs/how-to/install.md lists what there is.
+        The configuration file (YAML); it is read again when it changes. docs/reference/operator.md lists what there is.
     set_
         A setting over the file and the environment, such as pace.cluster.atOnce=3; may be given again.
     dry_run
