@@ -203,7 +203,7 @@ class Bench:
 
 
 def show(latencies: dict[str, Numbers], readings: Readings) -> None:
-    """The table that docs/how-to/node-qos.md has."""
+    """The table that docs/research/node.md has."""
     table = Table(title="milliseconds until the service has answered; 4 of them it computes, in bursts 35")
     for heading in ("", "answers", *(f"p{each:g}" for each in PERCENTILES), "burner's cores"):
         table.add_column(heading, justify="right")

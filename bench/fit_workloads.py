@@ -104,7 +104,7 @@ RECIPES = {
         sizes=azure_sizes,
         how="Sizes after what was published of Azure's VMs in 2017 (80 % have one or two cores, 60 % use less than a fifth"
         " of them, 70 % have less than 4 GB: shares that were not looked up again, but the mean of 2.2 cores was, see"
-        " docs/how-to/workloads.md); that a quarter to three quarters of a VM's memory is used is our assumption. How"
+        " docs/research/workloads.md); that a quarter to three quarters of a VM's memory is used is our assumption. How"
         " usage goes over time is that of other clouds' VMs: Bitbrains rnd (110) and AWS in NAB (11).",
     ),
     "alibaba": Recipe(

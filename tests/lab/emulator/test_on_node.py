@@ -4,7 +4,7 @@ All that a run does is wait for its periods, so all are begun together, and each
 
 The same workload on the real kernel and in the simulator's physics: what was used, held back and killed agrees. Each
 level of demand is held for three periods and compared over the last two, when the kubelet, which looks once a second or
-later on a busy machine, has seen nothing else. The error that is allowed stands in `docs/how-to/emulate.md` too.
+later on a busy machine, has seen nothing else. The error that is allowed stands in `docs/research/emulator.md` too.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Containers as Alibaba has them: at least half a core, busy by day, and most of them with 8 GiB that hardly change.
 
 Fitted to applications, hosts and containers that Alibaba has published; `fitted/alibaba.json` says which,
-docs/how-to/workloads.md shows the fit.
+docs/research/workloads.md shows the fit.
 """
 
 from __future__ import annotations
